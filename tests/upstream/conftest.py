@@ -102,7 +102,7 @@ class Recorder:
         """As `ports.Inbound`."""
         raise FailedPrecondition("nobody is here to agree")
 
-    def held_up(self, call_id: str | None) -> AbstractContextManager[None]:
+    def pause_clock(self, call_id: str | None) -> AbstractContextManager[None]:
         """As `ports.Inbound`."""
         return nullcontext()
 

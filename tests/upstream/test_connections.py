@@ -134,7 +134,7 @@ async def test_a_call_goes_over_no_connection_that_its_server_has_closed(closing
 @IN_REAL_TIME
 async def test_the_pool_hands_out_no_connection_whose_end_the_loop_has_not_seen_yet(closing: Closing) -> None:
     call = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call"})
-    async with Connections().use(None) as session:
+    async with Connections().use_session(None) as session:
         for _ in range(3):
             async with session.post(closing.url, data=call) as response:
                 assert await response.json()

@@ -55,7 +55,7 @@ def test_a_status_that_a_server_under_deployment_may_answer_can_pass(status: int
     ],
 )
 async def test_what_the_network_does_can_pass_and_a_wrong_url_cannot(url: str, code: str, passes: bool) -> None:
-    async with Connections().use(None) as session:
+    async with Connections().use_session(None) as session:
         config = ServerConfig.model_validate({"name": "peer", "url": "http://127.0.0.1/"})
         client = HttpClient(config, session, ssl.create_default_context(), None, None)
         with pytest.raises(HttpFailure) as caught:

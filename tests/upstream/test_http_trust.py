@@ -99,8 +99,8 @@ def test_credentials_follow_a_redirect_within_the_origin_or_to_tls_and_nowhere_e
 
 async def test_a_pool_is_closed_with_its_last_user() -> None:
     connections = Connections()
-    async with connections.use(None) as session:
-        async with connections.use(None) as same:
+    async with connections.use_session(None) as session:
+        async with connections.use_session(None) as same:
             assert same is session
         assert not session.closed
     assert session.closed

@@ -267,13 +267,13 @@ async def test_secrets_of_a_server_that_two_members_add_at_once_are_those_of_the
     vaults = [await PostgresVault.open(shared, KEYS, name, 1) for name in "ab"]
     a, b = (McpConnector(vault) for vault in vaults)
     try:
-        await a.keep_spec_secrets("new", {"fingerprint": "a", "secrets": {}})
+        await a.store_spec_secrets("new", {"fingerprint": "a", "secrets": {}})
         with pytest.raises(Overtaken):
-            await b.keep_spec_secrets("new", {"fingerprint": "b", "secrets": {}})
+            await b.store_spec_secrets("new", {"fingerprint": "b", "secrets": {}})
         await a.refresh_secrets("new")
         assert (a.spec_secrets("new") or {})["fingerprint"] == "a"
-        await b.keep_spec_secrets("new", None)  # it was removed at b
-        await a.keep_spec_secrets("new", {"fingerprint": "c", "secrets": {}})  # and is added at a, which has not heard
+        await b.store_spec_secrets("new", None)  # it was removed at b
+        await a.store_spec_secrets("new", {"fingerprint": "c", "secrets": {}})  # and is added at a, which has not heard
         await b.refresh_secrets("new")
         assert (b.spec_secrets("new") or {})["fingerprint"] == "c"
     finally:

@@ -90,7 +90,7 @@ async def test_an_answer_that_nobody_asked_for_is_named(id_: str, connect: Conne
         tasks.start_soon(link.request, *CALL)
         await recorder.until(lambda: recorder.notes)
         name = id_.strip('"')
-        assert link.hint() == f"it answered id {name}, which nobody asked"
+        assert link.missing_response_hint() == f"it answered id {name}, which nobody asked"
         tasks.cancel_scope.cancel()
 
 

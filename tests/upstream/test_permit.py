@@ -70,7 +70,7 @@ async def heard() -> AsyncIterator[Heard]:
 @asynccontextmanager
 async def client_of(heard: Heard, lease: Lease) -> AsyncGenerator[Callable[[str], Any]]:
     config = ServerConfig.model_validate({"name": "peer", "url": heard.url})
-    async with Connections().use(None) as session:
+    async with Connections().use_session(None) as session:
         client = HttpClient(config, session, ssl.create_default_context(), None, None, permit=lease.permit)
 
         async def send(method: str) -> int:

@@ -33,7 +33,7 @@ async def lost_with(url: str, exchange: OutgoingMessage) -> list[str]:
     """The faults that the connection is lost with when this is posted."""
     lost: list[Fault] = []
     config = ServerConfig.model_validate({"name": "peer", "url": url})
-    async with Connections().use(None) as session:
+    async with Connections().use_session(None) as session:
         client = HttpClient(config, session, ssl.create_default_context(), None, None)
         OUTGOING.set(exchange)
         with pytest.raises(MessageRefused) as refused:

@@ -113,11 +113,11 @@ def test_a_complaint_about_something_else_is_not_held_back_for_long() -> None:
     fold.hold()
     lines = ["cannot start: error 7", *(f"at {n}" for n in range(NAMED_WITHIN))]
     for line in lines:
-        fold.line(line)
+        fold.add_line(line)
     assert told == lines
-    fold.line("Error: no method server/discover")
+    fold.add_line("Error: no method server/discover")
     fold.fold()
-    fold.line("error later")
+    fold.add_line("error later")
     assert told[len(lines) :] == [FOLDED.replace("5 lines are", "1 line is"), "error later"]
 
 

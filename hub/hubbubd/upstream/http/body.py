@@ -20,11 +20,14 @@ class BodyTooLarge(Exception):
         self.limit = limit
 
 
-async def read_whole(more: Callable[[], Awaitable[bytes]], limit: int) -> bytes:
-    """Return a body of at most `limit` bytes; `more` returns its next bytes, b"" at the end. Raises BodyTooLarge."""
+async def read_whole(read_next: Callable[[], Awaitable[bytes]], limit: int) -> bytes:
+    """Return a body of at most `limit` bytes. Raises BodyTooLarge.
+
+    `read_next` returns its next bytes, b"" at the end.
+    """
     first = b""  # most bodies are one chunk, which is not copied
     rest = bytearray()
-    while chunk := await more():
+    while chunk := await read_next():
         if len(first) + len(rest) + len(chunk) > limit:
             raise BodyTooLarge(limit)
         if first:

@@ -92,23 +92,23 @@ class HttpResponse:
         self.headers: Mapping[str, str] = response.headers
 
     @property
-    def media(self) -> str:
+    def content_type(self) -> str:
         """The content type, in lower case."""
         return self.headers.get("content-type", "").lower()
 
     @property
-    def compressed(self) -> bool:
+    def is_compressed(self) -> bool:
         """Whether the body has a coding. The hub asks for none, and decodes none: it could grow beyond every bound."""
         return self.headers.get("content-encoding", "identity").strip().lower() not in ("identity", "")
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """Yield the body as it comes. Raises HttpFailure when it breaks off."""
+        """Yield the pieces of the body as they arrive. Raises HttpFailure when the connection breaks before its end."""
         content = self._response.content
         try:
             while chunk := await content.readany():
                 yield chunk
         except (aiohttp.ClientError, OSError) as exc:
-            raise _failure(exc) from exc
+            raise _failure_from(exc) from exc
 
     async def read(self, limit: int) -> bytes:
         """Return the body, of at most `limit` bytes. Raises HttpFailure, body.BodyTooLarge."""
@@ -117,10 +117,10 @@ class HttpResponse:
         try:
             return await body.read_whole(self._response.content.readany, limit)
         except (aiohttp.ClientError, OSError) as exc:
-            raise _failure(exc) from exc
+            raise _failure_from(exc) from exc
 
-    async def beginning(self, limit: int, limit_s: float) -> bytes:
-        """Return the part of the body that comes within `limit` bytes and `limit_s` seconds; close the response."""
+    async def read_beginning(self, limit: int, limit_s: float) -> bytes:
+        """Return the first `limit` bytes of the body that arrive within `limit_s` seconds, and close the response."""
         beginning = bytearray()
         try:
             async with asyncio.timeout(limit_s):
@@ -134,10 +134,10 @@ class HttpResponse:
             self.close()
         return bytes(beginning[:limit])
 
-    async def close_after_rest(self) -> None:
-        """Close the response; if its rest is short and comes soon, it is read, so that the connection can be reused."""
+    async def drain_and_close(self) -> None:
+        """Read the rest of a body that is short and comes soon, to reuse the connection; then close the response."""
         if not self._response.content.at_eof():
-            await self.beginning(REST_BYTES, REST_LIMIT_S)
+            await self.read_beginning(REST_BYTES, REST_LIMIT_S)
         self.close()
 
     def close(self) -> None:
@@ -153,10 +153,10 @@ Hop = Callable[[HttpRequest], Awaitable[HttpResponse]]
 
 
 class AccessLayer(Protocol):
-    """Adds what lets the hub in to the requests to one server."""
+    """Adds credentials to the requests to one server."""
 
     async def send(self, request: HttpRequest, hop: Hop) -> HttpResponse:
-        """Send a request with what it needs. Raises HttpFailure, UpstreamError."""
+        """Send a request over `hop`, with credentials. Raises HttpFailure, UpstreamError."""
         ...
 
 
@@ -184,7 +184,7 @@ class HttpClient:
         self._proxies = Proxies({} if hosts is not None else getproxies())
         self._headers = CIMultiDict(DEFAULT_HEADERS)
         for name, value in config.headers.items():
-            self._headers[name] = _checked_header(name, value.get_secret_value())
+            self._headers[name] = _check_header(name, value.get_secret_value())
 
     def headers(self, own: Mapping[str, str]) -> CIMultiDict[str]:
         """Return the headers of a request: those of the configuration, and `own`, which win."""
@@ -202,12 +202,12 @@ class HttpClient:
             target = redirect_target(request, response)
             if target is None or not redirects_left:
                 return response
-            await response.close_after_rest()
+            await response.drain_and_close()
             request.url = target
         raise AssertionError("unreachable")
 
     async def hop(self, request: HttpRequest) -> HttpResponse:
-        """As `Hop`."""
+        """Send a request as it is, without following redirects, and store the cookies of the response; a `Hop`."""
         if self._permit is not None:
             await self._permit()
         if self._hosts is not None:
@@ -244,7 +244,7 @@ class HttpClient:
             )
         except (aiohttp.ClientError, OSError, ValueError) as exc:
             watch.note_failure(exc)
-            raise _failure(exc) from exc
+            raise _failure_from(exc) from exc
         finally:
             watch.close()
         self.cookies.store(request.url, response.headers.getall("set-cookie", ()))
@@ -258,7 +258,7 @@ def _time_limits(connect_s: float, read_s: float | None) -> aiohttp.ClientTimeou
 
 
 class _Content(Payload):
-    """The content of a request. It notes in `progress` what became of it, and has to be taken within `limit_s`.
+    """The content of a request. It notes in `progress` how far it was sent, which has to end within `limit_s`.
 
     `permit` is asked once more: connecting may have taken so long that another member of the fleet has the server.
     """
@@ -267,7 +267,7 @@ class _Content(Payload):
         super().__init__(content, content_type="application/json")
         self._content = content
         self._size = len(content)
-        self._way = progress
+        self._progress = progress
         self._limit_s = limit_s
         self._permit = permit
 
@@ -279,9 +279,9 @@ class _Content(Payload):
         """As `aiohttp.payload.Payload`."""
         if self._permit is not None:
             await self._permit()
-        self._way.started = True
+        self._progress.started = True
         await limited(self._write(writer), self._limit_s)
-        self._way.handed_over = True
+        self._progress.handed_over = True
 
     async def _write(self, writer: AbstractStreamWriter) -> None:
         view = memoryview(self._content)
@@ -294,8 +294,8 @@ class _Content(Payload):
         await self.write(writer)
 
 
-def _checked_header(name: str, value: str) -> str:
-    """Return the value of a header of the configuration. Raises UpstreamError (CONFIG_INVALID)."""
+def _check_header(name: str, value: str) -> str:
+    """Return the value of a configured header, if it may be sent. Raises UpstreamError (CONFIG_INVALID)."""
     if not _TOKEN.fullmatch(name):
         raise faults.error("CONFIG_INVALID", f"headers: {name!r} is no name of a header")
     if name.lower() in FRAMING:
@@ -348,25 +348,25 @@ def is_redirect(response: HttpResponse) -> bool:
     return response.status in REDIRECTS and "location" in response.headers
 
 
-def redirect_problem(here: URL, response: HttpResponse) -> str:
-    """Return what a redirect that is not followed leads to, by scheme and host: the rest may be a secret."""
-    target = join_url(here, response.headers["location"])
+def describe_redirect(url: URL, response: HttpResponse) -> str:
+    """Return a sentence about a redirect of `url` that is not followed: to which host, as the rest may be a secret."""
+    target = join_url(url, response.headers["location"])
     where = f"to {target.origin()}" if target is not None else "to nothing that can be asked"
     return f"HTTP {response.status}, a redirect {where}, which is not followed; if that is right, set it as its url"
 
 
-def join_url(here: URL, reference: str) -> URL | None:
-    """Return what a reference means at a URL; None if that is nothing that a server can be asked for."""
+def join_url(base: URL, reference: str) -> URL | None:
+    """Resolve a reference against a base URL; None if the result is not http or https, or has no host."""
     try:
-        target = URL(urljoin(str(here), reference)).with_fragment(None)
+        target = URL(urljoin(str(base), reference)).with_fragment(None)
     except ValueError:
         return None
     return target if target.scheme in ("http", "https") and target.raw_host else None
 
 
-def is_same_origin(one: URL, other: URL) -> bool:
-    """Return whether two URLs have the same scheme, host and port, written or not."""
-    return (one.scheme, one.raw_host, one.port) == (other.scheme, other.raw_host, other.port)
+def is_same_origin(first: URL, second: URL) -> bool:
+    """Return whether two URLs have the same scheme, host and port; a port that is not written is the default one."""
+    return (first.scheme, first.raw_host, first.port) == (second.scheme, second.raw_host, second.port)
 
 
 def _stays_within_origin(here: URL, target: URL) -> bool:
@@ -389,8 +389,8 @@ _UNREACHED_CODES: Final[tuple[tuple[type[Exception], str], ...]] = (
 """The faults of requests that no server has seen."""
 
 
-def _failure(exc: Exception) -> HttpFailure:
-    """Return the failure for an exception of aiohttp."""
+def _failure_from(exc: Exception) -> HttpFailure:
+    """Return the HttpFailure for an exception of aiohttp."""
     text = _describe_failure(exc)
     for kind, code in _UNREACHED_CODES:
         if isinstance(exc, kind):

@@ -65,7 +65,7 @@ class SendWatch:
         self.progress.unacknowledged = not is_reset and self._watch is not None and not self._watch.has_acknowledged()
 
     def close(self) -> None:
-        """Watch the connection no longer."""
+        """Stop to watch the connection."""
         if self._watch is not None:
             self._watch.close()
             self._watch = None
@@ -109,7 +109,7 @@ class PooledConnector(aiohttp.TCPConnector):
     """A pool of any number of connections: each parked call holds one.
 
     It hands out no idle connection that its server has closed, or on which unrequested data came: that would be read as
-    the next response. It tells `SENT` which connection it hands out.
+    the next response. It notes in `SENT` which connection it hands out.
     """
 
     def __init__(self, hosts: HostRules | None) -> None:
@@ -120,7 +120,7 @@ class PooledConnector(aiohttp.TCPConnector):
         self._handed_out: WeakSet[ResponseHandler] = WeakSet()
 
     async def connect(self, req: ClientRequest, traces: list[Trace], timeout: aiohttp.ClientTimeout) -> Connection:
-        """As `aiohttp.BaseConnector`."""
+        """Return an idle connection that is still good, or a new one; as `aiohttp.BaseConnector`."""
         while True:
             connection = await super().connect(req, traces, timeout)
             protocol = connection.protocol
@@ -180,7 +180,7 @@ class EmptyCookieJar(aiohttp.DummyCookieJar):
     """A cookie jar that stays empty: neither MCP nor OAuth needs any. One in the configuration is a header."""
 
     def update_cookies_from_headers(self, headers: Sequence[str], response_url: URL) -> None:
-        """Ignore them unparsed."""
+        """Ignore the headers, without parsing them."""
 
 
 @dataclass(slots=True)
@@ -198,8 +198,8 @@ class Connections:
         self._pools: dict[HostRules | None, _Pool] = {}
 
     @asynccontextmanager
-    async def use(self, hosts: HostRules | None) -> AsyncGenerator[aiohttp.ClientSession]:
-        """Yield the session through which servers under a policy are reached; None reaches all.
+    async def use_session(self, hosts: HostRules | None) -> AsyncGenerator[aiohttp.ClientSession]:
+        """Yield the aiohttp session of the servers under one policy, shared by all of them; None allows every host.
 
         It keeps no cookies, and neither follows redirects nor decodes bodies nor reads the environment.
         """
@@ -217,6 +217,7 @@ class Connections:
 
 
 def _make_session(hosts: HostRules | None) -> aiohttp.ClientSession:
+    """Return a session that connects only to what the rules allow, with bounds on what it reads."""
     return aiohttp.ClientSession(
         connector=PooledConnector(hosts),
         cookie_jar=EmptyCookieJar(),

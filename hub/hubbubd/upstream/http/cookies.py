@@ -53,12 +53,16 @@ class ServerCookies:
         return "; ".join(pairs) or None
 
     def _drop_expired(self) -> None:
+        """Forget the cookies that have ended."""
         now = self._now()
         self._cookies = {name: (value, ends_at) for name, (value, ends_at) in self._cookies.items() if ends_at > now}
 
 
 def _end_time(max_age: str, expires: str, now: float) -> float:
-    """Return when a cookie ends: by `Max-Age`, else by `Expires`, else with the connection (RFC 6265, section 5.3)."""
+    """Return when a cookie ends, in seconds since the epoch; infinity for the end of the connection.
+
+    `Max-Age` comes before `Expires` (RFC 6265, section 5.3).
+    """
     lasts_s = bounds.parse_whole(max_age)
     if lasts_s is None:
         lasts_s = bounds.parse_wait_s(expires, now)

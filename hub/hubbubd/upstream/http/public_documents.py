@@ -18,7 +18,7 @@ async def get_json_text(url: str, rules: HostRules, max_bytes: int) -> bytes:
     asked = {"accept": "application/json"}
     try:
         async with (
-            Connections().use(rules) as http,
+            Connections().use_session(rules) as http,
             http.get(url, allow_redirects=False, headers=asked) as response,
         ):
             if response.status != 200:

@@ -17,10 +17,10 @@ from hubbubd.upstream.http.client import (
     HttpFailure,
     HttpRequest,
     HttpResponse,
+    describe_redirect,
     is_redirect,
     is_same_origin,
     join_url,
-    redirect_problem,
 )
 from hubbubd.upstream.http.streamable import closed_stream_fault
 from hubbubd.upstream.http.streams.delivery import (
@@ -75,9 +75,9 @@ class HttpWithSse:
         except HttpFailure as exc:
             raise UpstreamError(exc.fault) from None
         if response.status >= 400:
-            beginning = await response.beginning(ERROR_BODY_BYTES, ACKNOWLEDGE_LIMIT_S)
+            beginning = await response.read_beginning(ERROR_BODY_BYTES, ACKNOWLEDGE_LIMIT_S)
             raise UpstreamError(faults.fault_from_status(response.status, response.headers, beginning, session=False))
-        if is_redirect(response) or response.compressed or not is_stream(response):
+        if is_redirect(response) or response.is_compressed or not is_stream(response):
             response.close()
             raise UpstreamError(_not_a_stream_fault(self._url, response))
         self._write_stream.start(self._read(response))
@@ -94,7 +94,7 @@ class HttpWithSse:
         await self._write_stream.aclose()
 
     async def end(self) -> None:
-        """End all that is under way."""
+        """Cancel all requests under way, and end the read stream."""
         await self._write_stream.end()
         await self.arrivals.aclose()
 
@@ -127,7 +127,7 @@ class HttpWithSse:
             self.arrivals.end()
 
     def _resolve_endpoint(self, reference: str) -> URL:
-        """Return the endpoint: one elsewhere would get the server's credentials. Raises UpstreamError."""
+        """Return the URL for POSTs: of the same origin, as it gets the credentials. Raises UpstreamError."""
         endpoint = join_url(self._url, reference)
         if endpoint is None or not is_same_origin(endpoint, self._url) or endpoint.user is not None:
             where = f"at {endpoint.origin()}" if endpoint is not None else "nothing that can be asked"
@@ -143,11 +143,12 @@ class HttpWithSse:
             response = await self._delivery.send(request)
         except MessageRefused:
             return  # noted in the exchange; the connection is lost
-        self._write_stream.start(response.close_after_rest())
+        self._write_stream.start(response.drain_and_close())
 
 
 def _not_a_stream_fault(url: URL, response: HttpResponse) -> Fault:
+    """Return the fault of a response that is a redirect, compressed, or no stream of events."""
     if is_redirect(response):
-        return faults.fault("HTTP_ERROR", redirect_problem(url, response), status=response.status)
-    what = "it is compressed" if response.compressed else f"its content type is {response.media[:100]!r}"
+        return faults.fault("HTTP_ERROR", describe_redirect(url, response), status=response.status)
+    what = "it is compressed" if response.is_compressed else f"its content type is {response.content_type[:100]!r}"
     return faults.fault("INVALID_RESPONSE", what)

@@ -115,7 +115,7 @@ class StreamableHttp:
         message, metadata = item.message, item.metadata
         if isinstance(message, JSONRPCNotification) and message.method == "notifications/cancelled":
             if self._version in MODERN_PROTOCOL_VERSIONS:  # there, the end of the request's connection cancels it
-                self._write_stream.abort(cancelled_request_id_from_params(message.params))
+                self._write_stream.abort_request(cancelled_request_id_from_params(message.params))
                 return
         elif isinstance(message, JSONRPCRequest) and message.method == "initialize":
             self._version = None  # a probe may have set it
@@ -126,6 +126,7 @@ class StreamableHttp:
             self._start_get_stream()
 
     def _start_get_stream(self) -> None:
+        """Start to read the server's own stream, if the server has a session."""
         if self._session_id is not None:
             context = StreamContext(self._headers, self._callbacks, self._stream_slots)
             self._write_stream.start(GetStream(self._client, self._url, self._max_bytes, self.arrivals, context).run())
@@ -140,7 +141,7 @@ class StreamableHttp:
         await self._write_stream.aclose()
 
     async def end(self) -> None:
-        """End the session, and all that is under way."""
+        """End the session, cancel all requests under way, and end the read stream."""
         with anyio.move_on_after(CLOSE_LIMIT_S, shield=True):
             await self._write_stream.wait_for_notifications()
             if self._session_id is not None and not self._is_session_lost:
@@ -178,7 +179,7 @@ class StreamableHttp:
             if refusal.fault.code == FaultCode.SESSION_LOST:
                 self._note_not_found(message)
             return
-        self._write_stream.start(response.close_after_rest())
+        self._write_stream.start(response.drain_and_close())
 
     def _note_not_found(self, message: JSONRPCMessage) -> None:
         """Note that an answer or notification got 404, and find out whether the session is over."""
@@ -188,6 +189,7 @@ class StreamableHttp:
         self._write_stream.start(self._callbacks.check_session())
 
     async def _send_request(self, message: JSONRPCRequest, request: HttpRequest) -> None:
+        """Send a request, and hand over its response, or an error in place of one that cannot come."""
         outgoing = OUTGOING.get() or OutgoingMessage(awaits_result=True)
         try:
             response = await self._delivery.send(request)
@@ -203,9 +205,11 @@ class StreamableHttp:
             await self._fail_request(message, _placeholder_error(failure.fault))
 
     async def _fail_request(self, request: JSONRPCRequest, error: ErrorData) -> None:
+        """Hand over an error as the response to a request."""
         await self.arrivals.put(JSONRPCError(jsonrpc="2.0", id=request.id, error=error), 0)
 
     def _store_session_id(self, response: HttpResponse) -> None:
+        """Store the session's id that the response to `initialize` names. Raises ResponseLost for an invalid one."""
         session = response.headers.get(SESSION)
         if not session:
             return
@@ -215,12 +219,12 @@ class StreamableHttp:
         self._session_id = session
 
     async def _read_response(self, response: HttpResponse, request: JSONRPCRequest, outgoing: OutgoingMessage) -> None:
-        """Take what answers a request. Raises Unanswered."""
+        """Read the response to a request, and hand over each message in it. Raises ResponseLost."""
         if response.status == 202:
             response.close()
             note = "it accepted the request without a response"
             raise ResponseLost(faults.fault("INVALID_RESPONSE", note, status=202))
-        if response.media.startswith("application/json"):
+        if response.content_type.startswith("application/json"):
             if not await self._hand_over(await self._read_body(response), request):
                 raise ResponseLost(faults.fault("INVALID_RESPONSE", "it is no response"))
         elif is_stream(response):
@@ -230,6 +234,7 @@ class StreamableHttp:
             raise ResponseLost(_content_type_fault(response))
 
     async def _read_body(self, response: HttpResponse) -> bytes:
+        """Return the whole body of a response. Raises ResponseLost."""
         try:
             data = await response.read(self._max_bytes)
         except HttpFailure as broken:
@@ -243,7 +248,7 @@ class StreamableHttp:
         return data
 
     async def _hand_over(self, data: bytes, request: JSONRPCRequest) -> bool:
-        """Hand over what came for a request, and return whether it is the response. Raises Unanswered."""
+        """Hand over a message that came for a request, and return whether it is the response. Raises ResponseLost."""
         try:
             message = parse_message(data)
         except NotParsed as too_large:
@@ -264,14 +269,14 @@ class StreamableHttp:
         return is_response
 
     async def _follow_stream(self, response: HttpResponse, request: JSONRPCRequest) -> None:
-        """Follow a stream until the response, over as many connections as that takes. Raises Unanswered."""
+        """Follow a stream until the response, over as many connections as that takes. Raises ResponseLost."""
         events = EventParser(self._max_bytes)
         backoff = ReopenBackoff()
         while True:
             fault = faults.fault("CONNECTION_LOST", "the stream ended without the response")
             try:
                 if await self._read_until_response(response, events, request):
-                    await response.close_after_rest()
+                    await response.drain_and_close()
                     return
             except HttpFailure as broken:
                 fault = broken.fault
@@ -294,7 +299,7 @@ class StreamableHttp:
         return False
 
     async def _reopen_stream(self, events: EventParser, backoff: ReopenBackoff, fault: Fault) -> HttpResponse:
-        """Open the stream of a request again, after what has come of it. Raises Unanswered, also if that is nothing."""
+        """Open the stream of a request again, after its last event. Raises ResponseLost, also if no event had an id."""
         if not events.last_id:  # nothing says where to go on
             raise ResponseLost(fault)
         for _ in range(ATTEMPTS):
@@ -322,8 +327,10 @@ def _placeholder_error(fault: Fault) -> ErrorData:
 
 
 def _misdirected_fault(answered_id: int | str, request: JSONRPCRequest) -> Fault:
+    """Return the fault of a request for which the response to another one arrived."""
     return faults.fault("INVALID_RESPONSE", f"a response to request {answered_id!r} came for request {request.id}")
 
 
 def _content_type_fault(response: HttpResponse) -> Fault:
-    return faults.fault("INVALID_RESPONSE", f"its content type is {response.media[:100]!r}")
+    """Return the fault of a response that is neither JSON nor a stream of events."""
+    return faults.fault("INVALID_RESPONSE", f"its content type is {response.content_type[:100]!r}")

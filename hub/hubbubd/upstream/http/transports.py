@@ -54,7 +54,7 @@ class HttpTransports:
         assert config.url is not None
         url = URL(str(httpx2.URL(config.url)), encoded=True).with_fragment(None)
         tls = await self._tls_for(config)
-        async with self._connections.use(hosts) as session:
+        async with self._connections.use_session(hosts) as session:
             client = HttpClient(config, session, tls, hosts, access, permit=self._permit)
             limit = config.max_message_bytes
             if config.transport == "http":
@@ -90,6 +90,7 @@ def _make_access(
 
 
 def _make_tls_context(ca: str | None) -> ssl.SSLContext:
+    """Return a TLS context for HTTP/1.1; `ca` is a file with further authorities."""
     context = httpx2.create_ssl_context()
     context.set_alpn_protocols(["http/1.1"])
     if ca is not None:

@@ -46,6 +46,7 @@ class Access:
             raise
 
     async def _set_up_oauth(self) -> "OAuth":
+        """Return the OAuth of this connection; it is imported and made on the first call."""
         oauth_class = await to_thread.run_sync(_import_oauth)
         self._oauth = self._oauth or oauth_class(self._config, self._inbound, self._vault, self._deadlines)
         return self._oauth

@@ -105,7 +105,7 @@ def repair(document: Any, kind: OAuthRequestKind, expected: FlowKnowledge) -> An
 
 
 def effective_status(document: Any, kind: OAuthRequestKind, status: int) -> int:
-    """Return a reply's status; an error instead of a token is one, whatever its status says."""
+    """Return a reply's HTTP status; 400 for a token reply that has an error instead of a token."""
     if kind is OAuthRequestKind.TOKEN and status < 300:
         is_refusal = read_error_code(document) and "access_token" not in document
         return 400 if is_refusal else status
@@ -130,8 +130,8 @@ def read_error_description(document: Any) -> str:
     return text if isinstance(text, str) else ""
 
 
-def usable_method(methods: Sequence[str] | None) -> str:
-    """Return how a client with a secret authenticates at a token endpoint that advertises these methods."""
+def select_auth_method(methods: Sequence[str] | None) -> str:
+    """Return the method by which a client with a secret authenticates, of those that a token endpoint advertises."""
     if methods is None or "client_secret_basic" in methods:
         return "client_secret_basic"  # RFC 7591, section 2: the default
     return "client_secret_post" if "client_secret_post" in methods else next(iter(methods), "client_secret_basic")
@@ -166,6 +166,7 @@ def complete_challenge(response: httpx2.Response, url: str, scope: str | None) -
 
 
 def _repair_metadata(members: dict[str, Any], expected: FlowKnowledge) -> dict[str, Any]:
+    """Repair the metadata of a resource or an authorization server, by the table above."""
     issuer = members.get("issuer")
     if isinstance(issuer, str) and expected.issuer is not None and is_same_issuer(issuer, expected.issuer):
         members["issuer"] = expected.issuer
@@ -179,14 +180,16 @@ def _repair_metadata(members: dict[str, Any], expected: FlowKnowledge) -> dict[s
 
 
 def _repair_registration(members: dict[str, Any], expected: FlowKnowledge) -> dict[str, Any]:
+    """Repair the reply to a registration, by the table above."""
     if isinstance(members.get("client_id"), int):
         members["client_id"] = str(members["client_id"])
     if "client_secret" in members and "token_endpoint_auth_method" not in members:
-        members["token_endpoint_auth_method"] = usable_method(expected.methods)
+        members["token_endpoint_auth_method"] = select_auth_method(expected.methods)
     return _join_scopes(members)
 
 
 def _join_scopes(members: dict[str, Any]) -> dict[str, Any]:
+    """Make `scope` one text, if it is a list."""
     scope = members.get("scope")
     if isinstance(scope, list):
         members["scope"] = " ".join(str(each) for each in cast("list[Any]", scope))

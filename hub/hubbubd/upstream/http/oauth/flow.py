@@ -46,13 +46,19 @@ from hubbubd.upstream.http.oauth.documents import (
     read_error_code,
     read_error_description,
     request_kind,
-    usable_method,
+    select_auth_method,
 )
-from hubbubd.upstream.http.oauth.replies import NoReply, OAuthReply, is_access_refusal, sdk_refusal, send_flow_request
+from hubbubd.upstream.http.oauth.replies import (
+    NoReply,
+    OAuthReply,
+    is_access_refusal,
+    read_sdk_refusal,
+    send_flow_request,
+)
 from hubbubd.upstream.http.oauth.storage import OAuthStorage
 from hubbubd.upstream.messages.exchange import CALL, OUTGOING
 from hubbubd.upstream.ports import Inbound, SecretsVault
-from hubbubd.upstream.protocol.schema_check import problems
+from hubbubd.upstream.protocol.schema_check import describe_problems
 
 PASSES: Final = 3
 """How often a request is sent at most: as it is, with a refreshed token, and with a new authorization."""
@@ -161,12 +167,12 @@ class OAuth:
                 scope=oauth.scope,
                 issuer=oauth.issuer,
             )
-        self._redirect_uri = _redirect_uri(oauth, storage.restored)
+        self._redirect_uri = _choose_redirect_uri(oauth, storage.restored)
         provider = OAuthClientProvider(
             self._server.url,
             OAuthClientMetadata(redirect_uris=[AnyUrl(self._redirect_uri)], client_name="Hubbub"),
             storage,
-            redirect_handler=self._remember_url,
+            redirect_handler=self._remember_authorization_url,
             callback_handler=self._wait_for_redirect,
             client_metadata_url=oauth.client_metadata_url,
         )
@@ -194,8 +200,8 @@ class OAuth:
         is_last = False
         for passes_left in range(PASSES - 1, -1, -1):
             if response is None:
-                needs_token = refused is not None or self._has_expired()
-                if needs_token and self._flow_lock.locked() and not self._may_wait(request):
+                needs_token = refused is not None or self._has_expired_token()
+                if needs_token and self._flow_lock.locked() and not self._may_wait_for_flow(request):
                     is_last = True
                 elif needs_token:
                     is_last = await self._obtain_token(_AccessRequest(request, hop, refused, token, is_last=is_last))
@@ -204,20 +210,20 @@ class OAuth:
                 response = await hop(request)
             if is_last or not passes_left or request.method == "DELETE" or not is_access_refusal(response):
                 return response
-            refused, response = await sdk_refusal(response), None
+            refused, response = await read_sdk_refusal(response), None
         raise AssertionError("unreachable")
 
     async def _obtain_token(self, access_request: _AccessRequest) -> bool:
         """Run the flow until there is another token; return whether the next pass is the last one."""
         failures = self._failures
-        with self._inbound.held_up(CALL.get()):
+        with self._inbound.pause_clock(CALL.get()):
             async with self._flow_lock:
                 if self._failure is not None and self._failures > failures:
                     raise self._failure  # single-flight: all who waited share the failure
                 try:
                     await self._storage.adopt_changes()
                     if access_request.challenge is not None and access_request.challenge.status_code == 401:
-                        self._expire(access_request.token)
+                        self._expire_token(access_request.token)
                     return await self._run_with_known_client(access_request)
                 except NoReply as exc:
                     raise UpstreamError(exc.fault) from None
@@ -310,7 +316,7 @@ class OAuth:
         known = context.oauth_metadata.token_endpoint_auth_methods_supported if context.oauth_metadata else None
         methods = reply.methods if reply is not None else known
         if oauth is not None and oauth.client_secret is not None and context.client_info is not None and methods:
-            context.client_info.token_endpoint_auth_method = usable_method(methods)
+            context.client_info.token_endpoint_auth_method = select_auth_method(methods)
 
     def _check_registration(self, outgoing: httpx2.Request, reply: OAuthReply) -> None:
         """Raise OAuthFlowError for a registration that was refused by a server that offers none."""
@@ -352,11 +358,11 @@ class OAuth:
         tokens = self._provider.context.current_tokens
         return tokens.access_token if tokens is not None else None
 
-    def _has_expired(self) -> bool:
+    def _has_expired_token(self) -> bool:
         context = self._provider.context
         return context.can_refresh_token() and not context.is_token_valid()
 
-    def _expire(self, token: str | None) -> None:
+    def _expire_token(self, token: str | None) -> None:
         """Expire a token that the server refused, whatever its lifetime, so that the flow refreshes it first."""
         context = self._provider.context
         if token is not None and token == self._current_token() and context.can_refresh_token():
@@ -367,13 +373,14 @@ class OAuth:
         exchange = OUTGOING.get()
         if exchange is None:
             return self._server.transport == "sse" and request.method == "GET"
-        return exchange.awaits_result and exchange.patient
+        return exchange.awaits_result and exchange.may_authorize
 
-    def _may_wait(self, request: HttpRequest) -> bool:
+    def _may_wait_for_flow(self, request: HttpRequest) -> bool:
         """Return whether the request may wait for a flow. Answers and notifications may not: others wait for them."""
         return self._may_ask_person(request) or request.method == "GET"
 
-    async def _remember_url(self, url: str) -> None:
+    async def _remember_authorization_url(self, url: str) -> None:
+        """Note the URL that a person is to visit; called by the SDK before `_wait_for_redirect`."""
         self._authorization_url = url
         self._use_spelled_issuer()
 
@@ -409,8 +416,8 @@ class OAuth:
         return AuthorizationCodeResult(code=query.get("code", ""), state=query.get("state"), iss=query.get("iss"))
 
 
-def _redirect_uri(oauth: OAuthConfig, restored: dict[str, Any]) -> str:
-    """Return the redirect URI; a registered client keeps the one it was registered with."""
+def _choose_redirect_uri(oauth: OAuthConfig, restored: dict[str, Any]) -> str:
+    """Return the redirect URI: that with which a stored client was registered, else one on the configured port."""
     for known in restored.get("client", {}).get("redirect_uris") or ():
         return str(known)
     port = oauth.redirect_port
@@ -422,11 +429,11 @@ def _redirect_uri(oauth: OAuthConfig, restored: dict[str, Any]) -> str:
 
 
 def _access_error(exc: Exception, challenge: httpx2.Response | None) -> UpstreamError:
-    """Return why there is no access. Replies may contain secrets, so little of them is repeated."""
+    """Return the error that says why there is no access. Replies may contain secrets, so little of them is repeated."""
     if isinstance(exc, HubError):
         why = exc.message
     elif isinstance(problem := exc.__cause__ or exc.__context__ or exc, ValidationError):
-        why = f"the authorization server's reply does not fit: {problems(problem)}"
+        why = f"the authorization server's reply does not fit: {describe_problems(problem)}"
     elif isinstance(exc, (OAuthFlowError, _ClientForgotten)):
         text = str(exc)
         code = _ERROR_CODE.search(text)

@@ -71,7 +71,10 @@ class OAuthReply:
 
 
 async def send_flow_request(outgoing: httpx2.Request, hop: Hop, server_url: str, expected: FlowKnowledge) -> OAuthReply:
-    """Send a request of a flow, whose target the server chose (SSRF). Raises OAuthFlowError, NoReply."""
+    """Send a request of a flow, if its target is https or the server's own host: a server may choose it (SSRF).
+
+    Raises OAuthFlowError, NoReply.
+    """
     url = URL(str(outgoing.url), encoded=True)
     server_host = urlsplit(server_url).hostname or ""
     # A remote server must not direct the hub to services on the hub's own loopback.
@@ -100,16 +103,16 @@ def is_access_refusal(response: HttpResponse) -> bool:
     return extract_field_from_www_auth(headers, "error") == "insufficient_scope"
 
 
-async def sdk_refusal(response: HttpResponse) -> httpx2.Response:
-    """Return a refusal as the SDK takes it."""
-    beginning = await response.beginning(CHALLENGE_BYTES, REPLY_LIMIT_S)
+async def read_sdk_refusal(response: HttpResponse) -> httpx2.Response:
+    """Read the beginning of a refusal's body, and return the refusal as a response of the SDK's HTTP library."""
+    beginning = await response.read_beginning(CHALLENGE_BYTES, REPLY_LIMIT_S)
     return httpx2.Response(response.status, headers=_forwarded_headers(response), content=beginning)
 
 
 async def _read_reply(response: HttpResponse, outgoing: httpx2.Request, expected: FlowKnowledge) -> OAuthReply:
-    """Return a reply as the SDK takes it. Raises HttpFailure, OAuthFlowError."""
+    """Read, repair and return a reply as the SDK takes it. Raises HttpFailure, OAuthFlowError."""
     try:
-        if response.compressed:
+        if response.is_compressed:
             raise OAuthFlowError("the authorization server's reply is compressed")
         content = await response.read(REPLY_BYTES)
     except BodyTooLarge as exc:
@@ -135,6 +138,7 @@ async def _read_reply(response: HttpResponse, outgoing: httpx2.Request, expected
 
 
 def _forwarded_headers(response: HttpResponse) -> list[tuple[str, str]]:
+    """Return the headers of a response that the SDK gets: without those of one hop."""
     return [(name, value) for name, value in response.headers.items() if name.lower() not in _HOP_HEADERS]
 
 

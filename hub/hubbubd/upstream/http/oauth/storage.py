@@ -1,4 +1,4 @@
-"""What is known of the log-in at a server, between the SDK's context and the vault."""
+"""Stores what is known of the log-in at a server, between the SDK's context and the vault."""
 
 from typing import Any, TypeVar
 
@@ -41,12 +41,13 @@ class OAuthStorage:
         self._load()
 
     def _load(self) -> None:
+        """Read what the vault has for the server; it is restored only if the configuration is still the same."""
         self._stored = self._vault.get(self._server)
         is_same_configuration = self._stored is not None and self._stored.get("about") == self._configuration
         self.restored: dict[str, Any] = self._stored if self._stored and is_same_configuration else {}
 
     def restore(self, context: OAuthContext) -> None:
-        """Fill a new context with what was kept for this server, if its configuration is the same."""
+        """Fill a new context with what the vault has for this server, if its configuration is the same."""
         self.context = context
         restored = _parse_stored(OAuthClientInformationFull, self.restored.get("client"))
         if restored is not None and context.client_info is None:
@@ -62,9 +63,9 @@ class OAuthStorage:
             context.auth_server_url = str(context.protected_resource_metadata.authorization_servers[0])
 
     async def adopt_changes(self) -> None:
-        """Take over what another member of the fleet has kept since: a token that renews is good for once.
+        """Load what another member of the fleet has stored since: a refresh token can be used once only.
 
-        Raises VaultError; then nothing may be renewed, as it could not be kept.
+        Raises VaultError; then no token may be renewed, as the new one could not be stored.
         """
         if self.unsaved:
             await self.save()
@@ -95,6 +96,7 @@ class OAuthStorage:
         await self.save()
 
     def _redact_secrets(self, context: OAuthContext) -> None:
+        """Have the secrets of a context redacted from now on, in logs and faults."""
         client, tokens = context.client_info, context.current_tokens
         secrets = [client.client_secret] if client is not None else []
         secrets += [tokens.access_token, tokens.refresh_token] if tokens is not None else []
@@ -134,7 +136,7 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 def _parse_stored(model: type[Model], restored: object) -> Model | None:
-    """Return what was kept, or None if this version of the SDK cannot read it."""
+    """Return a stored part as a model of the SDK, or None if this version of the SDK cannot read it."""
     try:
         return model.model_validate(restored)
     except ValidationError:

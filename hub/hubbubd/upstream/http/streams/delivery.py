@@ -1,4 +1,4 @@
-"""What becomes of a request over HTTP: statuses and `Retry-After`, the delivery of answers, retries, lost sessions."""
+"""Delivers messages over HTTP: statuses and `Retry-After`, the delivery of answers, retries, lost sessions."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -13,8 +13,8 @@ from hubbubd.upstream.http.client import (
     HttpFailure,
     HttpRequest,
     HttpResponse,
+    describe_redirect,
     is_redirect,
-    redirect_problem,
 )
 from hubbubd.upstream.messages.codec import BadMessage, parse_message
 from hubbubd.upstream.messages.exchange import OUTGOING, OutgoingMessage
@@ -71,9 +71,9 @@ class MessageDelivery:
             response = await self._send_with_retries(request, outgoing)
         except HttpFailure as exc:
             # A message whose own connection breaks costs itself alone: calls go on beside it.
-            raise self._fail(exc.fault, outgoing, unreached=not exc.reached) from None
+            raise self._note_failure(exc.fault, outgoing, unreached=not exc.reached) from None
         except UpstreamError as exc:
-            raise self._fail(exc.fault, outgoing, unreached=False) from None
+            raise self._note_failure(exc.fault, outgoing, unreached=False) from None
         except BaseException:
             if outgoing is not None:
                 outgoing.settle("the connection closed before the answer was taken")
@@ -108,9 +108,9 @@ class MessageDelivery:
                     raise
         return await self.client.send(request)
 
-    def _fail(self, fault: Fault, outgoing: OutgoingMessage | None, *, unreached: bool) -> MessageRefused:
-        """Note that a message could not be sent, or its response not be used; return the error to raise."""
-        _settle(outgoing, fault)
+    def _note_failure(self, fault: Fault, outgoing: OutgoingMessage | None, *, unreached: bool) -> MessageRefused:
+        """Note that a message could not be sent, or its response not be used; return the exception to raise."""
+        _note_outcome(outgoing, fault)
         if unreached or self._is_vital(outgoing):
             self.mark_lost(fault)
         return MessageRefused(fault, sent=not unreached)
@@ -124,31 +124,31 @@ class MessageDelivery:
     ) -> None:
         """Raise MessageRefused for a response that is a refusal, a redirect or compressed; else note the success."""
         if response.status >= 400:
-            raise await self._refuse(request, response, outgoing)
+            raise await self._note_refusal(request, response, outgoing)
         if is_redirect(response):
             response.close()
-            note = redirect_problem(request.url, response)
+            note = describe_redirect(request.url, response)
             fault = faults.fault("HTTP_ERROR", note, status=response.status)
-            _settle(outgoing, fault)
+            _note_outcome(outgoing, fault)
             raise MessageRefused(fault)
-        if response.compressed:
+        if response.is_compressed:
             response.close()
-            raise self._fail(faults.fault("INVALID_RESPONSE", "it is compressed"), outgoing, unreached=False)
+            raise self._note_failure(faults.fault("INVALID_RESPONSE", "it is compressed"), outgoing, unreached=False)
         self._has_notified = self._has_notified or outgoing is None
         if outgoing is not None and outgoing.awaits_result and not self.all_vital:
             outgoing.fault = None
         else:
-            _settle(outgoing, None)
+            _note_outcome(outgoing, None)
 
-    async def _refuse(
+    async def _note_refusal(
         self, request: HttpRequest, response: HttpResponse, outgoing: OutgoingMessage | None
     ) -> MessageRefused:
-        """Note a refusal by status, and whether it ends the connection; return the error to raise."""
-        body = await response.beginning(ERROR_BODY_BYTES, ACKNOWLEDGE_LIMIT_S)
+        """Note a refusal by status, and whether it ends the connection; return the exception to raise."""
+        body = await response.read_beginning(ERROR_BODY_BYTES, ACKNOWLEDGE_LIMIT_S)
         in_session = SESSION in request.headers
         fault = faults.fault_from_status(response.status, response.headers, body, session=in_session)
         error = _error_message(response, body)
-        _settle(outgoing, fault)
+        _note_outcome(outgoing, fault)
         awaits_result = outgoing is not None and outgoing.awaits_result
         if outgoing is not None and outgoing.awaits_result:
             own_error = error if fault.code == FaultCode.HTTP_ERROR else None
@@ -166,7 +166,7 @@ class MessageDelivery:
         return MessageRefused(fault, error)
 
 
-def _settle(outgoing: OutgoingMessage | None, fault: Fault | None) -> None:
+def _note_outcome(outgoing: OutgoingMessage | None, fault: Fault | None) -> None:
     """Note the outcome of a message: its fault, or None when it was accepted."""
     if outgoing is not None:
         outgoing.fault = fault
@@ -175,7 +175,7 @@ def _settle(outgoing: OutgoingMessage | None, fault: Fault | None) -> None:
 
 def _error_message(response: HttpResponse, body: bytes) -> JSONRPCError | None:
     """Return the JSON-RPC error that a response has; None without one."""
-    if not response.media.startswith("application/json"):
+    if not response.content_type.startswith("application/json"):
         return None
     try:
         message = parse_message(body)

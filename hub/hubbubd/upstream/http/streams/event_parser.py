@@ -87,6 +87,7 @@ class EventParser:
         self._line += part
 
     def _end_line(self) -> None:
+        """Apply the current line, which is complete, to the current event."""
         self._has_line = False
         if self._is_comment:
             return

@@ -1,4 +1,4 @@
-"""The server's own stream of streamable HTTP (a GET): what it asks and tells beside the responses."""
+"""The server's own stream of streamable HTTP (a GET): requests and notifications that belong to no response."""
 
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -60,24 +60,24 @@ def reopen_headers(events: EventParser) -> dict[str, str]:
 
 
 def pause_s(events: EventParser) -> float:
-    """Return the seconds that the server of a stream wants to pass before it is opened again."""
+    """Return the seconds to wait before a stream is opened again: as its server has said, else REOPEN_S."""
     return REOPEN_S if events.retry_ms is None else events.retry_ms / 1000
 
 
 def is_stream(response: HttpResponse) -> bool:
     """Return whether a response is a stream of events."""
-    return response.media.startswith("text/event-stream")
+    return response.content_type.startswith("text/event-stream")
 
 
 def explain_not_opened(response: HttpResponse) -> str:
     """Return why a response is no stream that can be read."""
     if response.status >= 300:
         return f"HTTP {response.status}"
-    return "it is compressed" if response.compressed else f"its content type is {response.media[:100]!r}"
+    return "it is compressed" if response.is_compressed else f"its content type is {response.content_type[:100]!r}"
 
 
 async def hand_over(data: bytes, arrivals: HttpReadStream) -> None:
-    """Hand over a message that answers nothing in particular, or why it cannot be read."""
+    """Parse a message that belongs to no request, and put it into `arrivals`, or the BadMessage that it causes."""
     if len(data) > SHORT:
         await turn()  # parsing it is long work
     try:
@@ -155,6 +155,7 @@ class GetStream:
             await anyio.sleep(max(pause, pause_s(events)))
 
     def _is_unsupported(self, refusal: _StreamNotOpened) -> bool:
+        """Return whether the server has refused the stream from the beginning, as one that it does not have."""
         return not self._has_worked and self._refusals >= ATTEMPTS and refusal.status in NO_STREAM
 
     def _note_refusal(self, refusal: _StreamNotOpened) -> None:
@@ -173,7 +174,7 @@ class GetStream:
             self._context.callbacks.note(Deviation.STREAM_CUT, describe_deviation(Deviation.STREAM_CUT, about))
 
     async def _read(self, response: HttpResponse, events: EventParser) -> None:
-        """Read a stream to its end, however it ends. Raises _NotOpened for an event that is too long."""
+        """Read a stream to its end, however it ends. Raises _StreamNotOpened for an event that is too long."""
         opened_at = anyio.current_time()
         try:
             async for piece in body.read_in_turns(response.chunks()):
@@ -188,7 +189,7 @@ class GetStream:
             response.close()
 
     async def _open(self, events: EventParser) -> HttpResponse:
-        """Open the stream after what has come of it. Raises _NotOpened."""
+        """Open the stream, after the last of these events. Raises _StreamNotOpened."""
         await self._pace.wait()
         request = HttpRequest("GET", self._url, self._context.headers(reopen_headers(events)))
         release_slot = await self._context.slots.take()
@@ -200,7 +201,7 @@ class GetStream:
             raise _StreamNotOpened(exc.fault.message) from None
         finally:
             release_slot()
-        if is_stream(response) and response.status < 300 and not response.compressed:
+        if is_stream(response) and response.status < 300 and not response.is_compressed:
             self._has_worked = True
             self._context.callbacks.note(Deviation.STREAM_REFUSED, None)
             return response

@@ -1,4 +1,4 @@
-"""What has come over HTTP and waits for its link, each message with the context of the stream on which it came."""
+"""Messages that arrived over HTTP and wait for their link, each with the context of the stream on which it arrived."""
 
 import asyncio
 from collections import deque
@@ -25,7 +25,7 @@ class HttpReadStream:
         self._ended = False
 
     async def put(self, item: JSONRPCMessage | BadMessage, size: int) -> None:
-        """Hand over what came, of `size` bytes, in the context of the caller; dropped after the end."""
+        """Add a message of `size` bytes with the caller's context; wait until it is taken. Ignored after `end`."""
         if self._ended:
             return
         if isinstance(item, JSONRPCResponse | JSONRPCError) and self._is_all_read and self.settle(item):
@@ -34,7 +34,7 @@ class HttpReadStream:
         taken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         message = item if isinstance(item, BadMessage) else SessionMessage(item)
         self._unread.append((copy_context(), message, taken))
-        self._wake()
+        self._wake_reader()
         await taken
 
     @property
@@ -55,18 +55,19 @@ class HttpReadStream:
         return item
 
     def end(self) -> None:
-        """End the stream after what has come."""
+        """End the stream, after the messages that were put into it."""
         self._ended = True
-        self._wake()
+        self._wake_reader()
 
     async def aclose(self) -> None:
-        """Discard what has come; nobody waits any more."""
+        """Discard the messages that wait; `put` returns for each of them."""
         self.end()
         while self._unread:
             taken = self._unread.popleft()[2]
             if not taken.done():
                 taken.set_result(None)
 
-    def _wake(self) -> None:
+    def _wake_reader(self) -> None:
+        """Let `receive` look again: a message has arrived, or the stream has ended."""
         if self._reader is not None and not self._reader.done():
             self._reader.set_result(None)

@@ -79,7 +79,7 @@ class HttpWriteStream:
         if self._notifications:
             await asyncio.wait(self._notifications)
 
-    def abort(self, request_id: RequestId | None) -> None:
+    def abort_request(self, request_id: RequestId | None) -> None:
         """Close the connection of a request whose response is still to come, if there is one."""
         if request_id is not None and (task := self._requests.get(request_id)) is not None:
             task.cancel()
@@ -107,16 +107,19 @@ class HttpWriteStream:
     async def _post_after(
         self, earlier: set[asyncio.Task[None]], message: JSONRPCMessage, headers: Mapping[str, str], content: bytes
     ) -> None:
+        """Send a message once earlier ones have been accepted."""
         if earlier:
             await asyncio.wait(earlier)
         await self._post(message, headers, content)
 
     async def _run_to_end(self, work: Awaitable[None]) -> None:
+        """Run the work of a task; an unexpected error marks the connection as lost."""
         try:
             await work
         except Exception as exc:  # noqa: BLE001 - an unexpected error ends the connection
             self._mark_lost(faults.fault_from_exception(exc))
 
     def _forget_request(self, request_id: RequestId, task: asyncio.Task[None]) -> None:
+        """Drop the task of a request that has ended, unless a newer request has its id."""
         if self._requests.get(request_id) is task:
             del self._requests[request_id]
