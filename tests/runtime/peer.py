@@ -196,7 +196,7 @@ class PeerLink:
         assert self.lost is not None
         return self.lost
 
-    def hint(self) -> str | None:
+    def missing_response_hint(self) -> str | None:
         return self.peer.hint
 
     def stderr_tail(self) -> tuple[str, ...]:
@@ -340,13 +340,13 @@ class Peers:
         self.confinements[config.name] = confinement
         return self[config.name].open(config, inbound, era)
 
-    async def forget(self, server: str) -> None:
+    async def delete_oauth_secrets(self, server: str) -> None:
         """There is nothing to forget."""
 
     def spec_secrets(self, server: str) -> dict[str, Any] | None:
         return self.secrets.get(server)
 
-    async def keep_spec_secrets(self, server: str, secrets: dict[str, Any] | None) -> None:
+    async def store_spec_secrets(self, server: str, secrets: dict[str, Any] | None) -> None:
         self.secrets[server] = secrets
 
     async def refresh_secrets(self, *servers: str) -> None:

@@ -40,8 +40,8 @@ class McpConnector:
         self._link_opener: LinkOpener | None = None
         self._import_lock = anyio.Lock()
 
-    async def forget(self, server: str) -> None:
-        """As `ports.Connector`."""
+    async def delete_oauth_secrets(self, server: str) -> None:
+        """As `ports.Connector`; nothing of the server is redacted any more."""
         for owner in (server, oauth_owner(server)):
             REDACTION.set_secrets(owner, ())
         await self._vault.put(server, None)
@@ -50,7 +50,7 @@ class McpConnector:
         """As `ports.Connector`."""
         return self._vault.get(_spec_key(server))
 
-    async def keep_spec_secrets(self, server: str, secrets: dict[str, Any] | None) -> None:
+    async def store_spec_secrets(self, server: str, secrets: dict[str, Any] | None) -> None:
         """As `ports.Connector`."""
         name = _spec_key(server)
         try:
@@ -81,7 +81,7 @@ class McpConnector:
                     variables=self.variables,
                     permit=self._permit,
                 )
-        async with self._link_opener.link(config, inbound, era, confinement) as link:
+        async with self._link_opener.open_link(config, inbound, era, confinement) as link:
             yield link
 
 
@@ -91,7 +91,7 @@ def _spec_key(server: str) -> str:
 
 
 def _import_link_opener() -> "type[LinkOpener]":
-    """Import what opens links, in a thread: it takes as long as all the rest of the hub, which may need none of it."""
+    """Import the LinkOpener; called in a thread, as it takes as long as the start of all the rest of the hub."""
     sdk.defer_packages()
     from hubbubd.upstream.links.opener import LinkOpener  # lazy: imports the SDK
 

@@ -78,7 +78,7 @@ def fault(
 
 
 def error(code: str, message: str | None = None, **details: Any) -> UpstreamError:
-    """Return the fault as an exception."""
+    """Return the exception for a fault, which is made as `fault` makes it."""
     return UpstreamError(fault(code, message, **details))
 
 

@@ -115,8 +115,8 @@ class Inbound(Protocol):
         """
         ...
 
-    def held_up(self, call_id: str | None) -> AbstractContextManager[None]:
-        """Hold the clock of a call (None: of the hub's own requests) for the block, which waits for authorization."""
+    def pause_clock(self, call_id: str | None) -> AbstractContextManager[None]:
+        """Pause the clock of a call for the block, which waits for authorization; None: of the hub's own requests."""
         ...
 
 
@@ -140,9 +140,9 @@ class SecretsVault(Protocol):
         ...
 
     async def refresh(self, *servers: str) -> None:
-        """Read anew what is stored for servers, since other members of the fleet may have changed it. Raises OSError.
+        """Read again what is stored for servers, since other members of the fleet may have changed it. Raises OSError.
 
-        All that is stored for a server, whatever the part that its name here has after a slash.
+        A name may be NAME or NAME/PART: all parts of the server are read.
         """
         ...
 
@@ -165,7 +165,7 @@ class McpLink(Protocol):
     """An open connection to a server."""
 
     log_level: str | None
-    """Asked for with each request that names no level itself, of a server that takes it so (from 2026-07-28 on)."""
+    """The level of log messages that each request asks for which names none itself (from 2026-07-28 on)."""
 
     @property
     def hello(self) -> Hello:
@@ -215,7 +215,7 @@ class McpLink(Protocol):
         """Wait until the connection has ended by itself; return why (exit code and stderr of a process)."""
         ...
 
-    def hint(self) -> str | None:
+    def missing_response_hint(self) -> str | None:
         """Return what the server did that may explain why a response is missing, as the end of a sentence."""
         ...
 
@@ -246,17 +246,17 @@ class Connector(Protocol):
         ...
 
     def spec_secrets(self, server: str) -> dict[str, Any] | None:
-        """Return what `keep_spec_secrets` stored last, or None."""
+        """Return what `store_spec_secrets` stored last, or None."""
         ...
 
-    async def keep_spec_secrets(self, server: str, secrets: dict[str, Any] | None) -> None:
+    async def store_spec_secrets(self, server: str, secrets: dict[str, Any] | None) -> None:
         """Store the secrets of a server's spec, as JSON; None deletes them. Raises OSError, Overtaken in a race."""
         ...
 
     async def refresh_secrets(self, *servers: str) -> None:
-        """Read anew all secrets of servers, since other members of the fleet may have changed them. Raises OSError."""
+        """Read again all secrets of servers, since other members of the fleet may have changed them. Raises OSError."""
         ...
 
-    async def forget(self, server: str) -> None:
-        """Delete what was stored for access to a server (OAuth). Raises OSError."""
+    async def delete_oauth_secrets(self, server: str) -> None:
+        """Delete the OAuth tokens and the registered client of a server. Raises OSError."""
         ...

@@ -27,7 +27,7 @@ log = structlog.get_logger(__name__)
 
 
 class SharedSecrets(Protocol):
-    """What the members of a fleet share (`upstream.ports.Vault`)."""
+    """What the members of a fleet share (`upstream.ports.SecretsVault`)."""
 
     def get(self, server: str) -> dict[str, Any] | None: ...
 

@@ -95,7 +95,7 @@ class PeopleLink:
         await asyncio.Event().wait()
         raise AssertionError
 
-    def hint(self) -> str | None:
+    def missing_response_hint(self) -> str | None:
         """Return nothing."""
         return None
 

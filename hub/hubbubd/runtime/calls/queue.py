@@ -439,7 +439,7 @@ class ServerQueue:
             code, option, limit_s = "CALL_TIMEOUT", "call_timeout_s", call.timeout_s
         is_queued = call.state is CallState.QUEUED
         where = "waiting for its turn" if is_queued else "waiting for the server"
-        if not is_queued and self.link is not None and (hint := self.link.hint()):
+        if not is_queued and self.link is not None and (hint := self.link.missing_response_hint()):
             where = f"{where}: {hint}"
         return Fault(
             code=code,

@@ -240,7 +240,7 @@ class Assembly:
     async def forget_login(self, name: str) -> None:
         """Forget the OAuth tokens and the registered client of a server. Raises Unavailable."""
         try:
-            await self._connector.forget(name)
+            await self._connector.delete_oauth_secrets(name)
         except OSError as exc:
             raise Unavailable(f"the log-in at {name} could not be deleted: {exc}") from None
 
@@ -249,6 +249,6 @@ class Assembly:
         await self.end_tasks(name)
         self._catalog.forget(name)
         try:
-            await self._connector.forget(name)
+            await self._connector.delete_oauth_secrets(name)
         except OSError as exc:
             log.warning("server tokens not deleted", server=name, error=str(exc))

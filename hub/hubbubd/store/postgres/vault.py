@@ -77,7 +77,7 @@ class RotationProgress:
 
 
 class PostgresVault:
-    """The vault in a database; implements `upstream.ports.Vault`. `open` makes one.
+    """The vault in a database; implements `upstream.ports.SecretsVault`. `open` makes one.
 
     `patience_s` is how long a reading or a writing waits for a database that is away.
     """

@@ -22,7 +22,7 @@ _SHAPE: Final = TypeAdapter(dict[str, dict[str, Any]])
 
 
 class TokenFile:
-    """The vault in a file; implements `upstream.ports.Vault`."""
+    """The vault in a file; implements `upstream.ports.SecretsVault`."""
 
     def __init__(self, path: Path, secrets: dict[str, dict[str, Any]]) -> None:
         self._path = path

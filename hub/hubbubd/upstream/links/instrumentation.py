@@ -129,12 +129,14 @@ class LinkInstrumentation:
         return trace and Span(name=name, kind=SpanKind.CLIENT, trace=trace, start=start, attributes=attributes)
 
     def _connection_attributes(self) -> Attributes:
+        """Return the attributes that all spans of the connection have."""
         if self.version is None:
             return self._fixed_attributes
         return {**self._fixed_attributes, "mcp.protocol.version": self.version}
 
 
 def _network_attributes(config: ServerConfig) -> Attributes:
+    """Return the attributes of where the server is: a pipe, or host and port."""
     if config.url is None:
         return {"network.transport": "pipe"}
     network: Attributes = {"network.transport": "tcp", "network.protocol.name": "http"}
@@ -146,6 +148,7 @@ def _network_attributes(config: ServerConfig) -> Attributes:
 
 
 def _outgoing_attributes(outgoing: OutgoingMessage | None) -> Attributes:
+    """Return the attributes of the message that was sent: the ids of its request and of the session."""
     attributes: Attributes = {}
     if outgoing is not None and outgoing.request_id is not None:
         attributes["jsonrpc.request.id"] = str(outgoing.request_id)

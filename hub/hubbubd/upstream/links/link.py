@@ -58,7 +58,7 @@ log = structlog.get_logger(__name__)
 
 
 class ServerLink:
-    """Implements `ports.Link`. `hold_open` keeps the connection until `close` is called.
+    """Implements `ports.McpLink`. `hold_open` keeps the connection until `close` is called.
 
     The SDK's contexts are entered and left in `hold_open` alone: their failures do not reach the users of the link.
     """
@@ -159,21 +159,21 @@ class ServerLink:
             await self._closed.wait()
 
     async def wait_lost(self) -> Fault:
-        """As `ports.Link`."""
+        """As `ports.McpLink`."""
         await self._lost.wait()
         assert self._fault is not None
         return self._fault
 
     def stderr_tail(self) -> tuple[str, ...]:
-        """As `ports.Link`."""
+        """As `ports.McpLink`."""
         return self._streams.stderr_tail() if self._streams is not None else ()
 
     def stray_tail(self) -> tuple[str, ...]:
         """Return the last lines on the stdout of a stdio server that are no messages; empty for others."""
         return self._streams.stray_tail() if self._streams is not None else ()
 
-    def hint(self) -> str | None:
-        """As `ports.Link`."""
+    def missing_response_hint(self) -> str | None:
+        """As `ports.McpLink`."""
         return self._dispatcher.unexpected_response if self._dispatcher is not None else None
 
     async def _receive(
@@ -196,7 +196,7 @@ class ServerLink:
 
     @property
     def hello(self) -> Hello:
-        """As `ports.Link`."""
+        """As `ports.McpLink`."""
         assert self._hello is not None, "connected"
         return self._hello
 
@@ -209,7 +209,7 @@ class ServerLink:
         on_progress: OnProgress | None = None,
         span: Span | None = None,
     ) -> dict[str, Any]:
-        """As `ports.Link`."""
+        """As `ports.McpLink`."""
         if span is None and not self._instrumentation.on:
             return await self._send_checked(method, params, call_id, on_progress)
         return await self._instrumentation.send_instrumented(
@@ -245,19 +245,19 @@ class ServerLink:
         return result
 
     def _with_log_level(self, params: dict[str, Any] | None) -> dict[str, Any] | None:
-        """Return the params with the level of log messages, if one is asked for and they name none."""
+        """Return the params with `log_level` in their `_meta`, if it is set and they name no level."""
         if self.log_level is None:
             return params
         return {**(params or {}), "_meta": {LOG_LEVEL_META_KEY: self.log_level, **((params or {}).get("_meta") or {})}}
 
     async def notify(self, method: str, params: dict[str, Any] | None) -> None:
-        """As `ports.Link`."""
+        """As `ports.McpLink`."""
         assert self._revision is not None, "connected"
         if self._dispatcher is not None:
             await self._dispatcher.notify(method, *self._revision.stamp(method, params))
 
     async def listen(self, notifications: dict[str, Any], on_acknowledged: OnAcknowledged) -> None:
-        """As `ports.Link`."""
+        """As `ports.McpLink`."""
         assert self._revision is not None, "connected"
         method = "subscriptions/listen"
         if self._revision.era is Era.HANDSHAKE:
@@ -266,7 +266,7 @@ class ServerLink:
         await self._send(method, *stamped, on_acknowledged=on_acknowledged)
 
     async def probe(self, *, by_list: bool = False) -> None:
-        """As `ports.Link`. Whatever answers the request is a sign of life: an error, a refusal, a page of HTML.
+        """As `ports.McpLink`. Whatever answers the request is a sign of life: an error, a refusal, a page of HTML.
 
         Not so a ping that is refused though others were answered before (`SessionLossDetector`).
         """
@@ -278,7 +278,7 @@ class ServerLink:
         assert self._revision is not None, "connected"
         try:
             # Not cancellable: any answer counts, so there is nothing to cancel at the server.
-            await self._send(method, *self._revision.stamp(method, None), cancellable=False, patient=False)
+            await self._send(method, *self._revision.stamp(method, None), cancellable=False, may_authorize=False)
         except (PeerError, UpstreamError) as exc:
             pending_ids = self._dispatcher.pending_ids if self._dispatcher is not None else ()
             has_session = method == "ping" and self._has_session
@@ -322,12 +322,12 @@ class ServerLink:
         on_progress: OnProgress | None = None,
         *,
         cancellable: bool = True,
-        patient: bool = True,
+        may_authorize: bool = True,
         on_acknowledged: OnAcknowledged | None = None,
     ) -> dict[str, Any]:
         """Send a request and return its result. Raises PeerError and UpstreamError."""
         assert self._dispatcher is not None, "connected"
-        outgoing = OutgoingMessage(awaits_result=True, patient=patient, method=method)
+        outgoing = OutgoingMessage(awaits_result=True, may_authorize=may_authorize, method=method)
         if (scope := SPAN_SCOPE.get()) is not None:
             scope.outgoing = outgoing
         call_before, outgoing_before = CALL.set(call_id), OUTGOING.set(outgoing)

@@ -62,10 +62,10 @@ class LinkOpener:
     """Names of servers whose last start took too long, most likely since it had to download."""
 
     @asynccontextmanager
-    async def link(
+    async def open_link(
         self, config: ServerConfig, inbound: Inbound, era: Era | None, confinement: Confinement | None
     ) -> AsyncGenerator[McpLink]:
-        """As `ports.Connector.open`. References are resolved here, for each connection again."""
+        """Open a connection for the block, as `ports.Connector.open`. References are resolved each time."""
         resolved = config
         if confinement is not None or refers(config):  # looks at files, in a thread
             origin = None if confinement is not None else self.origins.get(config.name)
@@ -137,6 +137,7 @@ class LinkOpener:
     async def _choose_transport(
         self, config: ServerConfig, inbound: Inbound, deadlines: PausableDeadlines, hosts: HostRules | None
     ) -> Transport:
+        """Return the transport of a configuration; what HTTP needs is imported with the first such server."""
         if config.transport == "stdio":
             return lambda _: _open_stdio(config, inbound.on_stderr, self.permit)
         async with self._import_lock:
@@ -194,7 +195,7 @@ def _resolve_config(config: ServerConfig, confinement: Confinement | None, origi
 
 
 def _import_http_transports() -> "type[HttpTransports]":
-    """Import what opens links over HTTP, in a thread: it takes long, and a hub may have no such servers."""
+    """Import HttpTransports; called in a thread, as it takes long, and only if there is a server over HTTP."""
     from hubbubd.upstream.http import HttpTransports  # lazy: imports aiohttp
 
     gc.freeze()  # as at the start of the hub: what imports create is permanent
@@ -220,7 +221,7 @@ async def _open_stdio(
 
 
 async def _explain_end(streams: StdioStreams) -> Fault:
-    """As `TransportStreams.explain_end`."""
+    """Return why the stdout of a process ended: what it wrote, else its exit status, if that is known soon."""
     if streams.fault is not None:
         return streams.fault
     stderr = list(streams.stderr_tail())

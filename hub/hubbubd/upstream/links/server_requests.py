@@ -73,7 +73,7 @@ class ServerRequests:
             answer.settle("the connection closed before the answer was taken")
 
     async def _serve(self, method: str, params: Mapping[str, Any] | None, withdrawn: anyio.Event) -> dict[str, Any]:
-        """Return the result of a request of the server. Raises MCPError."""
+        """Check a request of the server, have the runtime answer it, and return its result. Raises MCPError."""
         await self._check_request(method, params)
         if method == "ping":
             return {}
@@ -150,6 +150,7 @@ class ServerRequests:
             self._inbound.note(Deviation.EMPTY_LIST, describe_deviation(Deviation.EMPTY_LIST))
 
     def _is_method_declared(self, method: str) -> bool:
+        """Return whether the hub has declared that it serves a method, as far as that is configured."""
         return {
             "elicitation/create": self._config.elicitation,
             "sampling/createMessage": self._config.sampling,
@@ -157,4 +158,5 @@ class ServerRequests:
 
 
 def _method_not_found(method: str) -> MCPError:
+    """Return the error for a method that the hub does not serve."""
     return MCPError(METHOD_NOT_FOUND, "Method not found", method)

@@ -82,6 +82,7 @@ def may_be_retried(outgoing: OutgoingMessage) -> bool:
 
 
 def _is_refused(ping: Exception) -> bool:
+    """Return whether a failed ping was refused: with an HTTP status, or an error other than an unknown method."""
     if isinstance(ping, PeerError):
         return ping.code != METHOD_NOT_FOUND
     return isinstance(ping, UpstreamError) and ping.fault.code == FaultCode.HTTP_ERROR

@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from hubbubd import bounds
 from hubbubd.payload import bound_value_count, dumps, loads
 from hubbubd.upstream.messages.envelope import EDGE, RequestHead, request_head, response_id
-from hubbubd.upstream.protocol.schema_check import problems
+from hubbubd.upstream.protocol.schema_check import describe_problems
 
 _BOM: Final = b"\xef\xbb\xbf"
 _NOT_A_NUMBER: Final = re.compile(rb"[:\[,]\s*-?(?:NaN|Infinity)\b")
@@ -137,6 +137,7 @@ class LineSplitter:
         return line
 
     def _skip_overlong_line(self) -> None:
+        """Drop what is buffered of a line that is too long, but for its two ends."""
         if self._skipped_bytes or len(self._buffer) > self._max_line_bytes():
             self._head = self._head or bytes(self._buffer[:EDGE])
             self._tail = (self._tail + self._buffer[-EDGE:])[-EDGE:]
@@ -170,6 +171,7 @@ def parse_message(data: bytes | bytearray | str) -> JSONRPCMessage:
 
 
 def _as_bytes(data: bytes | bytearray | str) -> bytes | bytearray:
+    """Return text as UTF-8, and bytes as they are."""
     return data.encode(errors="replace") if isinstance(data, str) else data
 
 
@@ -194,10 +196,12 @@ def oversized_error(line: Oversized, limit: int) -> BadMessage:
 
 
 def _too_large_error(head: RequestHead, size: int, max_bytes: int) -> NotParsed:
+    """Return the error for a request or notification of more than `max_bytes` bytes."""
     return NotParsed(f"{head.method!r} of {size} bytes; at most {max_bytes} are read", head.request_id)
 
 
 def _max_parsed_bytes(head: RequestHead) -> int:
+    """Return how long a request or notification may be to be parsed, by its method."""
     return sys.maxsize if head.method in _LONG else MAX_ASKED_BYTES
 
 
@@ -242,7 +246,7 @@ def message_from_json(value: Any) -> JSONRPCMessage:
         is_response = fields.get("id") is not None and not fields.keys().isdisjoint(("result", "error"))
         if "jsonrpc" not in fields and not is_response:
             raise NotJsonRpc("an object that is no JSON-RPC message") from None
-        raise BadMessage(f"not a JSON-RPC message: {problems(exc)}", *_answered_ids([fields])) from None
+        raise BadMessage(f"not a JSON-RPC message: {describe_problems(exc)}", *_answered_ids([fields])) from None
 
 
 def _normalize_envelope(fields: dict[str, Any]) -> None:

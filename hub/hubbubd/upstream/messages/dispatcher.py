@@ -91,7 +91,7 @@ class Dispatcher:
         self._receive_stream = _ReceiveStream(
             inner=read,
             answers=self._write_stream,
-            settle=self._settle,
+            settle_request=self._settle_request,
             is_awaited=self._is_awaited,
             is_duplicate=self._is_duplicate,
             end=self._fail_pending,
@@ -189,7 +189,7 @@ class Dispatcher:
         """The ids of the requests that wait for their response; they count up."""
         return tuple(self._pending)
 
-    def _settle(self, message: JSONRPCResponse | JSONRPCError) -> bool:
+    def _settle_request(self, message: JSONRPCResponse | JSONRPCError) -> bool:
         """Pass a response to its request; return False for a late one, or one that answers nothing."""
         response_id = self._only_pending_id() if message.id is None else coerce_request_id(message.id)
         response = self._pending.get(response_id) if response_id is not None else None
@@ -233,6 +233,7 @@ class Dispatcher:
     async def _on_request(
         self, context: DispatchContext[TransportContext], method: str, params: Mapping[str, Any] | None
     ) -> dict[str, Any]:
+        """Serve a request of the server, and note the outcome of its answer."""
         # This runs in a copy of the context of the request on whose stream it came, and must not use its exchange.
         OUTGOING.set(None)
         try:
@@ -260,6 +261,7 @@ class Dispatcher:
         return False
 
     def _on_notification(self, method: str, params: Mapping[str, Any] | None) -> bool:
+        """Handle a notification: progress goes to its call, all else to the runtime. Returns True: it is handled."""
         received = dict(params or {})
         if method == "notifications/progress":
             registered = self._progress_callbacks.get(str(received.get("progressToken")))
@@ -274,11 +276,11 @@ class Dispatcher:
             return True
         if method == "notifications/cancelled":  # for a request of the server's own the dispatcher applies it
             self._end_subscription(received)
-        self._pass_on_notification(method, received, self._call_of(received))
+        self._pass_on_notification(method, received, self._find_call_id(received))
         return True
 
-    def _call_of(self, params: dict[str, Any]) -> str | None:
-        """Return the call of a notification, that of its stream or of the request that its `_meta` names.
+    def _find_call_id(self, params: dict[str, Any]) -> str | None:
+        """Return the id of the call of a notification: that of its stream, or of the request that `_meta` names.
 
         Agents name it (codex: `requestId`), as they report what they do without MCP's progress; it counts as such.
         """
@@ -298,6 +300,7 @@ class Dispatcher:
         return stream_call
 
     def _acknowledge_subscription(self, params: dict[str, Any]) -> None:
+        """Report to a subscription which part of its filter the server honours."""
         meta, notifications = params.get("_meta"), params.get("notifications")
         if isinstance(meta, Mapping) and isinstance(notifications, Mapping):
             request_id = self._open_subscription_id(cast("Mapping[str, Any]", meta).get(SUBSCRIPTION_ID_META_KEY))
@@ -305,6 +308,7 @@ class Dispatcher:
                 self._subscriptions[request_id](dict(cast("Mapping[str, Any]", notifications)))
 
     def _end_subscription(self, params: dict[str, Any]) -> None:
+        """End an open subscription that the server cancels."""
         request_id = self._open_subscription_id(params.get("requestId"))
         if request_id is not None and not (response := self._pending[request_id]).done():
             response.set_result(ENDED)
@@ -315,6 +319,7 @@ class Dispatcher:
         return request_id if request_id in self._subscriptions and request_id in self._pending else None
 
     async def _on_stream_exception(self, exc: Exception) -> None:
+        """Report an item of the read stream that is no message."""
         self._on_unusable(exc, self._receive_stream.unusable_run)
 
 
@@ -333,7 +338,7 @@ def _progress_update(params: dict[str, Any]) -> ProgressUpdate | None:
 
 
 class _ReceiveStream:
-    """The read stream of the SDK's dispatcher: responses go to `settle`, all else to the dispatcher.
+    """The read stream of the SDK's dispatcher: responses go to `settle_request`, all else to the dispatcher.
 
     A response that cannot be parsed becomes an error for the request it answers; a duplicate request is dropped.
     Backpressure: nothing is read while the server does not read the hub's answers. What the hub did not ask for is
@@ -345,7 +350,7 @@ class _ReceiveStream:
         *,
         inner: ReadStream,
         answers: ReceiptStream,
-        settle: Callable[[JSONRPCResponse | JSONRPCError], bool],
+        settle_request: Callable[[JSONRPCResponse | JSONRPCError], bool],
         is_awaited: Callable[[JSONRPCResponse | JSONRPCError], bool],
         is_duplicate: Callable[[JSONRPCRequest, str | None], bool],
         end: Callable[[], None],
@@ -353,7 +358,7 @@ class _ReceiveStream:
     ) -> None:
         self._inner = inner
         self._answers = answers
-        self._settle = settle
+        self._settle_request = settle_request
         self._is_awaited = is_awaited
         self._is_duplicate = is_duplicate
         self._fail_pending = end
@@ -387,9 +392,10 @@ class _ReceiveStream:
         if self._answers.is_full or not self._is_awaited(message):
             return False
         self.unusable_run = 0
-        return self._settle(message)
+        return self._settle_request(message)
 
     async def receive(self) -> SessionMessage | Exception:
+        """Return the next item for the dispatcher: a request, a notification, or what is no message."""
         while True:
             if self._answers.is_full:
                 await self._answers.wait_for_capacity()
@@ -400,12 +406,12 @@ class _ReceiveStream:
                 raise
             if isinstance(item, SessionMessage) and isinstance(item.message, JSONRPCResponse | JSONRPCError):
                 self.unusable_run = 0
-                if self._settle(item.message):
+                if self._settle_request(item.message):
                     continue
             elif isinstance(item, BadMessage) and item.answered_ids:
                 problem = ErrorData(code=PARSE_ERROR, message=f"Failed to parse the response: {item}")
                 for answered in item.answered_ids:
-                    self._settle(JSONRPCError(jsonrpc="2.0", id=answered, error=problem))
+                    self._settle_request(JSONRPCError(jsonrpc="2.0", id=answered, error=problem))
             else:
                 if isinstance(item, NotParsed):
                     self.unusable_run = 0

@@ -27,13 +27,13 @@ class RequestHead:
 
 
 def response_id(head: bytes | bytearray, tail: bytes | bytearray) -> int | str | None:
-    """Return the id of the request that a message with these ends answers; None when they do not tell."""
+    """Return the id of the request that a message with these ends answers; None when they do not show it."""
     response = _RESPONSE.match(head)
     return None if response is None else _message_id(response[1], tail)
 
 
 def request_head(head: bytes | bytearray, tail: bytes | bytearray) -> RequestHead | None:
-    """Return the head of a request or notification with these ends; None for a response, or when they do not tell."""
+    """Return the head of a request or notification with these ends; None for a response, or if they do not show it."""
     request = _REQUEST.match(head)
     if request is None or request[2] is None:
         return None

@@ -26,14 +26,14 @@ class OutgoingMessage:
     """An outgoing message with an outcome: a request, or the answer to a server's request.
 
     Requests have `method` and `request_id`, over HTTP also the `status` of the response and, in a session, a
-    `session_id`. `names_no_request` says that an error response had no id. A `patient` request may wait for a person
-    to authorize the hub. `fault` is why its response did not come; if not `sent`, the server cannot have it.
+    `session_id`. `names_no_request` says that an error response had no id. With `may_authorize` a request may wait for
+    a person to authorize the hub. `fault` is why its response did not come; if not `sent`, the server cannot have it.
     `on_settled` is called once about an answer, with None when it was handed over, else with the reason.
     """
 
     awaits_result: bool
     _: KW_ONLY
-    patient: bool = True
+    may_authorize: bool = True
     method: str = ""
     request_id: int | None = None
     session_id: str | None = None

@@ -1,4 +1,4 @@
-"""The write stream of a connection: reports of each answer whether it was handed over."""
+"""The write stream of a connection, which reports for each answer whether it was handed over."""
 
 from contextlib import suppress
 from types import TracebackType
@@ -17,7 +17,7 @@ MAX_UNSENT: Final = 1024
 
 
 class ReceiptStream:
-    """The dispatcher's write stream: reports of each answer whether it was handed over.
+    """The dispatcher's write stream, which reports for each answer whether it was handed over.
 
     A transport with `receipts` (HTTP) reports it through the exchange; over the others sending is handing over.
     """
@@ -43,6 +43,7 @@ class ReceiptStream:
                 await self.send(SessionMessage(JSONRPCError(jsonrpc="2.0", id=problem.request_id, error=refusal)))
 
     async def send(self, item: SessionMessage, /) -> None:
+        """Send a message, as `streams.WriteStream`; an answer counts as unsent until it is handed over."""
         if isinstance(item.message, JSONRPCResponse | JSONRPCError):
             await self._send_answer(item)
         elif isinstance(item.message, JSONRPCNotification):
@@ -57,6 +58,7 @@ class ReceiptStream:
             await self._inner.send(item)
 
     async def _send_answer(self, item: SessionMessage) -> None:
+        """Send an answer, count it while it waits, and report its outcome where the transport does not."""
         answer = OUTGOING.get()
         self._unsent += 1
         self.is_full = self._unsent >= MAX_UNSENT

@@ -63,13 +63,13 @@ class NoSideOutput:
     """Implements `SideOutput` where all that a server writes is messages."""
 
     def hold(self) -> None:
-        """As `SideOutput`."""
+        """Do nothing."""
 
     def release(self) -> None:
-        """As `SideOutput`."""
+        """Do nothing."""
 
     def fold(self) -> None:
-        """As `SideOutput`."""
+        """Do nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +120,7 @@ class PermittedStream:
         self._permit = permit
 
     async def send(self, item: SessionMessage, /) -> None:
-        """As `WriteStream`."""
+        """Send a message once that is permitted. Raises ClosedResourceError if it never is again."""
         try:
             await self._permit()
         except UpstreamError:

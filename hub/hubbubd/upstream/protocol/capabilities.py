@@ -33,7 +33,7 @@ _CALLER_CAPABILITIES: Final = frozenset({"elicitation", "sampling", "roots", "ex
 """Capabilities that say which requests a client answers."""
 
 
-def capabilities(config: ServerConfig, version: str) -> dict[str, Any]:
+def declare_capabilities(config: ServerConfig, version: str) -> dict[str, Any]:
     """Return the capabilities that the hub declares to this server in this revision."""
     declared: dict[str, Any] = {"roots": {} if version == LATEST_MODERN_VERSION else {"listChanged": True}}
     task_requests: dict[str, Any] = {}
@@ -59,23 +59,28 @@ def is_made_for_all(method: str) -> bool:
     return method in _OWN_METHODS
 
 
-def without_apps(hub: dict[str, Any]) -> dict[str, Any]:
-    """Return the hub's capabilities as they are for a call whose caller shows no pages."""
-    extensions = as_object(hub.get("extensions"))
+def without_apps(hub_capabilities: dict[str, Any]) -> dict[str, Any]:
+    """Return the hub's capabilities without pages of apps, for a call whose caller shows none."""
+    extensions = as_object(hub_capabilities.get("extensions"))
     if UI_EXTENSION not in extensions:
-        return hub
-    return {**hub, "extensions": {name: entry for name, entry in extensions.items() if name != UI_EXTENSION}}
+        return hub_capabilities
+    return {
+        **hub_capabilities,
+        "extensions": {name: entry for name, entry in extensions.items() if name != UI_EXTENSION},
+    }
 
 
-def narrow_capabilities(hub: dict[str, Any], caller: object) -> dict[str, Any]:
+def narrow_capabilities(hub_capabilities: dict[str, Any], caller_capabilities: object) -> dict[str, Any]:
     """Return the hub's capabilities without what the caller of a call did not declare, if it declared any.
 
-    What is said of pages is the caller's own. Of skills a server asks nothing.
+    Pages of apps are declared as the caller declares them, skills always: they ask nothing of a client.
     """
-    if not isinstance(caller, dict):
-        return hub
-    declared = cast("dict[str, Any]", caller)
-    common = {name: value for name, value in hub.items() if name not in _CALLER_CAPABILITIES or name in declared}
+    if not isinstance(caller_capabilities, dict):
+        return hub_capabilities
+    declared = cast("dict[str, Any]", caller_capabilities)
+    common = {
+        name: value for name, value in hub_capabilities.items() if name not in _CALLER_CAPABILITIES or name in declared
+    }
     for name in ("elicitation", "sampling", "extensions"):
         if name in common:
             parts: dict[str, Any] = as_object(declared[name])
@@ -86,7 +91,7 @@ def narrow_capabilities(hub: dict[str, Any], caller: object) -> dict[str, Any]:
                 for part, value in as_object(common[name]).items()
                 if part in parts
             }
-    if SKILLS_EXTENSION in as_object(hub.get("extensions")):
+    if SKILLS_EXTENSION in as_object(hub_capabilities.get("extensions")):
         common["extensions"] = {**as_object(common.get("extensions")), SKILLS_EXTENSION: {}}
     return common
 

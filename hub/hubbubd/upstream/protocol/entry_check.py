@@ -102,7 +102,9 @@ def check_list(
     entries: Any = result.get(shape.member)
     if shape.member in result and entries in (None, {}):  # Go writes null for no entries, Lua an empty object
         entries = []
-    yield from _check_apart(version, shape, result, entries, _EntryChecker(shape, method, None, found), found)
+    yield from _check_frame_and_entries(
+        version, shape, result, entries, _EntryChecker(shape, method, None, found), found
+    )
 
 
 def check_content(
@@ -117,14 +119,16 @@ def check_content(
     """Repair an invalid result of `tools/call`, `prompts/get` or `resources/read` in place. Raises Mismatch."""
     content: Any = result.get(shape.member)
     if method == "tools/call":
-        content = _tool_content(content, result, found)
+        content = _repair_tool_content(content, result, found)
     if isinstance(content, dict):  # an empty one stands for an empty list, as in lists
         content = [cast("dict[str, Any]", content)] if content else []
         found.repaired.add(shape.member)
-    yield from _check_apart(version, shape, result, content, _EntryChecker(shape, method, params, found), found)
+    yield from _check_frame_and_entries(
+        version, shape, result, content, _EntryChecker(shape, method, params, found), found
+    )
 
 
-def _check_apart(
+def _check_frame_and_entries(
     version: str,
     shape: ResultShape,
     result: dict[str, Any],
@@ -166,8 +170,11 @@ def check_frame(
             raise
 
 
-def _tool_content(content: Any, result: dict[str, Any], found: ResultFindings) -> Any:
-    """Return a tool's content, if it is missing or no list; structured content that is no object becomes text."""
+def _repair_tool_content(content: Any, result: dict[str, Any], found: ResultFindings) -> Any:
+    """Return the content of a tool's result as a list, if it is missing or a text; as it is otherwise.
+
+    Structured content that is no object becomes a text in it.
+    """
     if content is None and "task" not in result:
         content = []
         found.repaired.add("content")
@@ -271,7 +278,7 @@ class _EntryChecker:
         return cast("dict[str, Any]", entry) if isinstance(entry, dict) else None
 
     def _is_of_unknown_type(self, entry: Any) -> bool:
-        """Return whether this is content of a type that the revision does not have: others may know it."""
+        """Return whether this is content of a type that the revision does not have; if so, note the type."""
         known_types, block = self._shape.type_names, self._content_block(entry)
         type_name = block.get("type") if block is not None else None
         if not known_types or not isinstance(type_name, str) or type_name in known_types:
@@ -326,11 +333,13 @@ def _batch_ranges(entries: list[Any]) -> Iterator[tuple[int, int]]:
 
 
 def _first_problem(why: ValidationError) -> str:
+    """Return the path and the message of the first error."""
     problem = why.errors(include_url=False, include_input=False, include_context=False)[0]
     return f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}"[:300]
 
 
 def _text_block(text: str) -> dict[str, Any]:
+    """Return a content block of type text."""
     return {"type": "text", "text": text}
 
 

@@ -52,7 +52,7 @@ from hubbubd.upstream.messages.streams import NoSideOutput, SideOutput
 from hubbubd.upstream.ports import Era, Hello, LostDuringProbe
 from hubbubd.upstream.protocol.capabilities import (
     as_object,
-    capabilities,
+    declare_capabilities,
     is_made_for_all,
     narrow_capabilities,
     without_apps,
@@ -117,7 +117,7 @@ class Revision(Protocol):
         """Return what a request or notification carries in this revision."""
         ...
 
-    def complete(self, result: dict[str, Any]) -> None:
+    def normalize_result(self, result: dict[str, Any]) -> None:
         """Normalize a result in place: defaults for members that may be missing or invalid."""
         ...
 
@@ -143,8 +143,8 @@ class HandshakeRevision:
                 params["_meta"] = meta
         return params, {MCP_PROTOCOL_VERSION_HEADER: self.version}
 
-    def complete(self, result: dict[str, Any]) -> None:
-        """As `Revision`: there is nothing to normalize."""
+    def normalize_result(self, result: dict[str, Any]) -> None:
+        """Leave the result as it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +190,7 @@ class StatelessRevision:
             raise InvalidArgument.field("params", problem) from None
         return {**own_params, "_meta": meta}, headers
 
-    def complete(self, result: dict[str, Any]) -> None:
+    def normalize_result(self, result: dict[str, Any]) -> None:
         """Default `resultType` to "complete" (basic, results), and a negative `ttlMs` to 0 (caching)."""
         result.setdefault("resultType", "complete")
         ttl = result.get("ttlMs")
@@ -269,7 +269,7 @@ class Negotiation:
     async def _discover(self) -> tuple[Hello, Revision]:
         """Return the introduction of a stateless server. Raises PeerError, UpstreamError."""
         version = LATEST_MODERN_VERSION
-        revision = StatelessRevision(version, capabilities(self.config, version))
+        revision = StatelessRevision(version, declare_capabilities(self.config, version))
         stamped = revision.stamp("server/discover", None)
         try:
             raw = await self.send("server/discover", *stamped)
@@ -278,7 +278,7 @@ class Negotiation:
             if refusal.code != UNSUPPORTED_PROTOCOL_VERSION or version not in _supported_revisions(refusal):
                 raise
             raw = await self.send("server/discover", *stamped)
-        revision.complete(raw)
+        revision.normalize_result(raw)
         await _check_introduction(DiscoverResult, raw, self.found)
         supported: list[str] = raw["supportedVersions"]
         if version not in supported:
@@ -288,7 +288,7 @@ class Negotiation:
             protocol_version=version,
             era=Era.STATELESS,
             server_info=_bounded_server_info(as_object(raw.get("_meta")).get(SERVER_INFO_META_KEY)),
-            capabilities=_checked_capabilities(raw.get("capabilities")),
+            capabilities=_bounded_capabilities(raw.get("capabilities")),
             instructions=_bounded_instructions(raw.get("instructions")),
         )
         return hello, revision
@@ -315,7 +315,7 @@ class Negotiation:
         """Make the handshake, asking for a version; the server may choose another one."""
         params = {
             "protocolVersion": version,
-            "capabilities": capabilities(self.config, version),
+            "capabilities": declare_capabilities(self.config, version),
             "clientInfo": CLIENT_INFO,
         }
         raw = await self.send("initialize", params, {})
@@ -327,7 +327,7 @@ class Negotiation:
             protocol_version=chosen,
             era=Era.HANDSHAKE,
             server_info=_bounded_server_info(raw.get("serverInfo")),
-            capabilities=_checked_capabilities(raw.get("capabilities")),
+            capabilities=_bounded_capabilities(raw.get("capabilities")),
             instructions=_bounded_instructions(raw.get("instructions")),
         )
         return hello, HandshakeRevision(chosen)
@@ -340,11 +340,11 @@ async def _check_introduction(model: type[BaseModel], raw: dict[str, Any], found
         for _ in check(validate, raw):
             await turn()
     except Mismatch as exc:
-        if weight(raw, REPAIRABLE_VALUES) >= REPAIRABLE_VALUES or not _try_repair(validate, raw, found):
+        if weight(raw, REPAIRABLE_VALUES) >= REPAIRABLE_VALUES or not _repair_introduction(validate, raw, found):
             raise faults.error("INVALID_RESPONSE", str(exc)) from None
 
 
-def _try_repair(validate: Callable[[Any], object], raw: dict[str, Any], found: ResultFindings) -> bool:
+def _repair_introduction(validate: Callable[[Any], object], raw: dict[str, Any], found: ResultFindings) -> bool:
     """Repair an introduction in place; return whether it is valid now."""
     filled_in = [fill_in(raw) for fill_in in (fill_in_introduction, fill_in_caching)]
     why, noted_before = validation_error(validate, raw), found.repaired.count
@@ -364,7 +364,7 @@ def _bounded_server_info(sent: object) -> dict[str, Any]:
     return {member: name[:NAME_CHARACTERS] for member, name in names.items() if isinstance(name, str)}
 
 
-def _checked_capabilities(sent: object) -> dict[str, Any]:
+def _bounded_capabilities(sent: object) -> dict[str, Any]:
     """Return the server's capabilities. Raises UpstreamError (INVALID_RESPONSE) when they are too long."""
     declared = as_object(sent)
     size = len(payload.dumps(declared))
@@ -375,6 +375,7 @@ def _checked_capabilities(sent: object) -> dict[str, Any]:
 
 
 def _bounded_instructions(sent: str | None) -> str | None:
+    """Return the instructions, cut at INTRODUCTION_BYTES."""
     return sent and sent[:INTRODUCTION_BYTES]
 
 
@@ -410,6 +411,7 @@ def _offered_revisions(refusal: PeerError | UpstreamError, requested: str) -> li
 
 
 def _version_mismatch(note: str, supported: list[str]) -> UpstreamError:
+    """Return the error of a server with which the hub has no revision in common."""
     return faults.error("PROTOCOL_VERSION_MISMATCH", note, supported=supported)
 
 

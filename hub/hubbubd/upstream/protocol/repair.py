@@ -81,7 +81,9 @@ class Repairer:
         for _ in range(ROUNDS):
             problems = why.errors(include_url=False, include_input=False, include_context=False)[:PROBLEMS]
             # A dict instead of a set keeps the order.
-            paths = dict.fromkeys(_path(value, each["loc"], missing=each["type"] == "missing") for each in problems)
+            paths = dict.fromkeys(
+                _problem_path(value, each["loc"], missing=each["type"] == "missing") for each in problems
+            )
             replaced = [path for path in paths if _replace_empty_list(value, path)]
             if replaced:
                 found.emptied = True  # which may be all that was wrong: the rest waits for the next round
@@ -126,8 +128,8 @@ def validation_error(validate: Callable[[Any], object], value: Any) -> Validatio
     return None
 
 
-def _path(value: Any, loc: tuple[int | str, ...], *, missing: bool) -> tuple[int | str, ...]:
-    """Return the path to what a problem is about: of a missing member, to the object that should have it.
+def _problem_path(value: Any, loc: tuple[int | str, ...], *, missing: bool) -> tuple[int | str, ...]:
+    """Return the path to the value that a problem is about; for a missing member, to the object that should have it.
 
     `loc` is pydantic's path, which also names the types of unions: these steps are not in the value.
     """

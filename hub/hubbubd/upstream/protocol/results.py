@@ -126,6 +126,7 @@ class ResultNotes:
                 self._note(f"{deviation}/{method}", None)
 
     def _note_empty_list(self, found: ResultFindings) -> None:
+        """Note that empty lists were taken as empty objects, if any were."""
         if found.emptied:
             self._note(Deviation.EMPTY_LIST, describe_deviation(Deviation.EMPTY_LIST))
 
@@ -141,7 +142,7 @@ def is_in_other_revision_only(version: str, method: str) -> bool:
 def check_result(
     revision: Revision, method: str, params: dict[str, Any] | None, result: dict[str, Any], found: ResultFindings
 ) -> Iterator[None]:
-    """Validate a result, and mend it in place where that does no harm; `found` gets what was odd.
+    """Validate a result, and repair it in place where that does no harm; `found` gets what deviates.
 
     Results of methods unknown to the revision pass. Yields between the pieces of a long one. Raises Mismatch.
     """
@@ -149,7 +150,7 @@ def check_result(
     try:
         adapter = _result_adapter(revision, method, params, result)
     except ValidationError as exc:
-        raise schema_check.Mismatch(schema_check.problems(exc)) from None
+        raise schema_check.Mismatch(schema_check.describe_problems(exc)) from None
     if adapter is None:
         return
     if version == TASKS_REVISION:
@@ -183,7 +184,7 @@ def check_notification(version: str, method: str, params: dict[str, Any]) -> Non
     try:
         tables.parse_server_notification(method, version, params)
     except ValidationError as exc:
-        raise schema_check.Mismatch(schema_check.problems(exc)) from None
+        raise schema_check.Mismatch(schema_check.describe_problems(exc)) from None
 
 
 def repair_notification(version: str, method: str, params: dict[str, Any]) -> bool:
@@ -204,6 +205,7 @@ def repair_notification(version: str, method: str, params: dict[str, Any]) -> bo
 def _result_adapter(
     revision: Revision, method: str, params: dict[str, Any] | None, result: dict[str, Any]
 ) -> TypeAdapter[Any] | None:
+    """Return what validates a result; None when the revision does not define the method."""
     if isinstance(revision, StatelessRevision):
         return _stateless_adapter(revision, method, result)
     return _handshake_adapter(revision.version, method, bool(params and "task" in params))
@@ -246,7 +248,7 @@ def _stateless_adapter(revision: StatelessRevision, method: str, result: dict[st
     adapters = _adapters_by_type(revision.version, method)
     if not adapters:
         return _EXTENSION_RESULTS.get(method)
-    revision.complete(result)
+    revision.normalize_result(result)
     kind = result["resultType"]
     if not isinstance(kind, str) or kind not in adapters:
         expected = " or ".join(map(repr, adapters))
@@ -274,6 +276,7 @@ def _adapters_by_type(version: str, method: str) -> Mapping[str, TypeAdapter[Any
 
 @cache
 def _handshake_adapter(version: str, method: str, as_task: bool) -> TypeAdapter[Any] | None:
+    """Return what validates a result in a revision with a handshake; with `as_task` it may also be a new task."""
     shape = result_type(version, method)
     if version == TASKS_REVISION and as_task and shape is not None:
         shape = CreateTaskResult | shape  # the server may answer at once instead

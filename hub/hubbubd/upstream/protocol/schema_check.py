@@ -56,26 +56,28 @@ def check(validate: Callable[[Any], object], document: Any) -> Iterator[None]:
 
 
 def _require_valid(validate: Callable[[Any], object], piece: Any, skipped: tuple[int, ...]) -> None:
+    """Raise Mismatch if a piece is invalid."""
     try:
         validate(piece)
     except ValidationError as exc:
-        raise Mismatch(_first_problems(validate, piece, skipped, exc)) from None
+        raise Mismatch(_describe_first_problems(validate, piece, skipped, exc)) from None
 
 
-def _first_problems(
+def _describe_first_problems(
     validate: Callable[[Any], object], piece: Any, skipped: tuple[int, ...], exc: ValidationError
 ) -> str:
+    """Describe the errors of an invalid piece; of many, those of its first invalid part."""
     if exc.error_count() > _MANY:
         for part, before in pieces(piece, PIECE // _MANY):
             try:
                 validate(part)
             except ValidationError as fewer:
-                return problems(fewer, tuple(map(sum, zip_longest(skipped, before, fillvalue=0))))
-    return problems(exc, skipped)
+                return describe_problems(fewer, tuple(map(sum, zip_longest(skipped, before, fillvalue=0))))
+    return describe_problems(exc, skipped)
 
 
-def problems(exc: ValidationError, skipped: tuple[int, ...] = ()) -> str:
-    """Return the first few errors of a piece, in one line.
+def describe_problems(exc: ValidationError, skipped: tuple[int, ...] = ()) -> str:
+    """Describe the first few errors of a piece, in one line.
 
     `skipped` says, for each list on the path to the piece's entries, how many entries were left out before them.
     """
@@ -85,6 +87,7 @@ def problems(exc: ValidationError, skipped: tuple[int, ...] = ()) -> str:
 
 
 def _error_path(steps: tuple[int | str, ...], skipped: tuple[int, ...]) -> str:
+    """Return where an error is, as a dotted path; indexes count the entries that were left out before."""
     before = iter(skipped)
     named = (str(step + next(before, 0)) if isinstance(step, int) else step for step in steps)
     return ".".join(named)[:_SHOWN_CHARACTERS]
@@ -104,6 +107,7 @@ def pieces(document: Any, size: int, depth: int = 0) -> Iterator[tuple[Any, tupl
 
 
 def _list_pieces(entries: list[Any], size: int, depth: int) -> Iterator[tuple[Any, tuple[int, ...]]]:
+    """Split a list into pieces, as `pieces`."""
     start, filled = 0, 0
     for at, entry in enumerate(entries):
         entry_weight = weight(entry)
@@ -121,6 +125,7 @@ def _list_pieces(entries: list[Any], size: int, depth: int) -> Iterator[tuple[An
 
 
 def _object_pieces(members: dict[str, Any], size: int, depth: int) -> Iterator[tuple[Any, tuple[int, ...]]]:
+    """Split an object into pieces, as `pieces`; each has the members that a schema may require."""
     frame = _required_members(members, _ReductionBudget(_FRAME))
     group, filled = dict(frame), 0
     for name, member in members.items():

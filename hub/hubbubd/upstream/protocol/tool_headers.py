@@ -22,6 +22,7 @@ class _MappedTools:
         self._count = 0
 
     def add_page(self, page: Mapping[str, HeaderNames]) -> None:
+        """Replace what is known of the tools of a page, up to MAX_MAPPED arguments in all."""
         for tool, header_names in page.items():
             self._count -= len(self.header_names.pop(tool, ()))
             if header_names and self._count + len(header_names) <= MAX_MAPPED:

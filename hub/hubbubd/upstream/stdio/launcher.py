@@ -71,10 +71,12 @@ class Launcher:
         return self._process.last_words() if self._process is not None else ""
 
     async def _end_unused(self) -> None:
+        """End the process if no server needs it."""
         if not self._servers:
             await self._end_process()
 
     async def _end_process(self) -> None:
+        """End the process, if there is one."""
         if self._process is not None:
             process, self._process = self._process, None
             with anyio.CancelScope(shield=True):
@@ -114,14 +116,16 @@ class _LauncherProcess:
         return True
 
     def last_words(self) -> str:
+        """Return the end of what the launcher or a reaper wrote to stderr."""
         start = max(os.fstat(self._stderr).st_size - LAST_WORDS_BYTES, 0)
         return os.pread(self._stderr, LAST_WORDS_BYTES, start).decode("utf-8", "replace")
 
     def kill(self) -> None:
+        """Kill the process; `end` is still to be called."""
         self._process.kill()
 
     def end(self) -> None:
-        """End it; it waits for those of its reapers that are still ending."""
+        """End the process, which waits for those of its reapers that are still ending, and close its files."""
         self._socket.close()
         try:
             self._process.wait(END_LIMIT_S)

@@ -163,6 +163,7 @@ class ServerProcess:
             await _launcher.note_server_end()
 
     async def _kill_reaper(self) -> None:
+        """Kill a reaper that does not react; one that never reported its pid goes with its launcher."""
         log.warning("reaper stuck, killed", pid=self._reaper, server=self.pid)
         if self._reaper:
             with suppress(ProcessLookupError):
@@ -183,11 +184,12 @@ class ServerProcess:
 
 
 def _inherited_variables() -> dict[str, str]:
+    """Return the variables of the hub that every server gets."""
     return {name: value for name, value in os.environ.items() if name in INHERITED or name.startswith("LC_")}
 
 
 def _open_pipe(reaper_ends: ExitStack, hub_ends: ExitStack, *, towards_us: bool) -> tuple[int, FileIO]:
-    """Return the server's end, and the hub's, which is non-blocking."""
+    """Make a pipe; return the server's end as a descriptor, and the hub's end, which is non-blocking."""
     read, write = os.pipe()
     hub_end, reaper_end = (read, write) if towards_us else (write, read)
     reaper_ends.callback(os.close, reaper_end)
@@ -196,9 +198,10 @@ def _open_pipe(reaper_ends: ExitStack, hub_ends: ExitStack, *, towards_us: bool)
 
 
 def _write_spec(config: ServerConfig, mark: str) -> int:
-    """Return a descriptor with what the reaper is to start; unlike arguments, others cannot read it. Raises ValueError.
+    """Write what the reaper is to start to a file without a name; return its descriptor. Raises ValueError.
 
-    The working directory, the number of words of the command, these, and the variables, with NULs between them.
+    It has the working directory, the number of words of the command, these words, and the variables, with NULs between
+    them. Others can read the arguments of a process, but not this file.
     """
     own = {name: value.get_secret_value() for name, value in config.env.items()}
     environ = {**_inherited_variables(), **own, processes.MARK: mark}
@@ -228,5 +231,6 @@ def _errno_error(config: ServerConfig, stage: str, number: int) -> UpstreamError
 
 
 def _start_error(config: ServerConfig, code: str, problem: str, **details: Any) -> UpstreamError:
+    """Return the error of a server that could not be started."""
     where = config.cwd if "cwd" in details else config.command
     return error(code, f"{where!r}: {problem}", server=config.name, command=config.command, error=problem, **details)

@@ -51,7 +51,7 @@ class Tail:
         last_lines = [*self._last_lines, self._unfinished_line] if self._unfinished_line else self._last_lines
         return tuple(_decode_line(line) for line in last_lines)[-TAIL_LINES:]
 
-    def forget(self, count: int) -> None:
+    def drop_last_lines(self, count: int) -> None:
         """Drop this many of the last lines."""
         for _ in range(min(count, len(self._last_lines))):
             self._last_lines.pop()
@@ -67,14 +67,15 @@ class Tail:
         self._unfinished_line = _limit_line(unfinished)
         self._last_lines.extend(map(_limit_line, finished[-TAIL_LINES:]))
         if self._on_line is not None and count:
-            self._pass_on_line(data, count, self._on_line)
+            self._pass_on_lines(data, count, self._on_line)
 
     @property
     def is_flooded(self) -> bool:
         """Whether this second has had more lines than are passed on."""
         return self._passed_on > BURST_LINES
 
-    def _pass_on_line(self, data: bytes, count: int, on_line: OnLine) -> None:
+    def _pass_on_lines(self, data: bytes, count: int, on_line: OnLine) -> None:
+        """Pass on the lines of a chunk, BURST_LINES per second at most."""
         now = self._clock()
         if now - self._second_started_at >= 1.0:
             if self._passed_on > BURST_LINES:
@@ -90,17 +91,17 @@ class Fold:
     """Folds the lines that a server writes because it does not know the probe (`negotiation.Negotiation`) into one.
 
     They would look like a failure of the server, and fill its log. From the first complaint on, lines are held back
-    until it is known how the probe ended. `forget` takes how many of the last lines to forget.
+    until it is known how the probe ended. `drop_last_lines` drops so many of the last lines of the tail.
     """
 
-    def __init__(self, on_line: OnLine, forget: Callable[[int], None], server: str) -> None:
+    def __init__(self, on_line: OnLine, drop_last_lines: Callable[[int], None], server: str) -> None:
         self._pass_on_line = on_line
-        self._forget = forget
+        self._drop_last_lines = drop_last_lines
         self._server = server
         self._held_lines: list[str] = []
         self._is_probing = False
 
-    def line(self, line: str) -> None:
+    def add_line(self, line: str) -> None:
         """Pass the next line on, or hold it back."""
         if not self._is_probing or not (self._held_lines or _COMPLAINT.search(line)):
             self._pass_on_line(line)
@@ -111,27 +112,28 @@ class Fold:
             self._pass_on_held_lines()
 
     def hold(self) -> None:
-        """As `streams.SideOutput`."""
+        """Hold lines back from the first complaint on, as `streams.SideOutput`."""
         self._is_probing = True
 
     def release(self) -> None:
-        """As `streams.SideOutput`: the lines may say why the server does not connect."""
+        """Pass on the lines that are held back, and all later ones: they may say why the server does not connect."""
         self._is_probing = False
         self._pass_on_held_lines()
 
     def fold(self) -> None:
-        """As `streams.SideOutput`. The hub's own log has all lines, at level debug."""
+        """Pass on one line in place of those about the probe. The hub's own log has all of them, at level debug."""
         start = _complaint_start(self._held_lines)
         folded = self._held_lines[start:]
         del self._held_lines[start:]
         self.release()
         if folded:
-            self._forget(len(folded))
+            self._drop_last_lines(len(folded))
             log.debug("stderr about the probe", server=self._server, lines=folded)
             count = "1 line is" if len(folded) == 1 else f"{len(folded)} lines are"
             self._pass_on_line(f"({count} left out: this server does not know {_PROBE}, which the hub asks first)")
 
     def _pass_on_held_lines(self) -> None:
+        """Pass on the lines that are held back."""
         held, self._held_lines = self._held_lines, []
         for line in held:
             self._pass_on_line(line)

@@ -72,17 +72,19 @@ class _PipeReader:
         self.resume()
 
     def resume(self) -> None:
+        """Read each chunk as it comes, unless the reader rests or has ended."""
         if not self._reading and not self._resume_timer and not self.ended:
             self._reading = True
             self._loop.add_reader(self._pipe.fileno(), self.read)
 
     def pause(self) -> None:
+        """Stop reading until `resume`."""
         if self._reading:
             self._reading = False
             self._loop.remove_reader(self._pipe.fileno())
 
     def rest(self) -> None:
-        """Stop reading for BREATH_S."""
+        """Stop reading for REST_S, then resume."""
         self.pause()
         if not self._resume_timer and not self.ended:
             self._resume_timer = self._loop.call_later(REST_S, self._wake)
@@ -274,6 +276,7 @@ class MessageReader(_PipeEnd):
                 self._give_up(f"{STRAY_LIMIT} lines in a row are not JSON-RPC", text)
 
     def _give_up(self, message: str, sample: str) -> None:
+        """Note that this is no MCP server, with a sample of what it wrote: `read` ends."""
         self.fault = fault(
             "INVALID_RESPONSE",
             message,
@@ -317,6 +320,7 @@ class MessageWriter(_PipeEnd):
             self._pipe.close()
 
     async def _flush(self) -> None:
+        """Write what is unwritten; wait while the pipe is full. Raises as `send`."""
         while self._unwritten:
             if self.closed:
                 raise anyio.ClosedResourceError
@@ -344,8 +348,8 @@ class StdioStreams:
         self._stray_tail = Tail(on_stderr and (lambda line: on_stderr(f"stdout: {line}")), clock)
         self.read = MessageReader(process.stdout, config, self._stray_tail.feed)
         self.write = MessageWriter(process.stdin, self.read.end_after_buffered_data)
-        self.fold = Fold(on_stderr or (lambda _: None), self._forget_lines, config.name)
-        self._tail = Tail(on_stderr and self.fold.line, clock)
+        self.fold = Fold(on_stderr or (lambda _: None), self._drop_stderr_lines, config.name)
+        self._tail = Tail(on_stderr and self.fold.add_line, clock)
         self._stderr = _PipeReader(process.stderr, self._on_stderr)
         self._process = process
 
@@ -386,10 +390,12 @@ class StdioStreams:
         self.read.close()
         self._process.release()
 
-    def _forget_lines(self, count: int) -> None:
-        self._tail.forget(count)
+    def _drop_stderr_lines(self, count: int) -> None:
+        """Drop so many of the last lines of stderr."""
+        self._tail.drop_last_lines(count)
 
     def _on_stderr(self, chunk: bytes) -> None:
+        """Handle a chunk of stderr; rest a while if the server floods it."""
         self._tail.feed(chunk)
         if len(chunk) == CHUNK or self._tail.is_flooded:
             self._stderr.rest()

@@ -26,7 +26,7 @@ class SpecSecrets:
         secrets = config.secrets()
         kept = {"fingerprint": config.fingerprint, "secrets": secrets} if secrets else None
         try:
-            await self._connector.keep_spec_secrets(config.name, kept)
+            await self._connector.store_spec_secrets(config.name, kept)
         except Overtaken as exc:
             raise Aborted(f"{exc}; try again", reason="CONTENDED") from None
         except OSError as exc:
@@ -35,7 +35,7 @@ class SpecSecrets:
     async def drop(self, name: str) -> None:
         """Delete the secrets of a server; a failure is only logged."""
         try:
-            await self._connector.keep_spec_secrets(name, None)
+            await self._connector.store_spec_secrets(name, None)
         except OSError as exc:
             log.warning("server secrets not deleted", server=name, error=str(exc))
 

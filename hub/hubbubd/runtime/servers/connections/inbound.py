@@ -161,7 +161,7 @@ class ServerInbound:
         with self._queue.park_causes(active, pending.id) if active else nullcontext():
             return await self._authorizations.ask(pending, url, redirect_uri)
 
-    def held_up(self, call_id: str | None) -> AbstractContextManager[None]:
+    def pause_clock(self, call_id: str | None) -> AbstractContextManager[None]:
         """As `upstream.ports.Inbound`: pause the deadlines of a call, or of the catalog's fetches."""
         active = self._queue.calls.get(call_id) if call_id else None
         return self._queue.park_causes(active) if active else self._catalog.deadlines.pause()
