@@ -123,7 +123,7 @@ async def test_a_server_that_is_replaced_half_way_inherits_nothing(
         forgotten.append(name)
 
     fails_once(monkeypatch, has.hub.tasks, "clear", Unavailable("away", reason="STORE_UNAVAILABLE"))
-    monkeypatch.setattr(fleet.peers, "forget", forget)
+    monkeypatch.setattr(fleet.peers, "delete_oauth_secrets", forget)
     with pytest.raises(HubError):
         await has.hub.servers.change("one", lambda _: server("one", command=None, url="https://other.example.org/mcp"))
     await until(lambda: live_links(fleet) == 1)

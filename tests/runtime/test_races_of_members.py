@@ -89,10 +89,10 @@ async def joined(
 ) -> AsyncGenerator[Member]:
     """A member with these servers in its file."""
     entrant = Entrant(name, TTL_S)
-    store = await Store.open(database.url, schema=schema, directory=directory, patience_s=LIMIT_S, member=entrant)
+    store = await Store.open(database.url, schema=schema, directory=directory, timeout_s=LIMIT_S, member=entrant)
     async with AsyncExitStack() as held:
         held.push_async_callback(store.close)
-        membership = PostgresMembers(store.place, entrant)
+        membership = PostgresMembers(store.identity, entrant)
         held.push_async_callback(membership.close)
         fleet = FleetOwnership(membership, drain_timeout_s=0, rebalance=False)
         await _beside(held, fleet.send_beats)

@@ -34,12 +34,12 @@ async def enter(postgres: Postgres, schema: str, tmp_path: Path) -> AsyncIterato
             directory: str | None = None,
             ttl_s: float = TTL_S,
             listens: bool = True,
-            patience_s: float = LIMIT_S,
+            timeout_s: float = LIMIT_S,
         ) -> Heard:
             where = tmp_path / (directory or name or "alone")
             where.mkdir(exist_ok=True)
             member = None if name is None else Entrant(name, ttl_s)
-            store = await PostgresStore.open(url, schema=schema, directory=where, patience_s=patience_s, member=member)
+            store = await PostgresStore.open(url, schema=schema, directory=where, timeout_s=timeout_s, member=member)
             stack.push_async_callback(store.close)
             heard = Heard(store, listens)
             stack.push_async_callback(heard.members.close)

@@ -21,7 +21,7 @@ class Heard:
 
     def __init__(self, store: PostgresStore, listens: bool = True) -> None:
         self.store = store
-        self.members = PostgresMembers(store.place, store.place.entrant or Entrant("", TTL_S))
+        self.members = PostgresMembers(store.identity, store.identity.entrant or Entrant("", TTL_S))
         self.commits: list[Commit] = []
         if listens:
             self.listen()

@@ -39,8 +39,8 @@ async def open_store(postgres: Postgres, schema: str, tmp_path: Path) -> AsyncIt
     """Opens the store of this test, any number of times."""
     opened: list[PostgresStore] = []
 
-    async def open_store(url: str = postgres.url, patience_s: float = LIMIT_S) -> PostgresStore:
-        store = await PostgresStore.open(url, schema=schema, directory=tmp_path, patience_s=patience_s)
+    async def open_store(url: str = postgres.url, timeout_s: float = LIMIT_S) -> PostgresStore:
+        store = await PostgresStore.open(url, schema=schema, directory=tmp_path, timeout_s=timeout_s)
         opened.append(store)
         return store
 
@@ -124,7 +124,7 @@ async def test_a_database_that_is_away_makes_commits_fail_in_time_and_is_used_ag
 ):
     if postgres.data is None:
         pytest.skip("HUBBUB_TEST_PG names a server that tests may not stop")
-    store = await open_store(patience_s=0.5)
+    store = await open_store(timeout_s=0.5)
     heard: list[Commit] = []
     store.listen(heard.append)
     await store.commit([Write("before", b"")])
@@ -238,7 +238,7 @@ async def test_a_schema_may_be_a_word_of_sql(postgres: Postgres, tmp_path: Path,
         await store.compact(1)
         await store.reclaim()
         assert (await store.stats()).keys == 1
-        vault = await PostgresVault.open(settings, keys(OLD), "a", store.place.life)
+        vault = await PostgresVault.open(settings, keys(OLD), "a", store.identity.life)
         await vault.put("one", TOKEN)
         await vault.close()
     finally:

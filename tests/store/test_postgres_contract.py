@@ -20,6 +20,6 @@ async def store(
     request: pytest.FixtureRequest, postgres: Postgres, schema: str, tmp_path: Path
 ) -> AsyncIterator[Store]:
     member = Entrant("a", 6.0) if request.param == "member" else None
-    store = await PostgresStore.open(postgres.url, schema=schema, directory=tmp_path, patience_s=60, member=member)
+    store = await PostgresStore.open(postgres.url, schema=schema, directory=tmp_path, timeout_s=60, member=member)
     yield store
     await store.close()

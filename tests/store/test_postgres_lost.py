@@ -88,7 +88,7 @@ async def test_a_database_that_goes_silent_is_asked_again_over_other_connections
 
 async def test_what_is_asked_of_a_silent_database_fails_in_time_and_works_again_later(enter: Open, postgres: Postgres):
     async with Proxy(postgres) as way, asyncio.timeout(LIMIT_S):
-        a = await enter("a", url=way.url, ttl_s=1, patience_s=0.5)
+        a = await enter("a", url=way.url, ttl_s=1, timeout_s=0.5)
         await a.store.snapshot()
         await a.members.renew_lease(0)
         way.silent = True
@@ -112,7 +112,7 @@ async def test_a_member_that_cannot_hear_of_others_ends_its_life(enter: Open, mo
 
     monkeypatch.setattr("hubbubd.store.postgres.notices.group_into_commits", broken)
     async with asyncio.timeout(LIMIT_S):
-        while b.store.place.end_reason is None:
+        while b.store.identity.end_reason is None:
             await asyncio.sleep(0.01)
     with pytest.raises(Expelled, match="cannot hear of other members' changes any more: KeyError"):
         await b.store.commit([Write("x", b"2")])
@@ -148,7 +148,7 @@ async def test_another_history_ends_the_lives_of_all_and_the_store_gets_another_
         await a.members.renew_lease(2)
     assert (again.value.seen, again.value.reached) == (2, 1)
     async with asyncio.timeout(LIMIT_S):
-        while b.store.place.end_reason is None:
+        while b.store.identity.end_reason is None:
             await asyncio.sleep(0.01)
     with pytest.raises(HistoryLost):
         await b.store.snapshot()
@@ -203,7 +203,7 @@ async def test_a_member_with_open_connections_hears_of_another_history_by_the_ne
     a = await enter("a")
     await ask("UPDATE {s}.meta SET id = 'another'")
     async with asyncio.timeout(LIMIT_S):
-        while a.store.place.end_reason is None:
+        while a.store.identity.end_reason is None:
             await asyncio.sleep(0.01)
     with pytest.raises(HistoryLost):
         await a.store.commit([Write("x", b"")])

@@ -129,7 +129,7 @@ async def test_of_many_that_expel_a_member_at_once_one_is_told_that_it_has_done_
 
 async def test_a_beat_moves_the_lease_and_reads_the_database_s_clock(enter: Open, ask: Open):
     a = await enter("a")
-    past = PostgresMembers(a.store.place, Entrant("a", TTL_S), now=lambda: 1000.0)
+    past = PostgresMembers(a.store.identity, Entrant("a", TTL_S), now=lambda: 1000.0)
     reading = await past.renew_lease(7)
     await past.close()
     [[now]] = await ask("SELECT extract(epoch FROM now())::float8")

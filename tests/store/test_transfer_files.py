@@ -189,10 +189,10 @@ class Vault:
     async def all(self) -> dict[str, dict[str, Any]]:
         return dict(self.kept)
 
-    async def put_all(self, kept: dict[str, dict[str, Any]]) -> None:
+    async def put_all(self, secrets: dict[str, dict[str, Any]]) -> None:
         if self.error:
             raise self.error
-        self.kept = kept
+        self.kept = secrets
 
 
 async def test_secrets_that_cannot_be_written_are_said_to_be_missing(files: Places) -> None:

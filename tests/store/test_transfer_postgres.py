@@ -45,7 +45,7 @@ class Schemas(Places):
     @asynccontextmanager
     async def _opened(self, place: Place) -> AsyncGenerator[Store]:
         assert isinstance(place, DatabasePlace)
-        store = await PostgresStore.open(place.url, schema=place.schema, directory=self.directory, patience_s=60)
+        store = await PostgresStore.open(place.url, schema=place.schema, directory=self.directory, timeout_s=60)
         try:
             yield store
         finally:

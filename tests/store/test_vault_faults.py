@@ -20,7 +20,7 @@ from .vaults import LIMIT_S, OLD, OTHER, TOKEN, Fleet
 
 
 async def test_those_who_wait_for_their_turn_give_up_together(fleet: Fleet):
-    vault = await fleet.vault(patience_s=1.0)
+    vault = await fleet.vault(timeout_s=1.0)
     other: Any = await asyncpg.connect(fleet.server.url)
     try:
         async with other.transaction():
@@ -50,7 +50,7 @@ async def test_a_write_whose_answer_was_lost_happens_once(fleet: Fleet):
 @pytest.mark.parametrize("before", [TOKEN, None], ids=["over one", "the first"])
 @pytest.mark.parametrize("value", [OTHER, None], ids=["written", "deleted"])
 async def test_a_write_that_was_given_up_is_known_as_ones_own_later(fleet: Fleet, before: Any, value: Any):
-    vault = await fleet.vault(patience_s=1.0)
+    vault = await fleet.vault(timeout_s=1.0)
     await vault.put("one", before)
     await given_up(fleet, vault, value)
     assert vault.get("one") == before
@@ -60,7 +60,7 @@ async def test_a_write_that_was_given_up_is_known_as_ones_own_later(fleet: Fleet
 
 
 async def test_a_write_over_one_that_was_given_up_and_overtaken_is_refused(fleet: Fleet):
-    vault = await fleet.vault(patience_s=1.0)
+    vault = await fleet.vault(timeout_s=1.0)
     await vault.put("one", TOKEN)
     await given_up(fleet, vault, OTHER)
     await (await fleet.vault("b")).put("one", TOKEN)
@@ -69,7 +69,7 @@ async def test_a_write_over_one_that_was_given_up_and_overtaken_is_refused(fleet
 
 
 async def test_what_was_given_up_does_not_count_for_a_member_that_is_gone(fleet: Fleet):
-    vault = await fleet.vault(patience_s=1.0)
+    vault = await fleet.vault(timeout_s=1.0)
     await given_up(fleet, vault, TOKEN)
     await fleet.expel("a")
     with pytest.raises(Overtaken, match="this member is gone"):
@@ -159,7 +159,7 @@ async def test_a_kill_in_the_middle_of_a_write_leaves_the_last_one_or_the_one_be
 async def test_a_database_that_is_away_is_said_in_time_and_used_again(fleet: Fleet):
     if fleet.server.data is None:
         pytest.skip("HUBBUB_TEST_PG names a server that tests may not stop")
-    vault = await fleet.vault(patience_s=0.5)
+    vault = await fleet.vault(timeout_s=0.5)
     await vault.put("one", TOKEN)
     fleet.server.stop()
     try:

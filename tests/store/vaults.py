@@ -44,10 +44,10 @@ class Fleet:
             await link.close()
 
     async def vault(
-        self, member: str | None = "a", of: VaultKeys | None = None, url: str | None = None, patience_s: float = LIMIT_S
+        self, member: str | None = "a", of: VaultKeys | None = None, url: str | None = None, timeout_s: float = LIMIT_S
     ) -> PostgresVault:
         settings = StoreSettings(
-            url=SecretStr(url or self.server.url), schema_name=self.schema, unavailable_after_s=patience_s
+            url=SecretStr(url or self.server.url), schema_name=self.schema, unavailable_after_s=timeout_s
         )
         vault = await PostgresVault.open(settings, of or keys(OLD), member, None if member is None else 1)
         self.opened.append(vault)

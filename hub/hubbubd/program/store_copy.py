@@ -107,10 +107,10 @@ class _Secrets:
         async with self._open_vault() as vault:
             return vault.all()
 
-    async def put_all(self, kept: dict[str, dict[str, Any]]) -> None:
+    async def put_all(self, secrets: dict[str, dict[str, Any]]) -> None:
         """As `Vault`."""
         async with self._open_vault() as vault:
-            await vault.put_all(kept)
+            await vault.put_all(secrets)
 
     @asynccontextmanager
     async def _open_vault(self) -> "AsyncGenerator[TokenFile | PostgresVault]":

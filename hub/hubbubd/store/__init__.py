@@ -1,6 +1,6 @@
 """The store's protocol: revisioned keys, atomic commits, optimistic concurrency. Modelled on etcd.
 
-`sqlite.py` has it in a file, `postgres.py` in a database.
+`sqlite/` has it in a file, `postgres/` in a database.
 
 The store does not interpret values. Every commit that changes something gets the next revision, which all its writes
 share. `runtime/records` keeps the decoded records in memory and is the only caller of `commit`.
@@ -36,7 +36,7 @@ class StoreUnavailable(StoreError):
 
 
 class OutcomeUnknown(StoreUnavailable):
-    """The engine has not answered in time. The commit may still happen; listeners are told if it does."""
+    """The engine has not answered in time. The commit may still happen; then listeners are called."""
 
 
 class StoreDamaged(StoreUnavailable):
@@ -94,7 +94,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A consistent read of a prefix: entries by key, and the tombstones still kept, (key, revision) by revision."""
+    """A consistent read of a prefix: entries by key, and the stored tombstones, (key, revision) by revision."""
 
     revision: int
     entries: tuple[KeyValue, ...]

@@ -51,10 +51,10 @@ async def open_store(
             schema=settings.schema_name,
             password=settings.password(),
             directory=data_dir,
-            patience_s=settings.unavailable_after_s,
+            timeout_s=settings.unavailable_after_s,
             member=as_member,
         )
-        members = None if as_member is None else PostgresMembers(database.place, as_member)
+        members = None if as_member is None else PostgresMembers(database.identity, as_member)
         try:
             yield database, members
         finally:
@@ -66,7 +66,7 @@ async def open_store(
 
 
 async def release_member(settings: StoreSettings, data_dir: Path, fleet: FleetSettings | None) -> str:
-    """Declare the last life of this member gone, whose process has ended, and return what was done, for people.
+    """Declare the last term of this member gone, whose process has ended; return a sentence about it for people.
 
     Raises StoreLocked when its process has not ended, StoreUnavailable, ConfigError and OSError.
     """
@@ -89,7 +89,7 @@ async def release_member(settings: StoreSettings, data_dir: Path, fleet: FleetSe
 
 
 async def check_store(settings: StoreSettings, data_dir: Path) -> str:
-    """Check a store without opening or changing it, and return what was found.
+    """Check a store without opening or changing it; return a sentence about it for people.
 
     Raises StoreLocked when a hub has its file open, StoreTooNew, StoreDamaged, StoreUnavailable and ConfigError.
     """

@@ -1,4 +1,4 @@
-"""What a watcher of the store has not read yet. Called by `group_commit`."""
+"""Buffers of commits that watchers of the store have not read yet. Called by `group_commit`."""
 
 import asyncio
 from collections import deque
@@ -10,7 +10,7 @@ UNREAD_COMMITS = 256
 
 
 class CommitBuffer:
-    """A watcher's bounded buffer of live commits. On overflow it is emptied and `missed` tells the watcher to catch up.
+    """A watcher's bounded buffer of live commits. On overflow it is emptied and `missed` is set: the watcher rereads.
 
     The watcher has seen all of the prefix up to `position`, or is catching up to it.
     """
@@ -48,7 +48,7 @@ class CommitBuffer:
         return None
 
     def wake(self) -> None:
-        """Let the watcher look again: the store has closed."""
+        """End `wait_for_change`: the store has closed."""
         self._changed.set()
 
     async def wait_for_change(self) -> None:

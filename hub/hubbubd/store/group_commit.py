@@ -117,6 +117,7 @@ class GroupedStore(ABC):
             applying.add_done_callback(lambda done: self._finish_group(group, done))
 
     def _finish_group(self, group: Sequence[QueuedCommit], applying: "asyncio.Future[AppliedGroup]") -> None:
+        """Publish the commits of a group that was applied, and complete its callers' futures."""
         self._apply_queued()  # the next sync runs while listeners are called for this one; it completes in a later turn
         failure = applying.exception()
         outcomes: Sequence[Outcome | StoreUnavailable]
@@ -141,6 +142,7 @@ class GroupedStore(ABC):
                 queued.done.set_exception(outcome)
 
     def _publish(self, commit: Commit) -> None:
+        """Call all listeners with a commit."""
         self._revision = commit.revision
         for listener in tuple(self._listeners.values()):
             try:
@@ -149,6 +151,7 @@ class GroupedStore(ABC):
                 self._loop.call_exception_handler({"message": "A store listener raised", "exception": exc})
 
     def _closed_error(self) -> StoreUnavailable:
+        """Return the error of a store that is closed."""
         return StoreUnavailable("the store is closed")
 
     def listen(self, listener: Callable[[Commit], None]) -> Callable[[], None]:

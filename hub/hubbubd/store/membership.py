@@ -7,13 +7,13 @@ from hubbubd.store import StoreUnavailable
 
 
 class Expelled(StoreUnavailable):
-    """This member is gone, says the database: its servers are others', and it commits nothing more in this life."""
+    """The database says that this member is gone: others have its servers, and it commits nothing more in this term."""
 
 
 class HistoryLost(Expelled):
     """The database has another history than this member has seen: a standby that was behind has become the primary.
 
-    This life is over as well: all records are to be read anew. The store has a new id by then. `seen` is the revision
+    This term is over as well: all records have to be read again. The store has a new id by then. `seen` is the revision
     up to which this member had seen the other history, `reached` that of the database when this was found.
     """
 
@@ -36,21 +36,21 @@ class Membership(Protocol):
 
     @property
     def life(self) -> int:
-        """The number of this member's life; greater than that of any before."""
+        """The number of this member's term; greater than that of any term before."""
         ...
 
     @property
     def lease_ttl_s(self) -> float:
-        """Seconds without a beat after which others may expel this member."""
+        """Seconds without a heartbeat after which others may expel this member."""
         ...
 
     @property
     def schema(self) -> Schema:
-        """Of the store, when the members were last asked for."""
+        """The versions of the store's tables, as of the last call of `members`."""
         ...
 
     async def renew_lease(self, position: int, for_s: float) -> ClockReading:
-        """Tell the database that this member lives and has read up to a revision; return a reading of its clock.
+        """Send a heartbeat: this member lives and has read up to a revision. Return a reading of the database's clock.
 
         Unless the lease is renewed within `for_s` seconds, others may expel this member. Raises Expelled, and
         StoreUnavailable when the database does not answer.
@@ -64,20 +64,20 @@ class Membership(Protocol):
     async def expel(self, member: Member) -> Expulsion:
         """Declare an overdue member gone. Of several that do so at once, one gets DONE.
 
-        Refused unless this member has missed no beat for a lease's time itself: the database may have been away for
-        all. A beat is missed once half of a lease's time passes without one.
+        Refused unless this member itself has missed no heartbeat for a lease's time: the database may have been away
+        for all. A heartbeat is missed once half of a lease's time passes without one.
         Raises Expelled and StoreUnavailable.
         """
         ...
 
-    async def set_own_status(self, standing: MemberStatus) -> None:
-        """Set this member's own status; GONE ends this life. Raises Expelled and StoreUnavailable."""
+    async def set_own_status(self, status: MemberStatus) -> None:
+        """Set this member's own status; GONE ends this term. Raises Expelled and StoreUnavailable."""
         ...
 
-    async def set_status(self, member: Member, standing: MemberStatus) -> bool:
-        """Set the status of any member; return whether it has that now. False: that life of it is over.
+    async def set_status(self, member: Member, status: MemberStatus) -> bool:
+        """Set the status of any member; return whether it has that now. False: that term of it is over.
 
-        GONE ends its life at once, overdue or not: the caller must know that the process has ended. Raises Expelled and
+        GONE ends its term at once, overdue or not: the caller must know that the process has ended. Raises Expelled and
         StoreUnavailable.
         """
         ...
@@ -97,8 +97,8 @@ class Membership(Protocol):
         ...
 
     async def publish(self, address: str, forward: str) -> None:
-        """Publish where clients and other members reach this one, HOST:PORT each, now and with every beat.
+        """Publish where clients and other members reach this one, HOST:PORT each, now and with every heartbeat.
 
-        Raises Expelled, and StoreUnavailable; after that the next beat publishes it.
+        Raises Expelled, and StoreUnavailable; after that the next heartbeat publishes it.
         """
         ...

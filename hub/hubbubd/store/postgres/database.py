@@ -88,11 +88,11 @@ class DatabaseConnection(Protocol):
         ...
 
     def terminate(self) -> None:
-        """End it without a word."""
+        """Close the socket at once, without a message to the database."""
         ...
 
     async def close(self, *, timeout: float) -> None:
-        """End it in order."""
+        """End the session in order."""
         ...
 
 
@@ -102,7 +102,7 @@ def is_certain(error: BaseException) -> bool:
 
 
 def as_store_error(name: str, error: BaseException) -> StoreUnavailable:
-    """Return the error for people: what happened, and what to do."""
+    """Return an exception as StoreUnavailable, which says what happened and what to do."""
     if isinstance(error, StoreUnavailable):
         return error
     reason = str(error) or type(error).__name__
@@ -136,7 +136,7 @@ def _redact_url(url: str) -> str:
 
 
 class Database:
-    """Where the store is. `name` is that for people, without what is secret."""
+    """The address of the store's database. `name` is the address for people, without secrets."""
 
     def __init__(self, url: str, schema: str, password: str | None) -> None:
         self.schema = schema
@@ -147,7 +147,7 @@ class Database:
         self.name = f"{_redact_url(url)}, schema {schema}"
 
     def for_schema(self, text: str) -> str:
-        """Return a statement for this schema."""
+        """Return a statement with this schema, and other constants, in place of its `{...}`."""
         return (
             text.replace("{schema}", f'"{self.schema}"')  # some names are words of SQL
             .replace("{version}", str(sql.SCHEMA_VERSION))
@@ -174,6 +174,7 @@ class Database:
                     raise
 
     async def _connect_to(self, url: str) -> DatabaseConnection:
+        """Make a connection to one host. Raises StoreUnavailable."""
         try:
             connect, timeout = cast("Any", asyncpg).connect, CONNECT_S / len(self._urls)
             connection = await connect(url, password=self._password, timeout=timeout, server_settings={**SESSION})
@@ -237,6 +238,7 @@ class Database:
         return version
 
     async def _require_no_older_members(self, connection: DatabaseConnection) -> None:
+        """Raise StoreLocked if there are members more than one version of the tables behind."""
         if older_members := ", ".join(name for name, *_ in await connection.fetch(self.for_schema(sql.TOO_OLD))):
             raise StoreLocked(
                 f"the store {self.name} is in use by members that are more than one version of its schema behind this"

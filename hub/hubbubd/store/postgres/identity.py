@@ -1,4 +1,4 @@
-"""A hub's place at a database: as which member it has opened the store, and whether it still is that member.
+"""A hub's identity at a database: as which member it has opened the store, and whether it still is that member.
 
 One advisory lock is shared by members, and exclusive to a hub alone. It keeps the two kinds apart. Who is who among
 members, the rows of `members` say: a second one of the same name is refused while the first one's lease runs. A hub
@@ -52,7 +52,7 @@ WHERE l.locktype = 'advisory' AND l.classid = (hashtext('hubbub')::bigint & 4294
 
 @dataclass(frozen=True, slots=True)
 class Entrant:
-    """Who wants to open a store as a member. `lease_ttl_s` is as in `Membership`."""
+    """The member as which a hub is to open a store. `lease_ttl_s` is as in `Membership`."""
 
     name: str
     lease_ttl_s: float
@@ -61,8 +61,8 @@ class Entrant:
 class MemberIdentity:
     """As which member a hub uses a database. Without an entrant it is alone there.
 
-    `seen` is a revision that listeners have heard of, with the group that made it: the history that this hub knows.
-    `over` is why this life has ended; None while it goes on.
+    `known_history` is a revision that listeners have seen, with the group that made it: the history known to this hub.
+    `end_reason` is why this term has ended; None while it goes on. `life` is the number of the term.
     """
 
     def __init__(self, database: Database, entrant: Entrant | None, data_dir: Path) -> None:
@@ -105,6 +105,7 @@ class MemberIdentity:
             )
 
     def _in_use_message(self) -> str:
+        """Return the message of the error that another hub keeps this one out."""
         if self.entrant is None:
             return (
                 f"the store {self.database.name} is in use by another hub, or by the members of a fleet; stop it,"
@@ -113,7 +114,7 @@ class MemberIdentity:
         return f"the store {self.database.name} is in use by another hub, which is no member of a fleet; stop that one"
 
     async def _create_proof(self, connection: DatabaseConnection) -> str:
-        """Return the proof of a new life; it is in the data directory. Raises StoreLocked and OSError."""
+        """Make the proof of a new term, store it in the data directory, return it. Raises StoreLocked and OSError."""
         if self.entrant is None:
             return ""
         own_proofs = await to_thread.run_sync(read_proofs, self._proofs)
@@ -132,10 +133,11 @@ class MemberIdentity:
         return proof
 
     async def _try_lock(self, connection: DatabaseConnection) -> bool:
+        """Try to take the advisory lock: shared as a member, else exclusive; return whether it was taken."""
         return await connection.fetchval(_SHARED if self.entrant else sql.LOCK, self.database.schema)
 
     async def connect(self) -> DatabaseConnection:
-        """Make one more connection, and check that this life and its history go on.
+        """Make one more connection, and check that this term and its history go on.
 
         Raises Expelled, HistoryLost and StoreUnavailable.
         """
@@ -184,7 +186,7 @@ class MemberIdentity:
     async def retake_lock(self, connection: DatabaseConnection) -> None:
         """Take the lock again after a lost connection.
 
-        While this life goes on, only a lost session of this hub can have the lock; a hub alone has it terminated.
+        While this term goes on, only a lost session of this hub can have the lock; a hub alone has it terminated.
         Raises Expelled, HistoryLost, TimeoutError and ERRORS.
         """
         async with asyncio.timeout(TERMINATE_TIMEOUT_S):
@@ -195,7 +197,7 @@ class MemberIdentity:
                 await self.require_history(connection)
 
     def end_as_expelled(self) -> Expelled:
-        """End this life, as the database says that it is over; return the error to raise."""
+        """End this term, as the database says that it is over; return the error to raise."""
         reason = (
             f"this hub is no member of the fleet any more, says the store {self.database.name}: it was not heard of in"
             " time, or another one of its name has started"
@@ -205,12 +207,12 @@ class MemberIdentity:
         return self.end(Expelled(f"{reason}; this one keeps nothing more"))
 
     def require_alive(self) -> None:
-        """Raise the error that ended this life, if it has ended."""
+        """Raise the error that ended this term, if it has ended."""
         if self.end_reason:
             raise copy(self.end_reason)  # not itself: it would grow by a traceback each time
 
     def end(self, error: Expelled) -> Expelled:
-        """End this life for a reason, unless it has ended; return why it has."""
+        """End this term for a reason, unless it has ended; return the reason for which it has."""
         if self.end_reason is None:
             self.end_reason = error
             for callback in self._end_callbacks:
@@ -218,11 +220,11 @@ class MemberIdentity:
         return self.end_reason
 
     def on_end(self, callback: Callable[[], None]) -> None:
-        """Call `callback` when this life ends."""
+        """Call `callback` when this term ends."""
         self._end_callbacks.append(callback)
 
     def as_store_error(self, error: BaseException) -> StoreUnavailable:
-        """Return a database's error as one for people. End this life if it says that the member is expelled."""
+        """Return an error of the database as StoreUnavailable. End this term if it says that the member is expelled."""
         if self.end_reason:
             return self.end_reason
         if getattr(error, "sqlstate", None) == sql.EXPELLED:

@@ -18,25 +18,25 @@ from hubbubd.store.postgres.database import CONNECT_S, ERRORS, DatabaseConnectio
 from hubbubd.store.postgres.identity import Entrant, MemberIdentity
 
 MAX_MEMBERS: Final = 256
-"""Members of which is told; a fleet has far fewer."""
+"""The most members that are read; a fleet has far fewer."""
 
 MAX_TEXT_CHARS: Final = 256
-"""The longest name or address of a member that is told, in characters."""
+"""The longest name or address of a member that is read, in characters."""
 
 
 class PostgresMembers:
-    """This hub's place among the members. Belongs to the event loop that made it; `now` is never set."""
+    """This hub's membership in its fleet. Belongs to the event loop that made it; `now` returns monotonic seconds."""
 
     def __init__(self, identity: MemberIdentity, entrant: Entrant, now: Callable[[], float] = elapsed_s) -> None:
         self._identity = identity
         self._entrant = entrant
         self._now = now
         self.schema = Schema(0, 0)
-        """Of the store, when the members were last asked for."""
+        """The versions of the store's tables, as of the last call of `members`."""
         self._connection: DatabaseConnection | None = None
         self._query_lock = anyio.Lock()
         self._addresses: tuple[str, str] | tuple[None, None] = None, None
-        # A beat that takes longer is better tried anew: others wait for it.
+        # A heartbeat that takes longer is better tried again: others wait for it.
         self._timeout_s = min(CONNECT_S, entrant.lease_ttl_s / 2)
 
     @property
@@ -46,16 +46,16 @@ class PostgresMembers:
 
     @property
     def life(self) -> int:
-        """The number of this member's life; greater than that of any before."""
+        """The number of this member's term; greater than that of any term before."""
         return self._identity.life
 
     @property
     def lease_ttl_s(self) -> float:
-        """Seconds without a beat after which others may expel this member."""
+        """Seconds without a heartbeat after which others may expel this member."""
         return self._entrant.lease_ttl_s
 
     async def renew_lease(self, position: int, for_s: float | None = None) -> ClockReading:
-        """As `Membership`: tell the database that this member lives. `for_s` is by default the time of a lease."""
+        """As `Membership`: send a heartbeat. `for_s` is by default the time of a lease."""
         sent_at = 0.0
 
         def note_sent() -> None:
@@ -98,15 +98,15 @@ class PostgresMembers:
             return Expulsion.REFUSED
         return Expulsion.DONE if was_alive else Expulsion.GONE_BEFORE
 
-    async def set_own_status(self, standing: MemberStatus) -> None:
-        """Set this member's own standing; GONE ends this life. Raises Expelled and StoreUnavailable."""
-        await self._update_own_row(sql.STAND, standing.value)
-        if standing is MemberStatus.GONE:
+    async def set_own_status(self, status: MemberStatus) -> None:
+        """Set this member's own status; GONE ends this term. Raises Expelled and StoreUnavailable."""
+        await self._update_own_row(sql.STAND, status.value)
+        if status is MemberStatus.GONE:
             self._identity.end(Expelled("this hub has left the fleet; it keeps nothing more"))
 
-    async def set_status(self, member: Member, standing: MemberStatus) -> bool:
-        """As `Membership`: set the status of any member; False if that life of it is over."""
-        return bool(await self._query(sql.APPOINT, self.name, self.life, member.name, member.life, standing.value))
+    async def set_status(self, member: Member, status: MemberStatus) -> bool:
+        """As `Membership`: set the status of any member; False if that term of it is over."""
+        return bool(await self._query(sql.APPOINT, self.name, self.life, member.name, member.life, status.value))
 
     async def count_standbys(self) -> int | None:
         """As `Membership`: None if the database requires some and this member may not see them."""
@@ -154,6 +154,7 @@ class PostgresMembers:
         raise AssertionError
 
     def _drop_connection(self) -> None:
+        """Close the connection at once; the next query makes a new one."""
         if self._connection is not None:
             self._connection.terminate()
             self._connection = None

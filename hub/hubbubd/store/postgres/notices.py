@@ -1,7 +1,7 @@
-"""How members of a fleet hear of each other's commits: a notice after each group, and a look at what is new.
+"""How members of a fleet learn of each other's commits: a notice after each group, and queries for what is new.
 
-A notice is a hint: it may be lost, and looks find what it told of. It has a connection of its own. Within the commit
-it would hold a lock of the whole database.
+A notice is a hint: it may be lost, and then the next query finds the commits. It has a connection of its own: within
+the commit it would hold a lock of the whole database.
 """
 
 import asyncio
@@ -104,6 +104,7 @@ class NoticeListener:
                     connection.terminate()
 
     def _on_notice(self, _link: object, _process: int, _channel: str, text: str) -> None:
+        """Handle a notice of another member, whose text is a revision."""
         self.expect_revision(bounds.parse_whole(text) or 0)
 
     async def _exchange_notices(self, connection: DatabaseConnection) -> None:

@@ -43,25 +43,25 @@ REPLY_TIMEOUT_S: Final = 20.0
 class PostgresStore(GroupedStore):
     """A `Store` in PostgreSQL. Belongs to the event loop that opened it; `open` makes one.
 
-    `patience_s` is how long a commit or a read waits for a database that is away. A commit whose time is over may
-    still happen (OutcomeUnknown); then listeners are told as of any other. Once this hub is gone, says the database,
-    all raise Expelled.
+    `timeout_s` is how long a commit or a read waits for a database that is away. A commit whose time is over may
+    still happen (OutcomeUnknown); then listeners are called as for any other. Once the database says that this hub is
+    gone, all methods raise Expelled.
 
-    Until somebody listens or commits, others' commits are left where they are: listening starts from the newest
+    Before the first listener or commit, the commits of others are not fetched: listening starts from the newest
     snapshot.
     """
 
     def __init__(
-        self, identity: MemberIdentity, connection: DatabaseConnection, directory: Path, patience_s: float
+        self, identity: MemberIdentity, connection: DatabaseConnection, directory: Path, timeout_s: float
     ) -> None:
         super().__init__(identity.known_history[0])
-        self.place = identity
+        self.identity = identity
         self._sql = identity.database.for_schema
         self._connection: DatabaseConnection | None = connection
         self._reader: DatabaseConnection | None = None
         self._read_lock = anyio.Lock()
         self._directory = directory
-        self._timeout_s = patience_s
+        self._timeout_s = timeout_s
         self._advanced = asyncio.Event()
         self._newest_op = identity.known_history[1]
         self._group: asyncio.Task[AppliedGroup] | None = None
@@ -79,7 +79,7 @@ class PostgresStore(GroupedStore):
         schema: str = "hubbub",
         password: str | None = None,
         directory: Path,
-        patience_s: float = 5.0,
+        timeout_s: float = 5.0,
         member: Entrant | None = None,
     ) -> Self:
         """Open the store in a schema of a database, made if missing, alone or as a member of a fleet.
@@ -99,17 +99,17 @@ class PostgresStore(GroupedStore):
         except BaseException:
             connection.terminate()
             raise
-        return cls(identity, connection, directory, patience_s)
+        return cls(identity, connection, directory, timeout_s)
 
     @property
     def name(self) -> str:
         """The address of the database and the schema, without a password."""
-        return self.place.database.name
+        return self.identity.database.name
 
     @property
     def id(self) -> str:
         """A random id from the store's creation; part of every resume token."""
-        return self.place.store_id
+        return self.identity.store_id
 
     async def commit(self, writes: Sequence[Write], guards: Sequence[Precondition] = ()) -> int:
         """Apply all writes if all guards hold; return the revision once it is durable.
@@ -118,9 +118,9 @@ class PostgresStore(GroupedStore):
         OutcomeUnknown when the database has not answered in time.
         """
         for each in (*writes, *guards):  # one of those would fail all commits of its group
-            if problem := sql.unfit(each.key):
+            if problem := sql.explain_unfit_key(each.key):
                 raise ValueError(f"a key {problem}")
-        self.place.require_alive()
+        self.identity.require_alive()
         try:
             async with asyncio.timeout(self._timeout_s):
                 return await super().commit(writes, guards)
@@ -149,7 +149,7 @@ class PostgresStore(GroupedStore):
                 if is_certain(error):
                     if getattr(error, "sqlstate", None) == sql.BEHIND:
                         await self._reconnect()
-                    raise self.place.as_store_error(error) from error
+                    raise self.identity.as_store_error(error) from error
                 if (applied := await self._find_group_outcome(op, writes_by_key)) is not None:
                     return applied
                 continue
@@ -159,7 +159,7 @@ class PostgresStore(GroupedStore):
 
     @property
     def _member_key(self) -> tuple[str, int]:
-        return self.place.name, self.place.life
+        return self.identity.name, self.identity.life
 
     async def _find_group_outcome(
         self, op: uuid.UUID, writes_by_key: Sequence[dict[str, Write]]
@@ -172,13 +172,13 @@ class PostgresStore(GroupedStore):
                     await connection.execute(self._sql(sql.SETTLE), op, *self._member_key)
                     rows = await connection.fetch(self._sql(sql.SETTLED), op)
                     if not rows:
-                        raise self.place.end_as_expelled()
+                        raise self.identity.end_as_expelled()
                     if rows[0][0] is None:
                         return None
-                    delta = await fetch_delta(self.place, connection, self._revision)
+                    delta = await fetch_delta(self.identity, connection, self._revision)
             except ERRORS as error:
                 if is_certain(error):
-                    raise self.place.as_store_error(error) from error
+                    raise self.identity.as_store_error(error) from error
                 continue
             self._newest_op = delta.op
             outcomes = _read_outcomes(writes_by_key, rows[0][0])
@@ -193,9 +193,9 @@ class PostgresStore(GroupedStore):
             )
 
     async def _reconnect(self) -> DatabaseConnection:
-        """Return a new connection for commits, however long that takes; `patience_s` seconds once the store closes.
+        """Make a new connection for commits, however long that takes; `timeout_s` seconds once the store closes.
 
-        Raises Expelled if this member's life is over.
+        Raises Expelled if this member's term is over.
         """
         if self._connection is not None:
             self._connection.terminate()
@@ -204,8 +204,8 @@ class PostgresStore(GroupedStore):
         while True:
             connection: DatabaseConnection | None = None
             try:
-                connection = await self.place.connect()
-                await self.place.retake_lock(connection)
+                connection = await self.identity.connect()
+                await self.identity.retake_lock(connection)
             except (StoreUnavailable, *ERRORS) as error:
                 if connection is not None:
                     connection.terminate()
@@ -225,7 +225,7 @@ class PostgresStore(GroupedStore):
         revision_before = self._revision
         super()._finish_group(group, applying)
         if applying.exception() is None:
-            self.place.known_history = self._revision, self._newest_op
+            self.identity.known_history = self._revision, self._newest_op
         if self._listener is not None and self._revision != revision_before:
             self._listener.announce_commit()
             self._start_listening()
@@ -249,11 +249,11 @@ class PostgresStore(GroupedStore):
         """Note that listeners are up to date with a revision, which the group `op` made."""
         if revision >= self._revision:
             self._revision = revision
-            self.place.known_history = revision, op
+            self.identity.known_history = revision, op
         self._wake_waiters()
 
     def _wake_waiters(self) -> None:
-        """Let those look again that wait for a revision, or for the end of this member's life."""
+        """Wake all that wait for a revision, or for the end of this member's term."""
         self._advanced.set()
         self._advanced = asyncio.Event()
 
@@ -273,10 +273,10 @@ class PostgresStore(GroupedStore):
             self._listening.add_done_callback(self._check_listening_end)
 
     def _check_listening_end(self, listening: "asyncio.Task[None]") -> None:
-        """End this term if listening has failed: the member would go on with old records."""
+        """End this term if listening has failed: the member would go on with outdated records."""
         if not listening.cancelled() and (failure := listening.exception()):
             self._loop.call_exception_handler({"message": "Hearing of other members failed", "exception": failure})
-            self.place.end(Expelled(f"this hub cannot hear of other members' changes any more: {failure!r}"))
+            self.identity.end(Expelled(f"this hub cannot hear of other members' changes any more: {failure!r}"))
 
     async def _read(self, query: str, *arguments: Any) -> list[Sequence[Any]]:
         """Run a query over the connection for reading, which is made again if need be. Raises StoreUnavailable."""
@@ -286,16 +286,16 @@ class PostgresStore(GroupedStore):
         try:
             async with asyncio.timeout(self._timeout_s), self._read_lock:
                 while True:
-                    self.place.require_alive()
+                    self.identity.require_alive()
                     # One that was there may have ended long ago.
                     wait_s = RETRY_S if self._reader is None or self._reader.is_closed() else 0.0
                     try:
                         if wait_s:
-                            self._reader = await self.place.connect()
+                            self._reader = await self.identity.connect()
                         assert self._reader
                         return await self._reader.fetch(self._sql(query), *arguments)
                     except (StoreUnavailable, *ERRORS) as error:
-                        failure = self.place.as_store_error(error)
+                        failure = self.identity.as_store_error(error)
                         if is_certain(error.__cause__ or error) or isinstance(failure, Expelled):
                             raise failure from error
                         self._drop_reader()
@@ -307,6 +307,7 @@ class PostgresStore(GroupedStore):
             raise failure from None
 
     def _drop_reader(self) -> None:
+        """Close the connection for reading at once; the next read makes a new one."""
         if self._reader is not None:
             self._reader.terminate()
             self._reader = None
@@ -316,7 +317,7 @@ class PostgresStore(GroupedStore):
         try:
             async with asyncio.timeout(self._timeout_s):
                 while self._revision < revision:
-                    self.place.require_alive()
+                    self.identity.require_alive()
                     if not self._listeners and self._no_group.is_set():
                         self._advance(revision, op)  # nobody listens yet
                         return
@@ -376,7 +377,7 @@ class PostgresStore(GroupedStore):
         """Return sizes and counts. Raises StoreUnavailable."""
         [(revision, compacted, keys, rows, size)] = await self._read(sql.STATS)
         return StoreStats(
-            id=self.place.store_id,
+            id=self.identity.store_id,
             revision=revision,
             compacted_revision=compacted,
             size_bytes=size,
@@ -388,7 +389,7 @@ class PostgresStore(GroupedStore):
     async def probe(self) -> None:
         """Do all that a commit does without a change. Raises StoreUnavailable if a commit could not succeed."""
         if not await self._read(sql.PROBE, *self._member_key):
-            raise self.place.end_as_expelled()
+            raise self.identity.end_as_expelled()
 
     async def _close_engine(self) -> None:
         if self._listening is not None:

@@ -1,4 +1,4 @@
-"""`hubbubd --release`: the life of a member whose process has ended is declared gone, so that nobody waits for it."""
+"""`hubbubd --release`: declares a member gone whose process has ended, so that its lease need not run out."""
 
 import asyncio
 import os
@@ -16,7 +16,7 @@ UNDEFINED = frozenset({"42P01", "3F000"})
 
 
 async def release(database: Database, name: str, data_dir: Path, lock_path: Path) -> bool:
-    """Declare a member's last life gone that was started with this data directory; return False if it was already.
+    """Declare gone the last term of a member that was started with this data directory; return False if it was already.
 
     Each hub that uses the directory holds the lock of the store at `lock_path`. Raises StoreLocked while one does,
     StoreUnavailable and OSError.
@@ -26,15 +26,15 @@ async def release(database: Database, name: str, data_dir: Path, lock_path: Path
         proofs = await to_thread.run_sync(read_proofs, data_dir / PROOFS_FILE)
         if not proofs:
             return False
-        link = await database.connect()
+        connection = await database.connect()
         try:
             async with asyncio.timeout(CONNECT_S):
-                return bool(await link.fetch(database.for_schema(sql.RELEASE), name, proofs))
+                return bool(await connection.fetch(database.for_schema(sql.RELEASE), name, proofs))
         except ERRORS as error:
             if getattr(error, "sqlstate", None) in UNDEFINED:
                 return False
             raise as_store_error(database.name, error) from error
         finally:
-            await asyncio.shield(link.close(timeout=CONNECT_S))
+            await asyncio.shield(connection.close(timeout=CONNECT_S))
     finally:
         os.close(lock_descriptor)

@@ -407,8 +407,8 @@ SELECT CASE WHEN heard THEN {schema}.expel($1, $2, $3, $4, $5) ELSE NOT lived EN
 NOTIFY: Final = "SELECT pg_notify($1, $2)"
 
 
-def unfit(key: str) -> str:
-    """Return why PostgreSQL does not keep a key; empty if it does. Raises ValueError if it is not valid Unicode."""
+def explain_unfit_key(key: str) -> str:
+    """Return why PostgreSQL cannot store a key; "" if it can. Raises ValueError if it is not valid Unicode."""
     if "\0" in key:
         return "has a NUL, which PostgreSQL does not keep"
     if (size := len(key.encode())) > KEY_BYTES:

@@ -1,6 +1,6 @@
 """The vault of a fleet: the secrets of its servers, sealed, in a table of the database.
 
-Memory has them all, opened, so that reading needs no database. It is read anew for a server where another member may
+Memory has them all, opened, so that reading needs no database. It is read again for a server where another member may
 have written: when the server is taken, and before its tokens are renewed. A write names the version that it goes over,
 and is refused to a member that is gone. The version is part of what is sealed, and none is ever given twice.
 """
@@ -41,7 +41,7 @@ DEFAULT_KIND: Final = "oauth"
 """The kind of what is kept under the plain name of a server; that under `NAME/KIND` has its own."""
 
 SLICE_ROWS: Final = 100
-"""Rows that are sealed anew in one statement."""
+"""Rows whose keys are wrapped again in one statement."""
 
 _KEY_ID: Final = re.compile(f"[0-9a-f]{{{ID_DIGITS}}}")
 
@@ -79,17 +79,17 @@ class RotationProgress:
 class PostgresVault:
     """The vault in a database; implements `upstream.ports.SecretsVault`. `open` makes one.
 
-    `patience_s` is how long a reading or a writing waits for a database that is away.
+    `timeout_s` is how long a reading or a writing waits for a database that is away.
     """
 
     def __init__(
-        self, database: Database, keys: VaultKeys, member: tuple[str, int] | None, patience_s: float = 5.0
+        self, database: Database, keys: VaultKeys, member: tuple[str, int] | None, timeout_s: float = 5.0
     ) -> None:
         self._database = database
         self._keys = keys
         self._member = member or (None, None)
         self._member_condition = sql.OF_A_MEMBER if member else sql.OF_NOBODY
-        self._timeout_s = patience_s
+        self._timeout_s = timeout_s
         self._lock = anyio.Lock()
         self._connection: DatabaseConnection | None = None
         self._id = ""
@@ -103,7 +103,7 @@ class PostgresVault:
     ) -> Self:
         """Open the vault in the schema of an open store, made if missing, and read all of it.
 
-        It writes as this life of a member; without one, as a program beside which no member lives. Raises ConfigError
+        It writes as this term of a member; without one, as a program that runs while no member does. Raises ConfigError
         when a row is sealed with a key that is not known here, StoreError for a row that is damaged, StoreUnavailable.
         """
         assert settings.url is not None
@@ -162,13 +162,13 @@ class PostgresVault:
         return self._keys.find(row[3]) is None and _KEY_ID.fullmatch(row[3]) is not None
 
     def get(self, server: str) -> Secrets | None:
-        """Return the secrets kept for a server, as far as this member knows, or None."""
+        """Return the secrets stored for a server, as far as this member knows, or None."""
         name, kind = _row_key(server)
         row = self._rows.get(name, {}).get(kind)
         return row.secrets if row is not None else None
 
     async def put(self, server: str, secrets: Secrets | None) -> None:
-        """Replace the secrets kept for a server, None removes them; durable on return, and not undone by cancelling.
+        """Replace the secrets stored for a server, None deletes them; durable on return, and not undone by cancelling.
 
         Raises VaultError, and Overtaken when this member does not know what is there now, or is gone.
         """
@@ -178,6 +178,7 @@ class PostgresVault:
             await self._run_exclusively(partial(self._put_exclusively, *_row_key(server), secrets, content))
 
     async def _put_exclusively(self, name: str, kind: str, secrets: Secrets | None, content: bytes | None) -> None:
+        """Write a row over the version that this member knows. Raises Overtaken and VaultError."""
         row = self._rows.get(name, {}).get(kind) or KnownRow(0, None)
         known_version, new_version = row.stored_version, 0
         sealed: list[Any] = []
@@ -211,15 +212,17 @@ class PostgresVault:
         return bool(await self._query(sql.UPDATE, *self._member, name, kind, *sealed, known_version))
 
     def _overtaken_error(self, name: str, *, gone: bool) -> Overtaken:
+        """Return the error of a write that was refused; `gone` says that this member is gone."""
         if gone:
             return Overtaken(f"the secrets of {name} were not kept: this member is gone, and its servers are others'")
         return Overtaken(f"the secrets of {name} were not kept: another member has written them since")
 
     async def refresh(self, *servers: str) -> None:
-        """Read anew all that is kept for servers. Raises VaultError, also for a row that is older than one known."""
+        """Read again all that is stored for servers. Raises VaultError, also for a row that is older than one known."""
         await self._run_exclusively(partial(self._refresh_exclusively, [_row_key(server)[0] for server in servers]))
 
     async def _refresh_exclusively(self, names: Sequence[str]) -> None:
+        """Read all rows of these servers. Raises VaultError."""
         stored_rows: list[tuple[Row, KnownRow]] = []
         for row in await self._query(sql.ROWS, names):
             stored_rows.append((row, stored := self._require_readable(row)))
@@ -258,10 +261,11 @@ class PostgresVault:
         return KnownRow(version, cast("Secrets", payload.loads(plain)))
 
     def _remember(self, row: Row, known: KnownRow) -> None:
+        """Note what this member knows of a row."""
         self._rows.setdefault(row[0], {})[row[1]] = known
 
     def all(self) -> dict[str, Secrets]:
-        """Return all secrets by the names under which they are kept, as this member knows them."""
+        """Return all secrets by the names under which they are stored, as this member knows them."""
         return {
             name if kind == DEFAULT_KIND else f"{name}/{kind}": row.secrets
             for name, kinds in self._rows.items()
@@ -270,10 +274,11 @@ class PostgresVault:
         }
 
     async def put_all(self, secrets: Mapping[str, Secrets]) -> None:
-        """Keep all these secrets, or none, in a vault that is empty. Raises StoreError if it is not, and VaultError."""
+        """Store all these secrets, or none, in a vault that is empty. Raises StoreError if it is not, VaultError."""
         await self._run_exclusively(partial(self._put_all_exclusively, secrets))
 
     async def _put_all_exclusively(self, secrets: Mapping[str, Secrets]) -> None:
+        """Write all these secrets into the empty vault. Raises StoreError and VaultError."""
         if not secrets:
             return
         [(last,)] = await self._query(sql.FRESH, 0, len(secrets))
@@ -295,7 +300,7 @@ class PostgresVault:
     async def rotate(self) -> RotationProgress:
         """Have all rows sealed with the first key; return how many are. Others read and write meanwhile.
 
-        Only the keys of rows are wrapped anew: content and version stay, so whoever knows a row still does. What was
+        Only the keys of rows are wrapped again: content and version stay, so what members know stays true. What was
         done before an interruption stays done, and is not done again. Raises VaultError.
         """
         after = ("", "")
@@ -307,6 +312,7 @@ class PostgresVault:
             after = (rows[-1][0], rows[-1][1])
 
     async def _rotate_slice(self, *after: str) -> tuple[list[Row], RotationProgress]:
+        """Wrap the keys of the next rows after a place; return these rows, and how far the rotation is."""
         rows = await self._query(sql.OTHERS, self._keys.first.id, *after, SLICE_ROWS)
         if rows:
             await self._rewrap(rows)
@@ -314,7 +320,7 @@ class PostgresVault:
         return rows, RotationProgress(*counts)
 
     async def _rewrap(self, rows: Sequence[Row]) -> None:
-        """Encrypt the keys of some secrets with the first key of the vault."""
+        """Wrap the keys of some rows with the first key of the vault. Raises VaultError."""
         rewrapped_keys: list[tuple[str, str, int, bytes]] = []
         for row in rows:
             self._require_readable(row)
@@ -357,29 +363,31 @@ class PostgresVault:
                     await asyncio.sleep(RETRY_S)
 
     def _statement(self, query: str) -> str:
+        """Return a statement for this schema and this member."""
         query = query.replace("{alive}", self._member_condition).replace("{longest}", str(sql.LONGEST))
         return self._database.for_schema(query)
 
     def _drop_connection(self) -> None:
+        """Close the connection at once; the next query makes a new one."""
         if self._connection is not None:
             self._connection.terminate()
             self._connection = None
 
     async def close(self) -> None:
         """End the connection."""
-        link, self._connection = self._connection, None
-        if link is not None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
             with suppress(*ERRORS):
-                await link.close(timeout=CONNECT_S)
+                await connection.close(timeout=CONNECT_S)
 
 
 async def _run_to_end(work: Coroutine[Any, Any, T], release_result: Callable[[T], None] = lambda _: None) -> T:
     """Wait for work of asyncpg, which goes on when the caller is cancelled; then `release_result` gets its result.
 
-    Work that is cancelled in the middle leaves futures with errors that nobody takes, and asyncio logs them.
+    Work that is cancelled in the middle leaves futures with errors that no code retrieves, and asyncio logs them.
     """
 
-    def ended(task: asyncio.Task[T]) -> None:
+    def release_when_done(task: asyncio.Task[T]) -> None:
         if not task.cancelled() and task.exception() is None:
             release_result(task.result())
 
@@ -387,7 +395,7 @@ async def _run_to_end(work: Coroutine[Any, Any, T], release_result: Callable[[T]
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
-        task.add_done_callback(ended)
+        task.add_done_callback(release_when_done)
         raise
 
 
@@ -406,16 +414,19 @@ def _encode_secrets(server: str, secrets: Secrets) -> bytes:
 
 
 def _legible(text: str) -> str:
+    """Return a text of the database, cut, without characters that are not legible."""
     return NOT_LEGIBLE.sub("?", text[:64])
 
 
 def _describe_rows(rows: Iterable[Row]) -> str:
+    """Return a phrase that names some rows."""
     names = [f"{_legible(row[0])} ({_legible(row[1])})" for row in rows]
     more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
     return f"the rows of {', '.join(names[:_MAX_NAMED])}{more}"
 
 
 def _damage_message(vault: str, rows: Sequence[Row]) -> str:
+    """Return the message of the error for rows that cannot be opened."""
     return (
         f"{_describe_rows(rows)} in the vault {vault} cannot be opened: they were changed, or are from another place"
         " or time. Look who changes the database; put them back from a backup, or delete them, and the servers ask to"

@@ -31,7 +31,7 @@ Row = tuple[str, int, bytes | None]
 
 
 class CopyAbandoned(Exception):
-    """The caller no longer wants the copy."""
+    """The caller no longer needs the copy."""
 
 
 def require_capacity(source: sqlite3.Connection, path: Path) -> None:
@@ -48,13 +48,17 @@ def require_free_space(path: Path, needed: int) -> None:
 
 
 def copy_database(
-    source: sqlite3.Connection, path: Path, seal: Callable[[sqlite3.Connection], None], is_abandoned: Callable[[], bool]
+    source: sqlite3.Connection,
+    path: Path,
+    finish: Callable[[sqlite3.Connection], None],
+    is_abandoned: Callable[[], bool],
 ) -> BinaryIO:
     """Return the database as of the end of the copying, as an open file with mode 0600 and no name.
 
-    `seal` changes the copy before that. Another thread may commit over the same connection meanwhile; SQLite applies
-    those changes to the copy as well (https://sqlite.org/c3ref/backup_finish.html), so copying never restarts. `path`
-    is the working file; what a killed process left there is removed. Raises GivenUp, sqlite3.Error and OSError.
+    `finish` may change the copy before that. Another thread may commit over the same connection meanwhile; SQLite
+    applies those changes to the copy as well (https://sqlite.org/c3ref/backup_finish.html), so copying never restarts.
+    `path` is the working file; what a killed process left there is removed. Raises CopyAbandoned, sqlite3.Error and
+    OSError.
     """
 
     def pause(_status: int, _remaining: int, _total: int) -> None:
@@ -70,7 +74,7 @@ def copy_database(
             copy.execute("PRAGMA synchronous = OFF")  # only this process reads it: it need not survive a crash
             source.backup(copy, pages=PAGES_PER_STEP, progress=pause, sleep=LOCK_RETRY_S)
             copy.execute("PRAGMA journal_mode = DELETE")  # one file, without the journal that the source has
-            seal(copy)
+            finish(copy)
         return path.open("rb")
     finally:
         remove_copy(path)

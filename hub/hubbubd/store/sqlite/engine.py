@@ -72,10 +72,10 @@ def _batches(items: Iterable[T], max_items: int, size_of: Callable[[T], int] = l
         yield batch
 
 
-def _decide(
+def _resolve_commit(
     revisions: Mapping[str, int], revision: int, writes: Sequence[Write], guards: Sequence[Precondition]
 ) -> Commit | WriteConflict:
-    """Return the outcome of a commit after `revision`. `revisions` are those of the keys: 0 or none if missing."""
+    """Return the outcome of a commit after `revision`. `revisions` are those of existing keys; a missing key has 0."""
     for guard in guards:
         if revisions.get(guard.key, 0) != guard.revision:
             return WriteConflict(guard.key)
@@ -133,7 +133,8 @@ class Engine:
                 raise
 
     @contextmanager
-    def _explaining_errors(self) -> Generator[None]:
+    def _translate_errors(self) -> Generator[None]:
+        """Raise errors of SQLite and the system as the store's, and note damage."""
         try:
             with explain_errors(self.name):
                 yield
@@ -146,7 +147,7 @@ class Engine:
         """Run the block in a transaction that is durable at its end, or rolled back. A damaged store refuses it."""
         if self._damage:
             raise StoreDamaged(str(self._damage))
-        with self._explaining_errors():
+        with self._translate_errors():
             try:
                 with self._db:
                     self._db.execute("BEGIN IMMEDIATE")
@@ -157,7 +158,7 @@ class Engine:
                 raise
 
     def _write_nothing_new(self) -> None:
-        """Commit without a change, but with all its writing and syncing.
+        """Commit without a change, but with all the writing and syncing of a commit.
 
         After a commit whose sync failed this also overwrites its frames. They are complete in the journal, and the next
         process to open it would take them for a commit; syncing again cannot be trusted to repair that.
@@ -165,9 +166,9 @@ class Engine:
         self._db.execute(f"PRAGMA user_version = {self._schema}")
 
     def probe(self) -> None:
-        """Test by writing that the store can be written, and that the disk has ROOM left."""
+        """Test by writing that the store can be written, and that the disk has MIN_FREE_BYTES left."""
         if self._directory:
-            with self._explaining_errors(), tempfile.TemporaryFile(dir=self._directory) as scratch:
+            with self._translate_errors(), tempfile.TemporaryFile(dir=self._directory) as scratch:
                 files.reserve(scratch.fileno(), MIN_FREE_BYTES)
         with self._transaction():
             self._write_nothing_new()
@@ -183,7 +184,7 @@ class Engine:
         with self._transaction():
             revisions = self._read_revisions(group)
             for writes, guards in group:
-                outcome = _decide(revisions, revision, writes, guards)
+                outcome = _resolve_commit(revisions, revision, writes, guards)
                 outcomes.append(outcome)
                 if isinstance(outcome, Commit) and outcome.writes:
                     revision = outcome.revision
@@ -213,6 +214,7 @@ class Engine:
         return revisions
 
     def _write_rows(self, rows: Collection[tuple[str, int, bytes | None]]) -> None:
+        """Write records and tombstones, in as few statements as possible."""
         records, tombstones = [row for row in rows if row[2] is not None], [row for row in rows if row[2] is None]
         for batch in _batches(records, self._max_rows, lambda row: len(row[2] or b"")):
             self._db.execute(
@@ -231,7 +233,7 @@ class Engine:
         """Read everything under a prefix, with its tombstones."""
         entries: list[KeyValue] = []
         deleted: list[tuple[str, int]] = []
-        with self._explaining_errors():
+        with self._translate_errors():
             for key, value, revision in self._db.execute(
                 f"SELECT key, value, revision FROM entries WHERE {IN_RANGE} ORDER BY key",  # noqa: S608  # constants
                 _key_range(prefix),
@@ -249,7 +251,7 @@ class Engine:
         """
         if not self.compacted <= after <= self.revision:
             raise Compacted(self.compacted)
-        with self._explaining_errors():
+        with self._translate_errors():
             rows = self._db.execute(
                 # The unary plus makes SQLite use the index by revision: few rows are newer, many may share the prefix.
                 f"SELECT revision, key, value FROM entries WHERE revision > ? AND +{IN_RANGE} ORDER BY revision, key",  # noqa: S608  # constants
@@ -275,7 +277,7 @@ class Engine:
 
         Afterwards neither file contains deleted or overwritten data.
         """
-        with self._explaining_errors():
+        with self._translate_errors():
             free = query_int(self._db, "PRAGMA freelist_count")
             if free:
                 self._db.executescript(f"PRAGMA incremental_vacuum({RECLAIMED_PAGES})")  # `execute` stops after a page
@@ -284,13 +286,13 @@ class Engine:
 
     def copy(self, path: Path, is_abandoned: Callable[[], bool]) -> BinaryIO:
         """Return a copy of the database as an open file. May run in another thread beside the engine's own."""
-        with self._explaining_errors():
+        with self._translate_errors():
             copying.require_capacity(self._db, path)
             return copying.copy_database(self._db, path, lambda db: set_id(db, ""), is_abandoned)
 
     def stats(self) -> StoreStats:
         """Return sizes and counts; sizes exclude the journal."""
-        with self._explaining_errors():
+        with self._translate_errors():
             page = query_int(self._db, "PRAGMA page_size")
             size = query_int(self._db, "PRAGMA page_count") * page
             free = query_int(self._db, "PRAGMA freelist_count") * page
@@ -307,5 +309,5 @@ class Engine:
 
     def close(self) -> None:
         """Checkpoint the journal and close the file."""
-        with self._explaining_errors():
+        with self._translate_errors():
             self._resources.close()

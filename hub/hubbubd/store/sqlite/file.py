@@ -131,7 +131,7 @@ def _check_unopened(path: Path, migrations: Sequence[Migration]) -> None:
 
 @contextmanager
 def open_readonly(path: Path) -> Generator[sqlite3.Connection]:
-    """Open a claimed store for reading, with what is in its journal, without changing a byte of either.
+    """Open a locked store for reading, with what is in its journal, without changing a byte of either.
 
     Raises StoreUnavailable, StoreDamaged, OSError and sqlite3.Error.
     """
@@ -146,7 +146,7 @@ def open_readonly(path: Path) -> Generator[sqlite3.Connection]:
             yield db
         return
     # Only file and journal together are the store: an interrupted checkpoint leaves a file that is inconsistent alone.
-    # No locks (unix-none) as the store is claimed, and SQLite cannot take its exclusive lock on a file that is open
+    # No locks (unix-none) as the store is locked, and SQLite cannot take its exclusive lock on a file that is open
     # for reading. Closing a read-only connection does not checkpoint.
     with open_connection(f"{path.absolute().as_uri()}?mode=ro&vfs=unix-none", uri=True) as db:
         if _has_other_id(file_only_uri, read_id(db)):

@@ -16,6 +16,7 @@ Migration = Callable[[sqlite3.Connection], None]
 
 
 def _first_schema(db: sqlite3.Connection) -> None:
+    """Make the tables of schema version 1."""
     # The value is the last column, so that reading the revision for a guard never walks over a large one.
     db.execute("CREATE TABLE entries (key TEXT PRIMARY KEY NOT NULL, revision INTEGER NOT NULL, value BLOB)")
     db.execute("CREATE INDEX entries_by_revision ON entries (revision)")

@@ -82,6 +82,7 @@ class SqliteStore(GroupedStore):
         return done
 
     async def _run_unless_closing(self, work: Callable[[], T]) -> T:
+        """Run blocking work as `_submit`, and return its result. Raises StoreUnavailable once the store closes."""
         if self._closing:
             raise self._closed_error()
         return await self._submit(work)

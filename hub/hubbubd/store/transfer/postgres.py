@@ -18,7 +18,7 @@ from hubbubd.store.transfer.sqlite import SLICE_BYTES, SLICE_ROWS
 from hubbubd.store.transfer.store_transfer import Extent
 
 MAX_NAMED_CHARS: Final = 256
-"""As many characters of a key are told."""
+"""As many characters of a key are in an error."""
 
 _NO_TIMEOUTS: Final = "SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0"
 """The other store may take its time."""
@@ -73,7 +73,7 @@ async def hold_database(url: str, schema: str, password: str | None) -> AsyncGen
     connection = cast("_Connection", await database.connect())
     try:
         store = HeldDatabase(database, connection)
-        with _as_store_errors(database.name):
+        with _translate_errors(database.name):
             await database.check_durability(connection)
             await connection.execute(_NO_TIMEOUTS)
             if not await connection.fetchval(sql.LOCK, schema):
@@ -90,7 +90,8 @@ async def hold_database(url: str, schema: str, password: str | None) -> AsyncGen
 
 
 @contextmanager
-def _as_store_errors(name: str) -> Generator[None]:
+def _translate_errors(name: str) -> Generator[None]:
+    """Raise errors of the database as StoreUnavailable."""
     try:
         yield
     except ERRORS as error:
@@ -98,7 +99,7 @@ def _as_store_errors(name: str) -> Generator[None]:
 
 
 class HeldDatabase:
-    """A store in a schema whose lock this process has; implements `transfer.Held`."""
+    """A store in a schema whose lock this process has; implements `store_transfer.LockedStore`."""
 
     def __init__(self, database: Database, connection: _Connection) -> None:
         self._database = database
@@ -115,20 +116,20 @@ class HeldDatabase:
 
     @asynccontextmanager
     async def open_reader(self) -> AsyncGenerator["_PostgresReader | None"]:
-        """Open one cut for a block; None if the schema has no store. Raises StoreUnavailable."""
-        with _as_store_errors(self.name):
+        """Open the store for reading as it is at one moment; yield None if there is none. Raises StoreUnavailable."""
+        with _translate_errors(self.name):
             has_store = await self.exists()
         if not has_store:
             yield None
             return
-        with _as_store_errors(self.name):
+        with _translate_errors(self.name):
             async with self._connection.transaction(isolation="repeatable_read", readonly=True):
                 yield _PostgresReader(self._database, self._connection)
 
     @asynccontextmanager
     async def open_writer(self, extent: Extent) -> AsyncGenerator["_PostgresWriter"]:
-        """Fill the store in one transaction. Raises StoreUnavailable."""
-        with _as_store_errors(self.name):
+        """Open the store for writing; all that the block adds is committed at its end. Raises StoreUnavailable."""
+        with _translate_errors(self.name):
             async with self._connection.transaction():
                 await self._database.migrate(self._connection, alone=True)
                 await self._database.require_known_version(self._connection, alone=True)
@@ -145,7 +146,7 @@ class _PostgresReader:
         self._connection = connection
 
     async def measure(self) -> Extent:
-        with _as_store_errors(self._database.name):
+        with _translate_errors(self._database.name):
             [(revision, compacted, records, deletions, size)] = await self._connection.fetch(
                 self._database.for_schema(_EXTENT)
             )
@@ -155,7 +156,7 @@ class _PostgresReader:
         query = self._database.for_schema(_SLICE)
         last: str | None = None
         while True:
-            with _as_store_errors(self._database.name):
+            with _translate_errors(self._database.name):
                 records = await self._connection.fetch(query, last, SLICE_ROWS, SLICE_BYTES)
             rows = [cast("Row", tuple(row)) for row in records]
             if not rows:
@@ -171,9 +172,9 @@ class _PostgresWriter:
 
     async def add(self, rows: Sequence[Row]) -> None:
         for key, _, _ in rows:
-            if problem := sql.unfit(key):
+            if problem := sql.explain_unfit_key(key):
                 raise StoreError(f"the key {key[:MAX_NAMED_CHARS]!r} {problem}; nothing was copied")
-        with _as_store_errors(self._database.name):
+        with _translate_errors(self._database.name):
             await self._connection.copy_records_to_table(
                 "entries", schema_name=self._database.schema, columns=("key", "revision", "value"), records=rows
             )

@@ -53,7 +53,7 @@ async def hold_file(path: Path, *, make: bool) -> AsyncGenerator["HeldFile"]:
 
 
 class HeldFile:
-    """A store in a file that this process has claimed; implements `transfer.Held`."""
+    """A store in a file that this process has locked; implements `store_transfer.LockedStore`."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -84,7 +84,7 @@ class HeldFile:
 
     @asynccontextmanager
     async def open_writer(self, extent: Extent) -> AsyncGenerator["_SqliteWriter"]:
-        """Fill a new file beside, and put it in place. Raises NoRoom and StoreUnavailable."""
+        """Open a new file for writing, which replaces the store's after the block. Raises NoRoom, StoreUnavailable."""
         draft = copying.copy_path(self._path)
         try:
             with explain_errors(self.name):
@@ -97,6 +97,7 @@ class HeldFile:
             copying.remove_copy(draft)
 
     def _put_in_place(self, draft: Path) -> None:
+        """Sync a finished draft, and rename it to the store's file."""
         descriptor = os.open(draft, os.O_RDWR)
         try:
             sync(descriptor)
@@ -130,6 +131,7 @@ class _SqliteReader:
 
 
 def _fetch_slice(cursor: sqlite3.Cursor) -> list[Row]:
+    """Return the next rows of a query, bounded in number and size."""
     rows: list[Row] = []
     size = 0
     for row in cursor:

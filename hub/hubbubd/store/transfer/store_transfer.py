@@ -16,7 +16,7 @@ MAX_NAMED: Final = 20
 """As many differences between two stores are named; all are counted."""
 
 OnCopied = Callable[[int, int], None]
-"""Is told how many records and tombstones have been copied, and of how many."""
+"""Called with how many records and tombstones have been copied, and how many there are."""
 
 
 class TargetNotEmpty(StoreError):
@@ -29,7 +29,7 @@ class SecretsNotCopied(StoreError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extent:
-    """How much a store has: its revisions, the numbers of records and of tombstones, and the bytes of all."""
+    """The extent of a store: its revisions, the numbers of records and of tombstones, and the bytes of all."""
 
     revision: int
     compacted: int
@@ -39,12 +39,12 @@ class Extent:
 
     @property
     def rows(self) -> int:
-        """Records and tombstones."""
+        """The number of records and tombstones."""
         return self.records + self.deletions
 
 
 class SourceReader(Protocol):
-    """One cut of a store."""
+    """Reads a store as it is at one moment."""
 
     async def measure(self) -> Extent:
         """Return how much there is. Raises StoreUnavailable."""
@@ -76,7 +76,7 @@ class LockedStore(Protocol):
         ...
 
     def open_reader(self) -> AbstractAsyncContextManager[SourceReader | None]:
-        """Open one cut of the store for a block; None if there is no store yet.
+        """Open the store for reading during a block, as it is at one moment; yield None if there is no store yet.
 
         Raises StoreTooNew, StoreDamaged and StoreUnavailable.
         """
@@ -91,13 +91,13 @@ class LockedStore(Protocol):
 
 
 class SecretStore(Protocol):
-    """Where the secrets of servers are kept, by server."""
+    """Where the secrets of servers are stored, by server."""
 
     async def all(self) -> dict[str, dict[str, Any]]:
         """Return all of them."""
         ...
 
-    async def put_all(self, kept: dict[str, dict[str, Any]]) -> None:
+    async def put_all(self, secrets: dict[str, dict[str, Any]]) -> None:
         """Replace all of them, durable on return."""
         ...
 
@@ -120,7 +120,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transferred:
-    """What was done. `copied` is whether anything was written; `secrets` and `compared` are None if not wanted."""
+    """The outcome of a transfer: whether anything was `copied`. `secrets` and `compared` are None if not wanted."""
 
     source: str
     target: str
@@ -130,7 +130,7 @@ class Transferred:
     compared: Comparison | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as the line that `hubbubd` prints."""
+        """Return the JSON object that `hubbubd` prints as a line."""
         compared = self.compared
         return {
             "event": "copied" if self.copied else "compared",
@@ -143,7 +143,7 @@ class Transferred:
             "secrets": self.secrets,
             "equal": None if compared is None else not compared.differing,
             "differing": None if compared is None else compared.differing,
-            "differences": [] if compared is None else [{"key": it.key, "how": it.how} for it in compared.named],
+            "differences": [] if compared is None else [{"key": each.key, "how": each.how} for each in compared.named],
         }
 
 
@@ -193,6 +193,7 @@ async def _count_rows(target: LockedStore) -> int:
 
 
 async def _copy_records(reader: SourceReader, target: LockedStore, extent: Extent, on_copied: OnCopied) -> None:
+    """Copy all records and tombstones to the empty target."""
     copied = 0
     on_copied(copied, extent.rows)
     async with target.open_writer(extent) as writer, aclosing(reader.read_slices()) as slices:
@@ -211,6 +212,7 @@ async def _collect_secrets(source: SecretStore, target: SecretStore, *, written:
 
 
 async def _copy_secrets(secrets: dict[str, dict[str, Any]], target: SecretStore, name: str) -> None:
+    """Store the secrets in the target. Raises SecretsNotCopied."""
     try:
         await target.put_all(secrets)
     except (OSError, StoreError) as error:
@@ -220,6 +222,7 @@ async def _copy_secrets(secrets: dict[str, dict[str, Any]], target: SecretStore,
 async def _compare(
     reader: SourceReader, target: LockedStore, vaults: tuple[SecretStore, SecretStore] | None
 ) -> Comparison:
+    """Compare the source with the target, with their secrets if there are vaults."""
     differing = 0
     named: list[Difference] = []
     async with target.open_reader() as target_reader:
@@ -269,6 +272,7 @@ async def find_differences(source: SourceReader, target: SourceReader) -> AsyncG
 
 
 def _describe_difference(source_row: Row, target_row: Row) -> str:
+    """Return how two rows of one key differ; "" if they are equal."""
     if (source_row[2] is None) != (target_row[2] is None):
         return "it is deleted in one of them"
     if source_row[2] != target_row[2]:
@@ -277,6 +281,7 @@ def _describe_difference(source_row: Row, target_row: Row) -> str:
 
 
 async def _iterate_rows(reader: SourceReader) -> AsyncGenerator[Row]:
+    """Yield the rows of a store one by one."""
     async with aclosing(reader.read_slices()) as slices:
         async for rows in slices:
             for row in rows:

@@ -72,7 +72,7 @@ class SealedSecret:
 
 
 def seal(key: VaultKey, place: SealLocation, content: bytes) -> SealedSecret:
-    """Seal a content for its place, with a fresh key that `key` wraps."""
+    """Encrypt a content for its place with a new key, and that with `key`."""
     row_key = secrets.token_bytes(KEY_BYTES)
     associated = place.associated
     return SealedSecret(key.id, _encrypt(key.secret, row_key, associated), _encrypt(row_key, content, associated))
@@ -92,11 +92,13 @@ def rewrap(old: VaultKey, new: VaultKey, place: SealLocation, sealed: SealedSecr
 
 
 def _encrypt(key: bytes, content: bytes, associated: bytes) -> bytes:
+    """Encrypt bytes under a random nonce, which comes first."""
     nonce = secrets.token_bytes(NONCE_BYTES)
     return nonce + AESGCM(key).encrypt(nonce, content, associated)
 
 
 def _decrypt(key: bytes, encrypted: bytes, associated: bytes) -> bytes:
+    """Return the bytes that were encrypted. Raises UnreadableSecret."""
     try:
         return AESGCM(key).decrypt(encrypted[:NONCE_BYTES], encrypted[NONCE_BYTES:], associated)
     except (InvalidTag, ValueError):  # ValueError: too short for a nonce, or a key of another length

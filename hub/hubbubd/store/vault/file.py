@@ -42,11 +42,11 @@ class TokenFile:
             raise StoreError(f"{path} is damaged; without it, servers ask to let the hub in again") from None
 
     def get(self, server: str) -> dict[str, Any] | None:
-        """Return the secrets kept for a server, or None."""
+        """Return the secrets stored for a server, or None."""
         return self._secrets.get(server)
 
     async def put(self, server: str, secrets: dict[str, Any] | None) -> None:
-        """Replace the secrets kept for a server, None removes them; durable on return. Raises OSError."""
+        """Replace the secrets stored for a server, None deletes them; durable on return. Raises OSError."""
         async with self._writing:
             new_secrets = {name: value for name, value in self._secrets.items() if name != server}
             if secrets is not None:
@@ -56,14 +56,14 @@ class TokenFile:
             self._secrets = new_secrets
 
     async def refresh(self, *servers: str) -> None:
-        """As `Vault`: nobody else writes the file."""
+        """Do nothing: no other process writes the file."""
 
     def all(self) -> dict[str, dict[str, Any]]:
-        """Return all secrets by the names under which they are kept."""
+        """Return all secrets by the names under which they are stored."""
         return dict(self._secrets)
 
     async def put_all(self, secrets: Mapping[str, dict[str, Any]]) -> None:
-        """Keep all these secrets, in a file that has none; durable on return. Raises OSError, and StoreError."""
+        """Store all these secrets, in a file that has none; durable on return. Raises OSError, and StoreError."""
         async with self._writing:
             if self._secrets:
                 raise StoreError(f"{self._path} has secrets already; move it away")

@@ -25,7 +25,7 @@ MAX_KEYS: Final = 16
 """How many keys there may be: two while one is replaced, and some that were forgotten."""
 
 _MAX_FILE_BYTES: Final = 4096
-"""The longest file: MOST keys take 720."""
+"""The longest file: MAX_KEYS keys take 720 bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +53,7 @@ class VaultKeys:
 
     @classmethod
     def _parse(cls, text: str, setting: str, origin: str) -> Self:
+        """Return the keys that a text has, one a line. Raises ConfigError, which names the setting."""
         lines = text.split()
         if not 0 < len(lines) <= MAX_KEYS:
             what = "has no key" if not lines else f"has more than {MAX_KEYS} keys"
@@ -80,6 +81,7 @@ class VaultKeys:
 
 
 def _how_to_make_key(path: Path = Path("vault.key")) -> str:
+    """Return a sentence that tells an operator how to make a key."""
     command = f"(umask 077; openssl rand -base64 32 > {shlex.quote(str(path))})"
     return f"make one with `{command}`, and give the same to all members"
 
