@@ -38,7 +38,7 @@ ADA = Principal(name="ada", grants=(Grant(Role.CALLER),), credential="ada")
 
 import_module("cryptography.hazmat.primitives.ciphers.aead")  # the hub would do it in a thread
 
-KEYS = StateKeys().rotated(0.0)
+KEYS = StateKeys().with_new_key(0.0)
 """Those of the data directory, over all restarts."""
 
 
@@ -66,7 +66,7 @@ def outcome(response: bytes) -> Any:
 
 def said(outlet: HostOutbox, method: str = "") -> list[dict[str, Any]]:
     """The notifications that wait in a stream, of one method if it is given."""
-    messages = [json.loads(message) for message in outlet.take()]
+    messages = [json.loads(message) for message in outlet.take_all()]
     return [message for message in messages if not method or message["method"] == method]
 
 
@@ -105,7 +105,7 @@ class NewHost:
             method=method,
             params=params,
             host=McpHost(principal=ADA, revision=NEW),
-            tell=self.outlet.tell,
+            send=self.outlet.send,
         )
         return asyncio.get_running_loop().create_task(self.endpoint.serve(exchange))
 

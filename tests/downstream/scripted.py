@@ -20,7 +20,7 @@ from hubbubd.downstream import (
     ServerView,
 )
 from hubbubd.downstream.hosts.host import Presence
-from hubbubd.downstream.protocol.messages import RequestMessage, ResponseMessage, read
+from hubbubd.downstream.protocol.messages import RequestMessage, ResponseMessage, parse
 from hubbubd.runtime.hub import Hub
 from hubbubd.upstream.ports import Era
 
@@ -83,7 +83,7 @@ class ScriptedHost:
             method=method,
             params=params,
             host=self.host,
-            tell=lambda message: self._note(message),
+            send=lambda message: self._note(message),
             own_hold_s=self.hold_s,
         )
         return payload.loads(await self.endpoint.serve(exchange))
@@ -112,8 +112,8 @@ class ScriptedHost:
         try:
             while not (outlet.closed and outlet.empty):
                 await outlet.wait_for_news()
-                for raw in outlet.take():
-                    message = read(raw)
+                for raw in outlet.take_all():
+                    message = parse(raw)
                     if isinstance(message, RequestMessage):
                         self.asked.append((message.method, message.params))
                         answering[message.id] = asyncio.create_task(self._answer(message))

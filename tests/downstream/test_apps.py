@@ -22,7 +22,7 @@ from hubbubd.downstream import (
     ProfileView,
     ServerView,
 )
-from hubbubd.downstream.hosts.introductions import keep_what_is_read
+from hubbubd.downstream.hosts.introductions import select_known_parts
 from hubbubd.downstream.protocol.messages import RequestMessage
 from hubbubd.errors import PeerError
 from hubbubd.runtime.hub import Hub
@@ -133,7 +133,7 @@ class Host:
         self.hub = hub
         self.view = ServerView(hub, "one") if at_server else ProfileView(hub, "p", lambda: kept)
         self.endpoint = McpEndpoint(hub, self.view, handles(hub))
-        _, read = keep_what_is_read({}, capabilities)
+        _, read = select_known_parts({}, capabilities)
         self.host = McpHost(principal=principal, revision=revision, capabilities=read)
         self.session = EndpointSession(self.host, self.endpoint, hub.clock.steady)
         self._id = 0
@@ -143,7 +143,7 @@ class Host:
         self._id += 1
         if not self.host.stateless:
             return outcome(await self.session.begin(RequestMessage(self._id, method, params), HostOutbox()))
-        request = HostRequest(id=self._id, method=method, params=params, host=self.host, tell=lambda _: None)
+        request = HostRequest(id=self._id, method=method, params=params, host=self.host, send=lambda _: None)
         return outcome(await self.endpoint.serve(request))
 
     async def tools(self) -> dict[str, dict[str, Any]]:
@@ -366,7 +366,7 @@ async def test_a_host_is_told_of_a_changed_page_by_the_uri_that_it_knows(hub: Hu
         await host.ask("resources/subscribe", uri=uri)
     for name in ("one", "two"):
         world.peers[name].link.tell("notifications/resources/updated", {"uri": PAGE})
-    told = [json.loads(message) for message in host.session.outlet.take()]
+    told = [json.loads(message) for message in host.session.outlet.take_all()]
     assert [each["params"]["uri"] for each in told] == ["ui://one+app/page.html", f"hubbub://s/two/{PAGE}"]
 
 

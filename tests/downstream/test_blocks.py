@@ -31,7 +31,7 @@ SEEN: dict[str, list[dict[str, Any]]] = {
 
 
 def crossed(method: str, result: dict[str, Any], revision: str, origin: str = "2025-11-25") -> Any:
-    return json.loads(revisions.result(method, payload.dumps(result), revision, origin))
+    return json.loads(revisions.render_result(method, payload.dumps(result), revision, origin))
 
 
 @pytest.mark.parametrize("revision", SEEN)

@@ -53,7 +53,7 @@ class Bridge:
                 if wanted(message := self.told.pop(0)):
                     return message
             assert await host.outlet.wait_for_news(PATIENCE_S), "the hub says nothing"
-            self.told += map(payload.loads, host.outlet.take())
+            self.told += map(payload.loads, host.outlet.take_all())
 
     @staticmethod
     def answer(host: BridgedHost, asked: Any, result: Any) -> None:
@@ -109,7 +109,7 @@ async def test_a_cancel_that_comes_after_the_response_ends_nothing(world: World)
 
 def statuses(outlet: HostOutbox) -> list[str]:
     """What a host is told of its tasks."""
-    told = [payload.loads(message) for message in outlet.take()]
+    told = [payload.loads(message) for message in outlet.take_all()]
     return [each["params"]["status"] for each in told if each.get("method") == "notifications/tasks/status"]
 
 

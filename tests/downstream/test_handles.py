@@ -227,7 +227,7 @@ async def test_an_old_key_is_replaced_while_the_hub_runs(opened: Opened, time: T
     ring, _ = opened()
     time.passed = ROTATE_S
     async with anyio.create_task_group() as together:
-        together.start_soon(ring.follow)
+        together.start_soon(ring.maintain_keys)
         with anyio.fail_after(60):
             while len(ring.secrets) == 1:
                 await anyio.sleep(0.001)

@@ -35,7 +35,7 @@ CAPABILITIES = st.dictionaries(
 
 @given(CAPABILITIES)
 def test_a_host_is_asked_the_same_by_what_is_kept_of_its_capabilities(said: dict[str, Any]) -> None:
-    _, kept = introductions.keep_what_is_read({}, said)
+    _, kept = introductions.select_known_parts({}, said)
     asked: tuple[dict[str, Any], ...] = ({}, {"tools": []})
     for params in asked:
         for kind in RequestKind:
@@ -64,7 +64,7 @@ def test_little_is_kept_of_a_host_that_says_much_of_itself(much: dict[str, Any])
     request = RequestMessage(
         1, "initialize", {"protocolVersion": "2025-11-25", "clientInfo": much, "capabilities": much}
     )
-    host = introductions.host_of_handshake(request, ADA, "http")
+    host = introductions.parse_handshake_host(request, ADA, "http")
     assert len(payload.dumps(host.info)) + len(payload.dumps(host.capabilities)) < KEPT
 
 

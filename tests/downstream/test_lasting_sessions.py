@@ -83,7 +83,7 @@ async def test_what_a_session_is_told_of_goes_on(life: Lives) -> None:
         at.hub.subscriptions.handle_update("one", {"uri": "file:///b"})
         assert [message["params"]["uri"] for message in said(session.outlet)] == [URI]
         assert at.hub.log_levels.sent_level("one") == "error"
-        assert [session.notifications.wants("one", level) for level in ("info", "error")] == [False, True]
+        assert [session.notifications.wants_log("one", level) for level in ("info", "error")] == [False, True]
 
 
 async def test_an_answer_to_what_an_earlier_process_has_asked_is_none_to_what_this_one_asks(
@@ -185,9 +185,9 @@ async def test_a_session_at_two_members_wants_the_same_at_both(life: Lives) -> N
         await here.ask("resources/subscribe", uri=URI)
         await here.ask("logging/setLevel", level="error")
         await settle()
-        assert (other.notifications.level, other.notifications.resources.has(URI)) == ("error", True)
+        assert (other.notifications.level, other.notifications.resources.is_watched(URI)) == ("error", True)
         await OldHost(other).ask("resources/unsubscribe", uri=URI)
-        assert not here.session.notifications.resources.has(URI)
+        assert not here.session.notifications.resources.is_watched(URI)
         await there.end(other)
         assert here.session.ended
         there.close()

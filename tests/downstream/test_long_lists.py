@@ -113,7 +113,7 @@ async def test_without_prefixes_a_server_that_is_added_renames_what_another_one_
         expected = NameRule(prefixed=False).make_names([("one", "t0"), ("one", "t1"), ("two", "t0")]).origins
         assert {name for name in names if name.startswith("t")} == {*expected}
         for name, (of, own) in expected.items():
-            assert view.target(CatalogKind.TOOL, name, ADA) == ServerTarget(of, own)
+            assert view.find_target(CatalogKind.TOOL, name, ADA) == ServerTarget(of, own)
 
 
 @pytest.mark.parametrize("tools", ["all", "search"])
@@ -142,7 +142,7 @@ async def test_after_a_change_only_what_changed_is_compared_with_patterns(
         assert compared == 3
         best = {json.loads(each)["name"] for each in await view.search("t2", 2, ADA)}
         assert best == {"one__t2", "two__t2"}
-        assert view.entry(CatalogKind.TOOL, "one__t0", ADA) is None
+        assert view.find_entry(CatalogKind.TOOL, "one__t0", ADA) is None
 
 
 async def test_patterns_that_are_new_to_long_lists_are_compared_in_turns(
@@ -167,11 +167,11 @@ async def test_who_sees_other_servers_looks_at_the_same_tables(world: World) -> 
     async with world.hub(server("one"), server("two")) as hub:
         await listed(hub, one=2, two=2)
         view = ProfileView(hub, "p", ProfileSettings)
-        found = view.entry(CatalogKind.TOOL, "one__t1", bob)
+        found = view.find_entry(CatalogKind.TOOL, "one__t1", bob)
         assert found is not None
         assert json.loads(found)["_meta"]["hubbub/server"] == "one"
-        assert found is view.entry(CatalogKind.TOOL, "one__t1", ADA)
-        assert view.entry(CatalogKind.TOOL, "two__t1", bob) is None
+        assert found is view.find_entry(CatalogKind.TOOL, "one__t1", ADA)
+        assert view.find_entry(CatalogKind.TOOL, "two__t1", bob) is None
 
 
 async def test_a_page_has_so_many_bytes_at_most_and_at_least_one_entry(
@@ -236,8 +236,8 @@ async def test_a_profile_may_show_recursive_schemas_flat(world: World) -> None:
             ProfileView(hub, str(flat), lambda flat=flat: ProfileSettings(flatten_schemas=flat), shared)
             for flat in (False, True)
         )
-        assert b"$ref" in (as_it_is.entry(CatalogKind.TOOL, "one__tree", ADA) or b"")
-        assert b"$ref" not in (flat.entry(CatalogKind.TOOL, "one__tree", ADA) or b"$ref")
+        assert b"$ref" in (as_it_is.find_entry(CatalogKind.TOOL, "one__tree", ADA) or b"")
+        assert b"$ref" not in (flat.find_entry(CatalogKind.TOOL, "one__tree", ADA) or b"$ref")
 
 
 async def test_no_server_speaks_under_the_name_of_another(world: World) -> None:

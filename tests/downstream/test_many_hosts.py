@@ -32,7 +32,7 @@ async def sessions_come_and_go(at: Place) -> None:
     """Opens sessions that nobody ends, some of which have wanted something."""
     for number in range(COUNT):
         host = await at.lasting()
-        host.stream.tell(b"x" * 1000)
+        host.stream.send(b"x" * 1000)
         if number % 20 == 0:
             await host.ask("resources/subscribe", uri=URI)
             await host.ask("logging/setLevel", level="debug")

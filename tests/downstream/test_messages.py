@@ -14,15 +14,15 @@ IDS: list[Id] = [1, "a", "\u0000" * 256, "\U0001f600" * 256, "\ud800" * 256, '",
 @pytest.mark.parametrize("id_", IDS)
 @pytest.mark.parametrize("data", [None, {"why": LONG}, {"result": {"error": LONG}}])
 def test_the_code_of_an_error_is_found_however_long_it_and_its_id_are(id_: Id, data: object) -> None:
-    assert messages.error_code(messages.error(id_, Refusal(-32602, "wrong", data))) == -32602
+    assert messages.read_error_code(messages.make_error_response(id_, Refusal(-32602, "wrong", data))) == -32602
 
 
 @pytest.mark.parametrize("id_", IDS)
 @pytest.mark.parametrize("end", ["", LONG])
 def test_a_result_is_no_error_whatever_is_in_it(id_: Id, end: str) -> None:
     result = {"structuredContent": {"error": {"code": 1}}, "error": {"code": 1}, "more": end}
-    response = messages.result(id_, json.dumps(result, separators=(",", ":")).encode())
-    assert messages.error_code(response) is None
+    response = messages.make_result_response(id_, json.dumps(result, separators=(",", ":")).encode())
+    assert messages.read_error_code(response) is None
     assert json.loads(response) == {"jsonrpc": "2.0", "id": id_, "result": result}
 
 

@@ -62,5 +62,5 @@ async def test_a_notification_that_the_hub_has_no_use_for_changes_nothing(
         host.session.receive(NotificationMessage(row.method, {"progressToken": 1, "progress": 1, "taskId": "x"}))
         await settle(1)
         assert (len(at.peer.link.notified), len(at.peer.fetches), len(at.peer.sent)) == before
-        assert (host.stream.take(), host.session.ended) == ([], False)
+        assert (host.stream.take_all(), host.session.ended) == ([], False)
         assert await host.ask("ping") == {}

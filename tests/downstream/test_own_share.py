@@ -36,7 +36,7 @@ async def hub(world: World) -> Any:
 
 async def ask(endpoint: McpEndpoint, principal: Principal, method: str, **params: Any) -> Any:
     host = McpHost(principal=principal, revision=OLD)
-    exchange = HostRequest(id=1, method=method, params=params, host=host, tell=lambda _: None)
+    exchange = HostRequest(id=1, method=method, params=params, host=host, send=lambda _: None)
     return json.loads(await endpoint.serve(exchange))["result"]
 
 
@@ -102,6 +102,6 @@ async def test_what_a_host_says_of_itself_stays_between_it_and_the_hub(place: Op
 def test_a_host_that_reads_nothing_loses_its_stream_and_takes_no_more_memory() -> None:
     outlet = HostOutbox(max_bytes=100)
     for _ in range(1000):
-        outlet.tell(b"x" * 30)
+        outlet.send(b"x" * 30)
     assert (outlet.closed, outlet.overrun) == (True, True)
-    assert sum(map(len, outlet.take())) <= 100
+    assert sum(map(len, outlet.take_all())) <= 100

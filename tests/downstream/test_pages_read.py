@@ -47,7 +47,7 @@ def test_a_process_that_is_known_by_its_stream_or_its_bridge_has_read_what_it_ha
     processes = HostProcesses()
     process(processes, "a").note_read("two", PAGE)
     listener = McpHost(principal=ADA, revision=NEW, capabilities=APPS)
-    with processes.listening(listener, ENDPOINT, "b"):
+    with processes.note_stream(listener, ENDPOINT, "b"):
         process(processes, "c").note_read("one", PAGE)
         assert servers_read(process(processes, "d")) == {"one"}
     bridges = HostProcesses(has_bridges=True)
@@ -59,7 +59,7 @@ def test_a_process_that_is_known_by_its_stream_or_its_bridge_has_read_what_it_ha
 def test_several_processes_with_streams_count_as_one_that_has_read_what_all_have() -> None:
     processes = HostProcesses()
     first, second = (McpHost(principal=ADA, revision=NEW, capabilities=APPS) for _ in range(2))
-    with processes.listening(first, ENDPOINT, "a"), processes.listening(second, ENDPOINT, "b"):
+    with processes.note_stream(first, ENDPOINT, "a"), processes.note_stream(second, ENDPOINT, "b"):
         process(processes, "c").note_read("two", PAGE)
         assert servers_read(process(processes, "d")) == {"two"}
 
@@ -141,14 +141,14 @@ async def test_hosts_that_show_pages_alone_hear_of_changed_tools_for_pages(
         await listed(hub)
         host = Host(hub, capabilities=capabilities)
         await settle(3)
-        host.session.outlet.take()
+        host.session.outlet.take_all()
         tools = TOOLS
         for name in ("second", "third"):
             tools = [*tools, tool(name, "app", page=PAGE)]
             has_app(world.peers["one"], tools=tools)
             world.peers["one"].link.tell("notifications/tools/list_changed")
             await settle(3)
-            said = [json.loads(each)["method"] for each in host.session.outlet.take()]
+            said = [json.loads(each)["method"] for each in host.session.outlet.take_all()]
             assert ("notifications/tools/list_changed" in said) is told
 
 

@@ -79,7 +79,7 @@ async def test_what_is_shown_leads_to_its_server_and_its_own_name(hub: Hub) -> N
     view = profile(hub)
     for kind in CatalogKind:
         for name in shown(view, kind):
-            target = view.target(kind, name, ADA)
+            target = view.find_target(kind, name, ADA)
             assert target.server in name
             assert target.name in ("do.it", "other", "ask", "file:///a", "file:///x/{name}")
 
@@ -90,17 +90,17 @@ async def test_what_a_principal_may_not_call_does_not_exist_for_it(hub: Hub) -> 
     assert view.servers(OF_ONE) == ["one"]
     for kind, name in ((CatalogKind.TOOL, "two__other"), (CatalogKind.RESOURCE, "hubbub://s/two/file:///a")):
         with pytest.raises(NotFound):
-            view.target(kind, name, OF_ONE)
+            view.find_target(kind, name, OF_ONE)
 
 
 async def test_an_original_uri_is_taken_where_only_one_server_has_it(hub: Hub) -> None:
     view = profile(hub)
     with pytest.raises(InvalidArgument, match="hubbub://s/one/file:///a and hubbub://s/two/file:///a"):
-        view.target(CatalogKind.RESOURCE, "file:///a", ADA)
-    assert view.target(CatalogKind.RESOURCE, "file:///a", OF_ONE).server == "one"
-    assert view.target(CatalogKind.RESOURCE, "file:///x/any", OF_ONE).server == "one"
+        view.find_target(CatalogKind.RESOURCE, "file:///a", ADA)
+    assert view.find_target(CatalogKind.RESOURCE, "file:///a", OF_ONE).server == "one"
+    assert view.find_target(CatalogKind.RESOURCE, "file:///x/any", OF_ONE).server == "one"
     with pytest.raises(NotFound):
-        view.target(CatalogKind.RESOURCE, "file:///b", ADA)
+        view.find_target(CatalogKind.RESOURCE, "file:///b", ADA)
 
 
 async def test_a_profile_shows_what_its_settings_let_through(hub: Hub) -> None:
@@ -113,14 +113,14 @@ async def test_a_profile_shows_what_its_settings_let_through(hub: Hub) -> None:
     ]
     for name in ("two__other", "one__do_it"):
         with pytest.raises(NotFound):
-            view.target(CatalogKind.TOOL, name, ADA)
+            view.find_target(CatalogKind.TOOL, name, ADA)
 
 
 async def test_what_is_not_shown_cannot_be_named_either(hub: Hub) -> None:
     view = profile(hub, prompts=False, resources=False)
     for kind, name in ((CatalogKind.PROMPT, "one__ask"), (CatalogKind.RESOURCE, "hubbub://s/one/file:///a")):
         with pytest.raises(NotFound):
-            view.target(kind, name, ADA)
+            view.find_target(kind, name, ADA)
 
 
 async def test_a_changed_list_and_changed_settings_are_seen_at_once(world: World) -> None:
@@ -153,7 +153,7 @@ async def test_results_name_resources_as_the_lists_do(hub: Hub) -> None:
 async def ask(hub: Hub, view: ProfileView, method: str, **params: Any) -> Any:
     """The response of the profile's endpoint."""
     host = McpHost(principal=ADA, revision="2025-11-25")
-    exchange = HostRequest(id=1, method=method, params=params, host=host, tell=lambda _: None)
+    exchange = HostRequest(id=1, method=method, params=params, host=host, send=lambda _: None)
     return json.loads(await McpEndpoint(hub, view, handles(hub)).serve(exchange))
 
 

@@ -73,9 +73,9 @@ def test_the_table_has_each_member_that_the_schemas_of_two_revisions_do_not_shar
     table: tuple[RevisionMember, ...], name: str
 ) -> None:
     old, new = (members(getattr(schemas, name)) for schemas in (v2025, v2026))
-    assert {each.name for each in table if each.known(OLD) != each.known(NEW)} == (old ^ new) - EARLIER
+    assert {each.name for each in table if each.is_known_in(OLD) != each.is_known_in(NEW)} == (old ^ new) - EARLIER
     for each in table:
-        assert (each.name in old, each.name in new) == (each.known(OLD), each.known(NEW))
+        assert (each.name in old, each.name in new) == (each.is_known_in(OLD), each.is_known_in(NEW))
 
 
 @pytest.mark.parametrize("method", SAMPLES)
@@ -87,7 +87,7 @@ def test_a_result_fits_the_schema_of_the_host_whatever_the_server_speaks(
     put_in = {each.name for each in revisions.RESULTS[method]}
     added = {"resultType": "complete", "ttlMs": 5, "cacheScope": "public"}
     sent = SAMPLES[method] | ({name: added[name] for name in put_in} if origin == NEW else {}) | {"x-own": 1}
-    got = json.loads(revisions.result(method, payload.dumps(sent), revision, origin))
+    got = json.loads(revisions.render_result(method, payload.dumps(sent), revision, origin))
     fits(method, revision, got)
     assert {name: value for name, value in got.items() if name not in put_in} == SAMPLES[method] | {"x-own": 1}
     assert bool(put_in & got.keys()) == (revision == NEW)
@@ -98,14 +98,14 @@ def test_a_result_fits_the_schema_of_the_host_whatever_the_server_speaks(
 @pytest.mark.parametrize(("revision", "origin"), [(OLD, OLD), (NEW, NEW), (OLD, "2025-06-18"), ("2024-11-05", OLD)])
 def test_a_result_between_two_of_a_family_is_not_even_read(revision: str, origin: str) -> None:
     raw = b'{"resultType" : "odd", "big": 123456789012345678901234567890, "float": 1.50'
-    assert revisions.result("tools/call", raw, revision, origin) == raw
+    assert revisions.render_result("tools/call", raw, revision, origin) == raw
 
 
 @pytest.mark.parametrize(("revision", "origin"), [(OLD, NEW), (NEW, OLD)])
 def test_numbers_and_unknown_members_cross_unchanged(revision: str, origin: str) -> None:
     sent = {**TEXT, "structuredContent": {"big": 2**70, "float": 0.1, "resultType": "own"}, "_meta": {"a": None}}
     crossed = sent | ({"resultType": "complete"} if origin == NEW else {})
-    got = json.loads(revisions.result("tools/call", payload.dumps(crossed), revision, origin))
+    got = json.loads(revisions.render_result("tools/call", payload.dumps(crossed), revision, origin))
     got.pop("resultType", None)
     assert got == sent
 
@@ -127,24 +127,24 @@ def test_all_that_a_revision_may_have_arrives_as_it_was_sent(
     method: str, own: dict[str, Any], revision: str, origin: str | None
 ) -> None:
     own = {name: value for name, value in own.items() if name not in NAMES}
-    arrived = payload.loads(revisions.result(method, payload.dumps(SAMPLES[method] | own), revision, origin))
+    arrived = payload.loads(revisions.render_result(method, payload.dumps(SAMPLES[method] | own), revision, origin))
     assert {name: value for name, value in arrived.items() if name not in NAMES} == payload.loads(
         payload.dumps(SAMPLES[method] | own)
     )
 
 
 def test_a_member_of_the_servers_own_is_not_doubled() -> None:
-    got = revisions.result("tools/call", b'{"content":[],"resultType":"complete"}', NEW, OLD)
+    got = revisions.render_result("tools/call", b'{"content":[],"resultType":"complete"}', NEW, OLD)
     assert got.count(b"resultType") == 1
-    got = revisions.result("resources/read", b'{"contents":[],"ttlMs":5000}', NEW, OLD)
+    got = revisions.render_result("resources/read", b'{"contents":[],"ttlMs":5000}', NEW, OLD)
     assert payload.loads(got)["ttlMs"] == 5000
 
 
 @pytest.mark.parametrize("content", [[1], "text", 7, None])
 def test_structured_content_that_is_no_object_is_of_the_newer_revision(content: object) -> None:
     sent = payload.dumps({**TEXT, "structuredContent": content, "resultType": "complete"})
-    assert json.loads(revisions.result("tools/call", sent, OLD, NEW)) == TEXT
-    assert revisions.result("tools/call", sent, NEW, NEW) == sent
+    assert json.loads(revisions.render_result("tools/call", sent, OLD, NEW)) == TEXT
+    assert revisions.render_result("tools/call", sent, NEW, NEW) == sent
 
 
 TOOL = {"name": "t", "inputSchema": {"type": "object"}, "x-own": 1}
@@ -162,7 +162,7 @@ TOOL = {"name": "t", "inputSchema": {"type": "object"}, "x-own": 1}
 )
 @pytest.mark.parametrize("revision", ["2025-03-26", OLD, NEW])
 def test_a_tool_is_listed_with_what_the_revision_has(extra: dict[str, Any], kept: set[str], revision: str) -> None:
-    got = json.loads(revisions.entry(CatalogKind.TOOL, payload.dumps(TOOL | extra), revision))
+    got = json.loads(revisions.render_entry(CatalogKind.TOOL, payload.dumps(TOOL | extra), revision))
     assert got == (TOOL | extra if revision in kept else TOOL)
     if revision != "2025-03-26":
         (v2026 if revision == NEW else v2025).Tool.model_validate(got)
@@ -172,7 +172,7 @@ def test_a_tool_is_listed_with_what_the_revision_has(extra: dict[str, Any], kept
 def test_no_host_has_to_make_a_task_of_a_call_as_the_hub_does_that_itself(said: str) -> None:
     tool = TOOL | {"execution": {"taskSupport": said, "x-own": 1}}
     shown = "optional" if said == "required" else said
-    got = json.loads(revisions.entry(CatalogKind.TOOL, payload.dumps(tool), OLD))
+    got = json.loads(revisions.render_entry(CatalogKind.TOOL, payload.dumps(tool), OLD))
     assert got == tool | {"execution": {"taskSupport": shown, "x-own": 1}}
 
 
@@ -187,13 +187,13 @@ def test_no_host_has_to_make_a_task_of_a_call_as_the_hub_does_that_itself(said: 
     ],
 )
 def test_a_resource_that_is_not_there_is_said_so_as_the_revision_does(sent: Refusal, revision: str, code: int) -> None:
-    got = revisions.not_read(sent, "host://a", "own://a", revision)
+    got = revisions.render_read_error(sent, "host://a", "own://a", revision)
     assert (got.code, got.data["uri"]) == (code, "host://a")
 
 
 @pytest.mark.parametrize("sent", [Refusal(-32602, "wrong", {"at": 1}), Refusal(-32602, "wrong"), Refusal(-1, "no", 7)])
 def test_another_error_stays_as_it_is(sent: Refusal) -> None:
-    assert all(revisions.not_read(sent, "host://a", "own://a", revision) is sent for revision in (OLD, NEW))
+    assert all(revisions.render_read_error(sent, "host://a", "own://a", revision) is sent for revision in (OLD, NEW))
 
 
 # Through the endpoint

@@ -46,7 +46,7 @@ async def made(host: ScriptedHost, tool: str = "t") -> str:
 
 def statuses(host: ScriptedHost) -> list[str]:
     """What the host is told of its tasks on its own stream, since the last look."""
-    told = [payload.loads(message) for message in host.session.outlet.take()]
+    told = [payload.loads(message) for message in host.session.outlet.take_all()]
     return [each["params"]["status"] for each in told if each["method"] == "notifications/tasks/status"]
 
 
@@ -89,7 +89,7 @@ async def test_a_host_is_told_of_progress_and_log_messages_until_the_end(world: 
         params = {"name": "t", "task": {}, "_meta": {"progressToken": "p"}}
         task_id = (await result(host, "tools/call", **params))["task"]["taskId"]
         await result(host, "tasks/result", taskId=task_id)
-        told = [payload.loads(message) for message in host.session.outlet.take()]
+        told = [payload.loads(message) for message in host.session.outlet.take_all()]
         of_it = {"_meta": {RELATED_TASK: {"taskId": task_id}}}
         progress = [each["params"] for each in told if each["method"] == "notifications/progress"]
         assert progress == [
@@ -215,7 +215,7 @@ async def test_a_cancelled_task_is_cancelled_once_and_has_no_result(world: World
 
 
 def _own(host: ScriptedHost) -> list[dict[str, Any]]:
-    return [payload.loads(message) for message in host.session.outlet.take()]
+    return [payload.loads(message) for message in host.session.outlet.take_all()]
 
 
 async def test_a_task_at_work_is_cancelled_at_its_server(world: World) -> None:

@@ -151,7 +151,7 @@ async def test_ten_thousand_sessions_that_are_dropped_leave_nothing(
     before = alive()
     for number in range(10_000):
         principal = Principal(name=f"p{number % 2}", grants=(), credential="x")
-        (await opened(sessions, waiting, principal)).outlet.tell(b"x" * 100)
+        (await opened(sessions, waiting, principal)).outlet.send(b"x" * 100)
     assert len(sessions) == 6
     assert alive() <= before + 6
     await anyio.sleep(120)
@@ -160,18 +160,18 @@ async def test_ten_thousand_sessions_that_are_dropped_leave_nothing(
 
 async def test_a_host_that_listens_again_gets_what_waited(sessions: EndpointSessions, waiting: Waiting) -> None:
     session = await opened(sessions, waiting)
-    session.outlet.tell(b"1")
+    session.outlet.send(b"1")
     first = session.listen()
-    assert first.take() == [b"1"]
-    session.outlet.tell(b"2")
+    assert first.take_all() == [b"1"]
+    session.outlet.send(b"2")
     second = session.listen()
     assert first.closed
-    assert second.take() == [b"2"]
+    assert second.take_all() == [b"2"]
     session.end_listening(first)
-    session.outlet.tell(b"3")
+    session.outlet.send(b"3")
     session.end_listening(second)
-    session.outlet.tell(b"4")
-    assert session.listen().take() == [b"4"]
+    session.outlet.send(b"4")
+    assert session.listen().take_all() == [b"4"]
 
 
 async def test_what_waits_for_a_host_that_never_listens_is_bounded(
@@ -179,18 +179,18 @@ async def test_what_waits_for_a_host_that_never_listens_is_bounded(
 ) -> None:
     session = await opened(sessions, waiting)
     for _ in range(1000):
-        session.outlet.tell(b"x" * 1024)
-    assert sum(map(len, session.outlet.take())) <= 256 * 1024
+        session.outlet.send(b"x" * 1024)
+    assert sum(map(len, session.outlet.take_all())) <= 256 * 1024
 
 
 async def test_what_waited_is_not_told_to_whoever_may_do_less_by_now(
     sessions: EndpointSessions, waiting: Waiting
 ) -> None:
     session = await opened(sessions, waiting)
-    session.outlet.tell(b"about a server")
+    session.outlet.send(b"about a server")
     less = Principal(name="ada", grants=(), credential="ada")
     assert await found(sessions, session, less)
-    assert session.listen().take() == []
+    assert session.listen().take_all() == []
 
 
 @pytest.mark.parametrize("part", ["clientInfo", "capabilities"])
@@ -201,6 +201,6 @@ async def test_what_a_host_says_of_itself_has_a_bound(part: str) -> None:
         name = {"clientInfo": introductions.INFO, "capabilities": introductions.CAPABILITIES}[part]
         meta = {PROTOCOL_VERSION: "2026-07-28", introductions.CAPABILITIES: {}, name: said}
         new = RequestMessage(1, "tools/list", {"_meta": meta})
-        for of, request in ((introductions.host_of_handshake, old), (introductions.host_of_request, new)):
+        for of, request in ((introductions.parse_handshake_host, old), (introductions.parse_stateless_host, new)):
             with nullcontext() if fits else pytest.raises(Refusal, match=f"{INTRODUCTION_BYTES} bytes"):
                 of(request, ADA, "http")

@@ -66,14 +66,14 @@ async def rings(database: Database) -> AsyncGenerator[list[SharedStateKeyRing]]:
     made = list[SharedStateKeyRing]()
 
     async def make() -> None:
-        made.append(await SharedStateKeyRing.shared(Member(database), clock()))
+        made.append(await SharedStateKeyRing.open_shared(Member(database), clock()))
 
     async with anyio.create_task_group() as tasks:
         async with anyio.create_task_group() as together:
             for _ in range(3):
                 together.start_soon(make)
         for ring in made:
-            tasks.start_soon(ring.follow)
+            tasks.start_soon(ring.maintain_keys)
         yield made
         tasks.cancel_scope.cancel()
 
@@ -108,4 +108,4 @@ async def test_keys_are_kept_while_the_database_is_away(database: Database) -> N
 async def test_damaged_keys_are_told(database: Database) -> None:
     database.kept, database.version = {"keys": [{"secret": "x", "made_at": 1}]}, 1
     with pytest.raises(StoreError, match="damaged keys"):
-        await SharedStateKeyRing.shared(Member(database), clock())
+        await SharedStateKeyRing.open_shared(Member(database), clock())

@@ -67,7 +67,7 @@ class Shown:
     async def ask(self, method: str, revision: str = NEW, principal: Principal = ADA, **params: Any) -> Any:
         """The result of a request. Raises Refused."""
         host = McpHost(principal=principal, revision=revision)
-        request = HostRequest(id=1, method=method, params=params, host=host, tell=lambda _: None)
+        request = HostRequest(id=1, method=method, params=params, host=host, send=lambda _: None)
         return outcome(await self.endpoint.serve(request))
 
     async def skills(self, **options: Any) -> list[str]:

@@ -9,13 +9,13 @@ from hubbubd.errors import ResourceExhausted
 
 def test_what_hosts_of_one_principal_do_not_read_has_a_bound() -> None:
     unread = UnreadBytes()
-    with unread.hold("ada", UNREAD_BYTES - SMALL), unread.hold("ada", SMALL):
-        with pytest.raises(ResourceExhausted) as refused, unread.hold("ada", SMALL + 1):
+    with unread.count_response("ada", UNREAD_BYTES - SMALL), unread.count_response("ada", SMALL):
+        with pytest.raises(ResourceExhausted) as refused, unread.count_response("ada", SMALL + 1):
             pass
-        with unread.hold("bob", UNREAD_BYTES):
+        with unread.count_response("bob", UNREAD_BYTES):
             pass  # others have their own
     assert refused.value.reason == "TOO_MUCH_UNREAD"
-    with unread.hold("ada", 2 * UNREAD_BYTES):
+    with unread.count_response("ada", 2 * UNREAD_BYTES):
         pass  # one may always go
-    with unread.hold("ada", UNREAD_BYTES):
+    with unread.count_response("ada", UNREAD_BYTES):
         pass

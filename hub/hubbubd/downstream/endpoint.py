@@ -25,17 +25,17 @@ from hubbubd.core.hosts.host_uris import USUAL_SPELLING, Spelling
 from hubbubd.core.jsonrpc import HUB_FAILED, INVALID_PARAMS
 from hubbubd.core.servers.catalog import CatalogKind
 from hubbubd.downstream.calls import call_results, tickets
-from hubbubd.downstream.host_calls import HostCalls, refuse_lost
+from hubbubd.downstream.host_calls import HostCalls, refusal_for_lost_call
 from hubbubd.downstream.hosts.host import HANDSHAKE_REVISIONS, STATELESS_REVISIONS, WITH_TASKS, HostRequest, McpHost
 from hubbubd.downstream.instrumentation import RequestInstrumentation
 from hubbubd.downstream.lists import LISTS, EndpointLists, cache_members
-from hubbubd.downstream.notifications.session_notifications import SessionNotifications, TellSession
+from hubbubd.downstream.notifications.session_notifications import SendToSession, SessionNotifications
 from hubbubd.downstream.people import tools as people_tools
 from hubbubd.downstream.protocol import messages, revisions
 from hubbubd.downstream.protocol.messages import Refusal
 from hubbubd.downstream.questions.state_tokens import StateTokens
 from hubbubd.downstream.subscriptions import listen
-from hubbubd.downstream.tasks.host_tasks import refuse_task, with_tasks
+from hubbubd.downstream.tasks.host_tasks import add_task_capabilities, refuse_task
 from hubbubd.downstream.utilities import Utilities
 from hubbubd.downstream.views import own_tools
 from hubbubd.downstream.views.list_groups import ListGroups
@@ -71,7 +71,7 @@ class McpEndpoint:
     def __init__(self, hub: Hub, view: EndpointView, tokens: StateTokens) -> None:
         self.view = view
         self._hub = hub
-        self._calls = HostCalls(hub, view, tokens, self._render)
+        self._calls = HostCalls(hub, view, tokens, self._render_result)
         self._instrumentation = RequestInstrumentation(hub.tracer, hub.meter)
         self._lists = EndpointLists(hub, view)
         utilities = Utilities(hub, view)
@@ -103,39 +103,39 @@ class McpEndpoint:
         self._removed = asyncio.Event()
         self._open: dict[anyio.CancelScope, asyncio.Task[Any]] = {}
 
-    def make_notifications(self, host: McpHost, tell: TellSession) -> SessionNotifications:
-        """Return what tells a new session of a host what belongs to no request; `tell` as there."""
-        return SessionNotifications(self._hub, self.view, lambda: host.principal, tell, apps=host.shows_apps)
+    def make_notifications(self, host: McpHost, send: SendToSession) -> SessionNotifications:
+        """Return the notifications of a host's new session; `send` sends a message to it."""
+        return SessionNotifications(self._hub, self.view, lambda: host.principal, send, apps=host.shows_apps)
 
     def add_host(self, host: McpHost) -> None:
-        """Show operators a host whose session has begun."""
-        host.connected = self._hub.hosts.add(host.introduction(self.view.name))
-        self._show(host, host.connected)
+        """Add a host whose session has begun to those that operators see."""
+        host.connected = self._hub.hosts.add(host.identity(self.view.name))
+        self._show_to_operators(host, host.connected)
 
-    def _show(self, host: McpHost, connected: ConnectedHost) -> None:
-        """Have operators see what is to be seen of a host now."""
+    def _show_to_operators(self, host: McpHost, connected: ConnectedHost) -> None:
+        """Let operators see whether a host listens, and why it is not asked questions."""
         connected.is_listening = lambda: host.is_listening()
         connected.asked = partial(self._calls.describe_questions, host)
 
     def remove_host(self, host: McpHost) -> None:
-        """Show operators a host no more."""
+        """Remove a host from those that operators see."""
         if host.connected is not None:
             self._hub.hosts.remove(host.connected)
             host.connected = None
 
     def remove(self) -> None:
-        """Serve nothing more: what is open ends with an error."""
+        """Stop to serve: open requests end with an error, and later ones get one."""
         self._removed.set()
         for scope in self._open:
             scope.cancel()
 
     @property
     def is_removed(self) -> bool:
-        """Whether it serves nothing more."""
+        """Whether the endpoint was removed."""
         return self._removed.is_set()
 
     async def wait_until_removed(self) -> None:
-        """Return once the endpoint was removed, and what was open has ended."""
+        """Return once the endpoint was removed, and its open requests have ended."""
         await self._removed.wait()
         if self._open:
             await asyncio.wait(set(self._open.values()))
@@ -145,40 +145,43 @@ class McpEndpoint:
         task = asyncio.current_task()
         assert task is not None
         if self._removed.is_set():
-            raise self.removal
+            raise self.removed_error
         with anyio.CancelScope() as scope:  # cancelled by `remove`
             self._open[scope] = task
             try:
                 return await handler(request)
             finally:
-                if not self.is_removed:  # else `wait_until_removed` waits until the host was told, too
+                if not self.is_removed:  # else `wait_until_removed` waits until the host was notified, too
                     del self._open[scope]
-        raise self.removal
+        raise self.removed_error
 
     @property
-    def removal(self) -> NotFound:
-        """What to say once it was removed."""
+    def removed_error(self) -> NotFound:
+        """The error of requests once the endpoint was removed."""
         return NotFound("profile", self.view.name.removeprefix("p/"))
 
     def call_ids(self, principal: Principal, call_key: str) -> tuple[str, str]:
         """Return the ids that the call of a request with this key may have: as a call alone, and as a task."""
-        return call_key, self._calls.tasks.id_of(principal, call_key)
+        return call_key, self._calls.tasks.derive_id(principal, call_key)
 
     async def resume(self, request: HostRequest) -> bytes:
-        """Serve a request that came to an earlier process, or to another member: by its call, or it is lost."""
+        """Serve a request that arrived at an earlier process, or at another member, if there is a call of it.
+
+        Returns the response; an error if there is none.
+        """
         principal, call = request.host.principal, None
         if request.call_key:
             try:
                 call_ids = self.call_ids(principal, request.call_key)
-                call = await self._calls.find_earlier(principal, call_ids)
+                call = await self._calls.find_earlier_call(principal, call_ids)
             except HubError as exc:
-                return messages.error(request.id, call_results.refusal_of_error(exc))
+                return messages.make_error_response(request.id, call_results.refusal_from_error(exc))
         if call is None:
-            return messages.error(request.id, refuse_lost())
+            return messages.make_error_response(request.id, refusal_for_lost_call())
         earlier = call
 
         async def handler(request: HostRequest) -> bytes:
-            return self._render(request, earlier.server, await self._calls.resume(request, earlier))
+            return self._render_result(request, earlier.server, await self._calls.resume_call(request, earlier))
 
         return await self.serve(replace(request, method=call.method, params=payload.loads(call.params)), handler)
 
@@ -189,30 +192,30 @@ class McpEndpoint:
         """
         hosts, host = self._hub.hosts, request.host
         if (shown := host.connected) is None:
-            shown = hosts.find_or_add(host.introduction(self.view.name))
-            self._show(host, shown)
+            shown = hosts.find_or_add(host.identity(self.view.name))
+            self._show_to_operators(host, shown)
         with (
-            self._instrumentation.request(request) as outcome,
+            self._instrumentation.measure(request) as outcome,
             hosts.track_request(shown, request.method[:100]) as open_request,
         ):
             request.shown = open_request
             try:
                 handler = handler or self._methods[host.revision].get(request.method)
                 if handler is None or not self._declares_method(request):
-                    raise messages.refuse_method(request.method)
+                    raise messages.refusal_for_method(request.method)
                 result = await self._serve_until_removed(request, handler)
                 outcome.error = TOOL_ERROR if request.method == "tools/call" and b'"isError":true' in result else ""
-                return messages.result(request.id, result)
+                return messages.make_result_response(request.id, result)
             except Refusal as refusal:
                 outcome.error = str(refusal.code)
-                return messages.error(request.id, refusal)
+                return messages.make_error_response(request.id, refusal)
             except HubError as exc:
                 outcome.error = exc.reason
-                return messages.error(request.id, call_results.refusal_of_error(exc))
+                return messages.make_error_response(request.id, call_results.refusal_from_error(exc))
             except Exception as exc:
                 outcome.error = type(exc).__name__
                 log.exception("request of a host failed: internal error", method=request.method[:100])
-                return messages.error(request.id, messages.refuse_by_fault(type(exc).__name__))
+                return messages.make_error_response(request.id, messages.refusal_for_internal_error(type(exc).__name__))
 
     def _declares_method(self, request: HostRequest) -> bool:
         """Return whether a method is of the protocol itself, or of an extension that this endpoint declares."""
@@ -222,23 +225,25 @@ class McpEndpoint:
         return skills.serves_method(extension_entries(introduction.capabilities), request.method)
 
     async def _initialize(self, request: HostRequest) -> bytes:
+        """Serve `initialize`: return what the endpoint says of itself."""
         await self.view.settle(CatalogKind.TOOL)
         introduction = self.view.introduction(request.host.principal)
         members: dict[str, Any] = {
             "protocolVersion": request.host.revision,
-            "capabilities": self._capabilities(introduction, request.host),
-            "serverInfo": revisions.server_info(introduction.server_info, request.host.revision),
+            "capabilities": self._capabilities_for(introduction, request.host),
+            "serverInfo": revisions.select_server_info(introduction.server_info, request.host.revision),
         }
         if introduction.instructions:
             members["instructions"] = introduction.instructions
         return payload.dumps(members)
 
     async def _discover(self, request: HostRequest) -> bytes:
+        """Serve `server/discover`: return what the endpoint says of itself."""
         await self.view.settle(CatalogKind.TOOL)
         introduction = self.view.introduction(request.host.principal)
         members: dict[str, Any] = {
             "supportedVersions": [*STATELESS_REVISIONS, *HANDSHAKE_REVISIONS],
-            "capabilities": self._capabilities(introduction, request.host),
+            "capabilities": self._capabilities_for(introduction, request.host),
             "_meta": {"io.modelcontextprotocol/serverInfo": introduction.server_info},
             **cache_members(request, 0),
         }
@@ -246,10 +251,12 @@ class McpEndpoint:
             members["instructions"] = introduction.instructions
         return payload.dumps(members)
 
-    def _capabilities(self, introduction: EndpointIntroduction, host: McpHost) -> dict[str, Any]:
-        return with_tasks(revisions.capabilities(introduction.capabilities, host.revision), host)
+    def _capabilities_for(self, introduction: EndpointIntroduction, host: McpHost) -> dict[str, Any]:
+        """Return the capabilities of the endpoint as the revision of a host has them."""
+        return add_task_capabilities(revisions.select_capabilities(introduction.capabilities, host.revision), host)
 
     async def _call_by_name(self, request: HostRequest) -> bytes:
+        """Serve a method that names a tool, prompt, resource or skill: by the hub's own tools, else by its server."""
         kind, member = NAMED[request.method]
         params = request.params
         if (
@@ -257,8 +264,8 @@ class McpEndpoint:
             and params.get("name") == tickets.RESULT
             and self.view.policy.on_hold_end == "ticket"
         ):
-            return self._render(request, *await self._calls.result_of_earlier(request))
-        if kind is CatalogKind.TOOL and self.view.people and params.get("name") in people_tools.ALL:
+            return self._render_result(request, *await self._calls.fetch_earlier_result(request))
+        if kind is CatalogKind.TOOL and self.view.has_people_tools and params.get("name") in people_tools.ALL:
             return await self._ask_people(request)
         by_search = False  # the call of a tool that a search has found
         if kind is CatalogKind.TOOL and self.view.searches_tools:
@@ -266,7 +273,7 @@ class McpEndpoint:
                 refuse_task(request)
                 await self._lists.wait(CatalogKind.TOOL, request)
                 found = await own_tools.search_tools(self.view, params, request.host.principal)
-                return revisions.result(request.method, found, request.host.revision, None)
+                return revisions.render_result(request.method, found, request.host.revision, None)
             if by_search := params.get("name") == own_tools.CALL:
                 params = own_tools.unwrap_call(params)
         named = params.get(member)
@@ -277,7 +284,7 @@ class McpEndpoint:
             await settle_targets(self.view, kind)
         host, own = request.host, named
         try:
-            target = self.view.target(kind, named, host.principal, None if by_search else host.pages_read)
+            target = self.view.find_target(kind, named, host.principal, None if by_search else host.pages_read)
             own, request.by_app = target.name, target.app
             if request.method in skills.METHODS:
                 self._require_skills(target.server, request.method)
@@ -288,14 +295,14 @@ class McpEndpoint:
                 async with self._utilities.with_log_level(request, target.server):
                     result = await self._calls.call(request, target.server, request.method, params)
             if kind is not CatalogKind.RESOURCE:
-                return self._render(request, target.server, result)
+                return self._render_result(request, target.server, result)
             if host.note_read(target.server, own) and request.notifications is not None:
-                await request.notifications.keep(partial(with_page_of, target.server))
-            return self._render(request, target.server, result, spelled={own: named})
+                await request.notifications.store_change(partial(with_page_of, target.server))
+            return self._render_result(request, target.server, result, spelled={own: named})
         except (NotFound, Refusal) as exc:
             if kind is not CatalogKind.RESOURCE:
                 raise
-            raise revisions.not_read(exc, named, own, host.revision) from None
+            raise revisions.render_read_error(exc, named, own, host.revision) from None
 
     def _require_skills(self, server: str, method: str) -> None:
         """Raise Refusal where a URI leads to a server that does not have a method of skills, as far as is known."""
@@ -308,25 +315,25 @@ class McpEndpoint:
             raise Refusal(INVALID_PARAMS, f"the server of params.uri, {server}, {lacks}")
 
     async def _ask_people(self, request: HostRequest) -> bytes:
-        """Return what people have answered, or whether they permit what a host wants to do."""
+        """Serve a tool that asks people: return their answer, or whether they permit what the host wants to do."""
         if not self._hub.calls.has_queue(HOST):
             raise Refusal(HUB_FAILED, "a fleet of hubs does not ask people for hosts; use a hub of its own for it")
         if not request.host.principal.may(Permission.CALL, HOST):
             raise Refusal(HUB_FAILED, f"this host may not ask people: it has no permission to call {HOST!r}")
         if request.params["name"] == people_tools.PERMIT:
             refuse_task(request)
-            result = await self._calls.permits.result(request)
+            result = await self._calls.permits.render_decision(request)
         else:
             question = people_tools.parse_question(request.params)
             result = await self._calls.call(request, HOST, ASK, {**request.params, "arguments": question})
-        return revisions.result("tools/call", result, request.host.revision, None)
+        return revisions.render_result("tools/call", result, request.host.revision, None)
 
-    def _render(
+    def _render_result(
         self, request: HostRequest, server: str, result: bytes, method: str = "", spelled: Spelling = USUAL_SPELLING
     ) -> bytes:
         """Return a server's result as a host sees it: that of its request, or of another method."""
         shown, origin = self.view.render_result(server, result, spelled), self._hub.servers.protocol_version(server)
-        return revisions.result(method or request.method, shown, request.host.revision, origin)
+        return revisions.render_result(method or request.method, shown, request.host.revision, origin)
 
 
 class McpEndpoints:
@@ -337,7 +344,7 @@ class McpEndpoints:
         self._tokens = tokens
         self._lists = ListGroups()
         self._made: dict[str, McpEndpoint] = {}
-        hub.configuration.on_adopted(self._adopt)
+        hub.configuration.on_adopted(self._remove_gone_profiles)
 
     def find(self, endpoint: EndpointName, caller: Principal) -> McpEndpoint:
         """Return an endpoint. Raises NotFound, and Unauthenticated for a token that is for another one (RFC 8707)."""
@@ -347,39 +354,41 @@ class McpEndpoints:
                 reason="TOKEN_FOR_ENDPOINT",
                 metadata={"endpoint": caller.endpoint},
             )
-        return self.profile(endpoint.name) if endpoint.kind == PROFILE else self.server(endpoint.name, caller)
+        return self.find_profile(endpoint.name) if endpoint.kind == PROFILE else self.find_server(endpoint.name, caller)
 
-    def profile(self, name: str) -> McpEndpoint:
+    def find_profile(self, name: str) -> McpEndpoint:
         """Return the endpoint of a profile. Raises NotFound."""
         if name != DEFAULT and name not in self._hub.configuration.settings.profiles:
             raise NotFound("profile", name)
-        return self._made.get(f"p/{name}") or self._keep(
-            ProfileView(self._hub, name, lambda: self._settings(name), self._lists)
+        return self._made.get(f"p/{name}") or self._add_endpoint(
+            ProfileView(self._hub, name, lambda: self._profile_settings(name), self._lists)
         )
 
-    def server(self, name: str, caller: Principal) -> McpEndpoint:
+    def find_server(self, name: str, caller: Principal) -> McpEndpoint:
         """Return the endpoint of one server. Raises NotFound."""
         endpoint = self._made.get(f"s/{name}")
         view = ServerView(self._hub, name) if endpoint is None else endpoint.view
         if not view.servers(caller):
             raise NotFound("server", name)
         self._hub.servers.config(name)  # raises
-        return endpoint or self._keep(view)
+        return endpoint or self._add_endpoint(view)
 
-    def questions(self, endpoint: McpEndpoint) -> dict[str, str]:
-        """Return who is asked what servers ask, by kind."""
+    def who_answers(self, endpoint: McpEndpoint) -> dict[str, str]:
+        """Return who answers the questions of servers at an endpoint, by kind."""
         policy = endpoint.view.policy
         return {name: getattr(policy, name) for name in QuestionSettings.model_fields}
 
-    def _keep(self, view: EndpointView) -> McpEndpoint:
+    def _add_endpoint(self, view: EndpointView) -> McpEndpoint:
+        """Make the endpoint of a view, to be found by its name from now on."""
         made = self._made[view.name] = McpEndpoint(self._hub, view, self._tokens)
         return made
 
-    def _adopt(self, settings: HubSettings) -> None:
-        """Remove the endpoints of profiles that are no more."""
+    def _remove_gone_profiles(self, settings: HubSettings) -> None:
+        """Remove the endpoints of profiles that the new settings do not have."""
         there = {f"p/{name}" for name in (DEFAULT, *settings.profiles)}
         for name in [each for each in self._made if each.startswith("p/") and each not in there]:
             self._made.pop(name).remove()
 
-    def _settings(self, name: str) -> ProfileSettings:
+    def _profile_settings(self, name: str) -> ProfileSettings:
+        """Return the settings of a profile as they are now."""
         return self._hub.configuration.settings.profiles.get(name, DEFAULT_PROFILE)

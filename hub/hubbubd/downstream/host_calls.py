@@ -14,7 +14,7 @@ from hubbubd.core.inbox.request_states import PendingRequest
 from hubbubd.core.jsonrpc import HUB_FAILED
 from hubbubd.core.servers.catalog import CatalogKind, list_id
 from hubbubd.downstream.calls import tickets
-from hubbubd.downstream.calls.call_results import result_of, tool_result_of, without_own_meta
+from hubbubd.downstream.calls.call_results import read_result, read_tool_result, without_own_meta
 from hubbubd.downstream.calls.denials import render_refused
 from hubbubd.downstream.calls.host_call import Attendance, HostCall
 from hubbubd.downstream.calls.repeats import RepeatedCalls
@@ -23,7 +23,7 @@ from hubbubd.downstream.people.permits import Permits
 from hubbubd.downstream.protocol import revisions
 from hubbubd.downstream.protocol.messages import Refusal
 from hubbubd.downstream.questions.host_questions import HostQuestions
-from hubbubd.downstream.questions.input_rounds import CallLost, InputRounds, spec_of
+from hubbubd.downstream.questions.input_rounds import CallLost, InputRounds, make_joining_spec
 from hubbubd.downstream.questions.question_requests import QuestionRequests
 from hubbubd.downstream.questions.state_tokens import StateToken, StateTokens
 from hubbubd.downstream.tasks.host_tasks import HostTasks, ResultRenderer, refuse_task
@@ -62,7 +62,7 @@ class HostCalls:
         self.session_tasks = SessionTasks(self.tasks, render)
 
     def describe_questions(self, host: McpHost) -> dict[str, str]:
-        """Return why a host is not asked what servers ask in the course of its calls, by kind; "" where it is."""
+        """Return why a host is not asked the questions of its calls, by kind; "" where it is asked."""
         return {name: self._questions.why_not_kind(host, kind, {}) for kind, name in NAMES.items()}
 
     async def call(self, request: HostRequest, server: str, method: str, params: Mapping[str, Any]) -> bytes:
@@ -75,25 +75,25 @@ class HostCalls:
             except CallLost:
                 return _render_lost(request)
         if spec is None:
-            spec = self._join_or_make(request, server, method, params, mode)
+            spec = self._join_or_make_spec(request, server, method, params, mode)
         host_call = HostCall(self._questions, self._attendance, request, spec)
         if mode is TaskMode.REQUESTED:
-            return await self.session_tasks.begin(request, spec)
-        return await self._serve(host_call, token, may_become_task=token is None and mode is TaskMode.POSSIBLE)
+            return await self.session_tasks.start_task(request, spec)
+        return await self._serve_call(host_call, token, may_become_task=token is None and mode is TaskMode.POSSIBLE)
 
-    async def result_of_earlier(self, request: HostRequest) -> tuple[str, bytes]:
+    async def fetch_earlier_result(self, request: HostRequest) -> tuple[str, bytes]:
         """Return the server and the result of an earlier call, or another ticket. Raises Refusal and HubError."""
         refuse_task(request)
         query = tickets.parse_query(request.params)
-        call = await self._find_own(query.call_id, request.host.principal)
+        call = await self._find_own_call(query.call_id, request.host.principal)
         if call.state.ended:
             return call.server, _render_end(request, call, was_known=True)
         spec, token = await self._rounds.find_call(request) if request.host.stateless else (None, None)
-        host_call = HostCall(self._questions, self._attendance, request, spec or spec_of(call))
-        host_call.end_within(query.wait_s)
-        return call.server, await self._serve(host_call, token, may_become_task=False)
+        host_call = HostCall(self._questions, self._attendance, request, spec or make_joining_spec(call))
+        host_call.end_hold_within(query.wait_s)
+        return call.server, await self._serve_call(host_call, token, may_become_task=False)
 
-    async def find_earlier(self, principal: Principal, call_ids: Iterable[str]) -> Call | None:
+    async def find_earlier_call(self, principal: Principal, call_ids: Iterable[str]) -> Call | None:
         """Return the call that an earlier process, or another member, has made of a request; None if there is none.
 
         Raises Unavailable.
@@ -105,33 +105,33 @@ class HostCalls:
                     return call
         return None
 
-    async def resume(self, request: HostRequest, call: Call) -> bytes:
-        """Return what such a call comes to, as its server says it. Raises Refusal (HUB_RESTARTED) and HubError."""
+    async def resume_call(self, request: HostRequest, call: Call) -> bytes:
+        """Return the result of an earlier call, as its server returned it. Raises Refusal (HUB_RESTARTED), HubError."""
         request.note_call(call.id)
-        if call.detached and self.tasks.find_known(request.host, call.id) is not None:
+        if call.detached and self.tasks.find_task_call(request.host, call.id) is not None:
             return self.session_tasks.render_created(request.host, call)
         if not call.state.ended:
-            host_call = HostCall(self._questions, self._attendance, request, spec_of(call))
-            return await self._serve(host_call, None, may_become_task=False)
+            host_call = HostCall(self._questions, self._attendance, request, make_joining_spec(call))
+            return await self._serve_call(host_call, None, may_become_task=False)
         if call.fault is not None and call.fault.code in _RESTARTS:
-            raise refuse_lost()
+            raise refusal_for_lost_call()
         return _render_end(request, call, was_known=False)
 
-    async def _find_own(self, call_id: str, principal: Principal) -> Call:
-        """Return a call of a tool that a principal has made of a server of this endpoint.
+    async def _find_own_call(self, call_id: str, principal: Principal) -> Call:
+        """Return a tool's call that this principal has made at this endpoint.
 
-        Raises Refusal and Unavailable.
+        Raises Refusal (the call does not exist, or is of another one) and Unavailable.
         """
         try:
             call = await self._hub.find_call(call_id)
         except NotFound:
-            raise tickets.refuse_unknown(call_id) from None
+            raise tickets.refusal_for_unknown_call(call_id) from None
         own = call.principal == principal.name and call.method in ("tools/call", ASK)
         if not own or not self._view.shows(call.server, principal):
-            raise tickets.refuse_unknown(call_id)
+            raise tickets.refusal_for_unknown_call(call_id)
         return call
 
-    async def _serve(self, host_call: HostCall, token: StateToken | None, *, may_become_task: bool) -> bytes:
+    async def _serve_call(self, host_call: HostCall, token: StateToken | None, *, may_become_task: bool) -> bytes:
         """Return the result of a call, or what its host gets instead where it takes longer than the host waits.
 
         With `may_become_task` that may be a task.
@@ -140,9 +140,9 @@ class HostCalls:
         request.note_call(host_call.call_id)
         try:
             if may_become_task:
-                outcome = await self.extension.result(host_call)
+                outcome = await self.extension.run_call(host_call)
             elif request.host.stateless:
-                outcome = await self._rounds.result(host_call, token)
+                outcome = await self._rounds.run_call(host_call, token)
             else:
                 outcome = await self._ask_by_requests(host_call)
         except HubError as exc:
@@ -157,8 +157,10 @@ class HostCalls:
             was_known = outcome is None or token is not None or host_call.outlives_host
             return _render_end(request, call, was_known=was_known)
         if request.method != "tools/call" or self._questions.policy.on_hold_end != "ticket":
-            raise tickets.refuse_late(call, host_call.asked)
-        ticket = tickets.render_ticket(call, host_call.asked, as_error=self._has_output_schema(request, call))
+            raise tickets.refusal_for_late_answer(call, host_call.awaited_questions)
+        ticket = tickets.render_ticket(
+            call, host_call.awaited_questions, as_error=self._has_output_schema(request, call)
+        )
         return _render_own(request, ticket)
 
     async def _ask_by_requests(self, host_call: HostCall) -> Call | None:
@@ -169,7 +171,7 @@ class HostCalls:
         request = host_call.request
         requests: QuestionRequests | None = None
 
-        def ask_or_take_back(question: PendingRequest) -> None:
+        def ask_or_withdraw(question: PendingRequest) -> None:
             nonlocal requests
             if requests is None:  # most calls have no question
                 requests = QuestionRequests(self._questions, request, host_call)
@@ -178,12 +180,12 @@ class HostCalls:
         def why_absent() -> str:
             return "" if request.presence.here else "it has hung up"
 
-        host_call.observer.on_question = ask_or_take_back
-        waiting = self._questions.as_waiting(request.host, why_absent=why_absent)
-        with host_call.followed(), self._hub.inbox.reserved.reserve_for_host(host_call.call_id, waiting):
+        host_call.observer.on_question = ask_or_withdraw
+        waiting = self._questions.make_waiting_host(request.host, why_absent=why_absent)
+        with host_call.report_to_host(), self._hub.inbox.reserved.reserve_for_host(host_call.call_id, waiting):
             try:
                 call = self._hub.calls.call(host_call.spec, request.host.principal.name)
-                return await host_call.result_in_time(call)
+                return await host_call.run_until_hold_ends(call)
             finally:
                 if requests is not None:
                     await requests.close()
@@ -196,10 +198,10 @@ class HostCalls:
         entries = map(payload.loads, self._hub.catalog.entries(list_id(call.server, CatalogKind.TOOL)))
         return any(entry.get("name") == tool and "outputSchema" in entry for entry in entries)
 
-    def _join_or_make(
+    def _join_or_make_spec(
         self, request: HostRequest, server: str, method: str, params: Mapping[str, Any], mode: TaskMode
     ) -> CallSpec:
-        """Return what a call is made from: an identical one that goes on, where the profile joins it, else a new one.
+        """Return the spec of a call; where the profile wants that, it joins an identical call that is under way.
 
         A host with tasks knows how its calls go on, and repeats none.
         """
@@ -209,7 +211,7 @@ class HostCalls:
         call_id = self._repeats.find(request, server, params, policy.join_s)
         call = self._hub.calls.find(call_id) if call_id is not None else None
         if call is not None and not call.state.ended:
-            return spec_of(call)
+            return make_joining_spec(call)
         spec = self._make_spec(request, server, method, params, mode, policy)
         self._repeats.note(request, server, params, spec.call_id or "")
         return spec
@@ -223,7 +225,7 @@ class HostCalls:
         mode: TaskMode,
         policy: QuestionPolicy,
     ) -> CallSpec:
-        """Return what a new call of a host is made from: its message, capabilities, id and origin."""
+        """Return the spec of a new call of a host: its message, capabilities, id and origin."""
         message = without_own_meta(params)
         message.pop("task", None)  # between the host and the hub
         if policy.asks_host_alone or request.host.shows_apps:  # else those of the hub are good for it
@@ -233,7 +235,7 @@ class HostCalls:
         if mode is TaskMode.NONE:
             call_id = request.call_key or f"call_{secrets.token_hex(8)}"
         else:
-            call_id = self.tasks.new_id(request)
+            call_id = self.tasks.make_id(request)
         return CallSpec(
             server=server,
             method=method,
@@ -241,7 +243,7 @@ class HostCalls:
             message=message,
             call_id=call_id,
             origin=replace(origin, app=True) if request.by_app else origin,
-            as_task=method == "tools/call" and self._as_task(call_id, server, str(params.get("name")), mode),
+            as_task=method == "tools/call" and self._needs_server_task(call_id, server, str(params.get("name")), mode),
         )
 
     def _find_origin(self, host: McpHost, server: str) -> CallOrigin:
@@ -250,8 +252,8 @@ class HostCalls:
         origin = host.origins[server] = call_origin(caller.grants, caller.groups, server, host.name, profile)
         return origin
 
-    def _as_task(self, call_id: str, server: str, tool: str, mode: TaskMode) -> bool:
-        """Return whether the hub asks for a task at the server: where the server insists, or the host asks for one."""
+    def _needs_server_task(self, call_id: str, server: str, tool: str, mode: TaskMode) -> bool:
+        """Return whether the hub asks the server for a task: where the server insists, or the host asks for one."""
         if (call := self._hub.calls.find(call_id)) is not None:  # sent again, perhaps while the server is away
             return call.as_task
         support = self._hub.calls.task_support(server, tool)
@@ -263,11 +265,11 @@ def _render_end(request: HostRequest, call: Call, *, was_known: bool) -> bytes:
     if was_known and call.fault is not None and call.fault.code in _RESTARTS:
         return _render_lost(request)
     if request.method == "tools/call":
-        return tool_result_of(call, request.host.revision)
-    return result_of(call)
+        return read_tool_result(call, request.host.revision)
+    return read_result(call)
 
 
-def refuse_lost() -> Refusal:
+def refusal_for_lost_call() -> Refusal:
     """Return the error for a request that was under way when the hub was restarted."""
     return Refusal(HUB_FAILED, LOST, {"reason": "HUB_RESTARTED"})
 
@@ -275,10 +277,10 @@ def refuse_lost() -> Refusal:
 def _render_lost(request: HostRequest) -> bytes:
     """Return what a tool says when its call is gone. Raises Refusal for other methods, which have no such result."""
     if request.method != "tools/call":
-        raise refuse_lost()
+        raise refusal_for_lost_call()
     return _render_own(request, payload.dumps({"content": [{"type": "text", "text": LOST}], "isError": True}))
 
 
 def _render_own(request: HostRequest, result: bytes) -> bytes:
-    """Return a result of the hub's own as the host's revision has it, whatever its server's revision has."""
-    return revisions.result(request.method, result, request.host.revision, None)
+    """Return a result of the hub's own as the host's revision has it."""
+    return revisions.render_result(request.method, result, request.host.revision, None)

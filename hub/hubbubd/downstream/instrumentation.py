@@ -30,16 +30,17 @@ class RequestInstrumentation:
         self._tracer = tracer
         self._meter = meter
 
-    def request(self, request: HostRequest) -> AbstractContextManager[RequestOutcome]:
-        """Measure a request for the block, which says how it ended. What it causes is below it in the trace."""
+    def measure(self, request: HostRequest) -> AbstractContextManager[RequestOutcome]:
+        """Record span and duration of a request for the block, which sets how it ended in the outcome."""
         parent = trace_of_params(request.params) or CURRENT_TRACE.get()
         if self._tracer.on or self._meter.on:
-            return self._measured(request, parent)
+            return self._measure_in_block(request, parent)
         CURRENT_TRACE.set(parent)
         return nullcontext(RequestOutcome())
 
     @contextmanager
-    def _measured(self, request: HostRequest, parent: Trace | None) -> Generator[RequestOutcome]:
+    def _measure_in_block(self, request: HostRequest, parent: Trace | None) -> Generator[RequestOutcome]:
+        """Record what is measured of a request for the block; `parent` is the span above its own."""
         name, attributes = mcp.describe_request(request.method, request.params)
         trace = self._tracer.begin(parent, name, SpanKind.SERVER)
         CURRENT_TRACE.set(trace)
@@ -47,24 +48,27 @@ class RequestInstrumentation:
         try:
             yield outcome
         finally:
-            self._record(request, time.perf_counter() - begun, outcome)
+            self._record_duration(request, time.perf_counter() - begun, outcome)
             if trace is not None and self._tracer.on:
-                about = {**attributes, **_about(request), "jsonrpc.request.id": mcp.bounded_text(request.id)}
+                about = {**attributes, **_span_attributes(request), "jsonrpc.request.id": mcp.bounded_text(request.id)}
                 span = Span(name=name, kind=SpanKind.SERVER, trace=trace, start=start, attributes=about)
                 self._tracer.export_span(span, self._tracer.now(), error=outcome.error or None)
 
-    def _record(self, request: HostRequest, seconds: float, outcome: RequestOutcome) -> None:
+    def _record_duration(self, request: HostRequest, seconds: float, outcome: RequestOutcome) -> None:
+        """Record how long a request took, if there are metrics."""
         if not self._meter.on:
             return
-        about = mcp.metric_attributes(request.method, request.params) | _connection(request)
+        about = mcp.metric_attributes(request.method, request.params) | _connection_attributes(request)
         if outcome.error:
             about["error.type"] = outcome.error
         self._meter.record(metrics.SERVED, seconds, about)
 
 
-def _connection(request: HostRequest) -> Attributes:
+def _connection_attributes(request: HostRequest) -> Attributes:
+    """Return the attributes of a host's transport and revision."""
     return mcp.connection_attributes("stdio" if request.host.via == "stdio" else "http", request.host.revision)
 
 
-def _about(request: HostRequest) -> Attributes:
-    return {**_connection(request), "hubbub.principal": mcp.bounded_text(request.host.principal.name)}
+def _span_attributes(request: HostRequest) -> Attributes:
+    """Return the attributes of a span beside those of its method."""
+    return {**_connection_attributes(request), "hubbub.principal": mcp.bounded_text(request.host.principal.name)}

@@ -68,12 +68,12 @@ class EndpointLists:
         members: dict[str, Any] = cache_members(request, self._ttl_ms(kind, request))
         end = begin + len(page)
         if end < len(entries):
-            members["nextCursor"] = f"{end}.{_mark_of(kind, entries[end - 1])}"
+            members["nextCursor"] = f"{end}.{_entry_mark(kind, entries[end - 1])}"
         listed = b'{"' + list_member(kind).encode() + b'":[' + b",".join(page) + b"]}"
         return messages.with_members(listed, **members)
 
     def _ttl_ms(self, kind: CatalogKind, request: HostRequest) -> int:
-        """Return how long a host may keep a list without asking, as long as each of its servers allows."""
+        """Return for how many milliseconds a host may cache a list: the least that its servers allow."""
         lists = [self._hub.catalog.record(server, kind) for server in self._view.servers(request.host.principal)]
         least_s = min((each.ttl_s or 0.0 for each in lists if each is not None), default=0.0)
         return bounds.clamp_whole(1000 * least_s, high=bounds.LONGEST_MS) or 0
@@ -87,12 +87,12 @@ def cache_members(request: HostRequest, ttl_ms: int) -> dict[str, Any]:
 
 
 def _make_page(kind: CatalogKind, entries: Iterable[bytes], revision: str) -> Generator[None, None, list[bytes]]:
-    """Return the first entries that one page has, as a revision has them; made in short steps."""
+    """Return the entries that fit on one page, as a revision has them; made in short steps."""
     page: list[bytes] = []
     size = 0
     for raw in entries:
         yield
-        entry = revisions.entry(kind, raw, revision)
+        entry = revisions.render_entry(kind, raw, revision)
         size += len(entry)
         if size > PAGE_BYTES and page:
             break
@@ -110,17 +110,17 @@ def _find_begin(cursor: object, kind: CatalogKind, entries: Sequence[bytes]) -> 
     place, _, mark = cursor.partition(".") if isinstance(cursor, str) else ("", "", "")
     at = bounds.parse_whole(place, high=2**31)
     if at and mark:
-        if at <= len(entries) and _mark_of(kind, entries[at - 1]) == mark:
+        if at <= len(entries) and _entry_mark(kind, entries[at - 1]) == mark:
             return at
         first = max(at - MAX_MOVED, 0)
         for moved, entry in enumerate(entries[first : at + MAX_MOVED], first + 1):
             yield
-            if _mark_of(kind, entry) == mark:
+            if _entry_mark(kind, entry) == mark:
                 return moved
     raise Refusal(INVALID_PARAMS, "params.cursor is not one of this list's, or not any more; begin again without it")
 
 
-def _mark_of(kind: CatalogKind, entry: bytes) -> str:
-    """Return what an entry is known by in a cursor: its name or URI, in few characters."""
+def _entry_mark(kind: CatalogKind, entry: bytes) -> str:
+    """Return what stands for an entry in a cursor: a hash of its name or URI."""
     known_by: object = payload.loads(entry).get(_KNOWN_BY[kind])
     return hashlib.sha256(payload.dumps(known_by)).hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""`subscriptions/listen` (2026-07-28): a host is told of changes for as long as its request is open."""
+"""`subscriptions/listen` (2026-07-28): a host is notified of changes for as long as its request is open."""
 
 import asyncio
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from hubbubd.core.jsonrpc import INVALID_PARAMS
 from hubbubd.core.servers.catalog import SOURCES
 from hubbubd.downstream.hosts.host import HostRequest
 from hubbubd.downstream.notifications.changes import ListChanges, WatchedResources
-from hubbubd.downstream.notifications.session_notifications import announces
+from hubbubd.downstream.notifications.session_notifications import announces_changes
 from hubbubd.downstream.protocol import messages
 from hubbubd.downstream.protocol.messages import Refusal, check_length
 from hubbubd.downstream.tasks.task_extension import TaskExtension
@@ -20,47 +20,49 @@ from hubbubd.downstream.views.view import EndpointView
 from hubbubd.runtime.hub import Hub
 
 SUBSCRIPTION: Final = "io.modelcontextprotocol/subscriptionId"
-"""The member of `_meta` that names the request, in all that it is told."""
+"""The member of `_meta` that names the request, in all its notifications."""
 
 ACCEPT_S: Final = 2.0
 """Seconds the servers get to accept subscriptions to resources, before the host hears what is honoured."""
 
 
 async def listen(hub: Hub, view: EndpointView, tasks: TaskExtension, request: HostRequest) -> bytes:
-    """Tell a host of the changes it asks for, until its request or the hub ends. Raises Refusal."""
+    """Notify a host of the changes that it subscribes to, until its request or the hub ends. Raises Refusal."""
     flags, uris = _parse_filter(request.params.get("notifications"))
     capabilities = view.introduction(request.host.principal).capabilities
-    flags = {flag for flag in flags if announces(capabilities, _CAPABILITIES[flag])}
+    flags = {flag for flag in flags if announces_changes(capabilities, _CAPABILITIES[flag])}
     stamp = {"_meta": {SUBSCRIPTION: request.id}}
     not_yet_sent: list[bytes] | None = []
 
-    def tell(method: str, about: Mapping[str, Any]) -> None:
-        message = messages.notification(method, {**about, **stamp})
-        request.tell(message) if not_yet_sent is None else not_yet_sent.append(message)
+    def notify(method: str, about: Mapping[str, Any]) -> None:
+        message = messages.make_notification(method, {**about, **stamp})
+        request.send(message) if not_yet_sent is None else not_yet_sent.append(message)
 
     def get_principal() -> Principal:
         return request.host.principal
 
     methods = {_METHODS[flag] for flag in flags}
     changes = ListChanges(
-        hub, view, get_principal, methods, lambda method: tell(method, {}), apps=request.host.shows_apps
+        hub, view, get_principal, methods, lambda method: notify(method, {}), apps=request.host.shows_apps
     )
     resources = WatchedResources(
-        hub, view, get_principal, lambda uri: tell("notifications/resources/updated", {"uri": uri})
+        hub, view, get_principal, lambda uri: notify("notifications/resources/updated", {"uri": uri})
     )
     try:
-        async with tasks.tell_of_tasks(request, lambda task: tell("notifications/tasks", task)) as ids:
+        async with tasks.notify_of_tasks(request, lambda task: notify("notifications/tasks", task)) as ids:
             honoured: dict[str, Any] = dict.fromkeys(sorted(flags), True)
             if accepted := await _subscribe(resources, uris):
                 honoured["resourceSubscriptions"] = accepted
             if ids:
                 honoured["taskIds"] = ids
             waiting, not_yet_sent = not_yet_sent, None
-            request.tell(
-                messages.notification("notifications/subscriptions/acknowledged", {"notifications": honoured, **stamp})
+            request.send(
+                messages.make_notification(
+                    "notifications/subscriptions/acknowledged", {"notifications": honoured, **stamp}
+                )
             )
             for message in waiting:
-                request.tell(message)
+                request.send(message)
             await (request.leaving or hub.calls.stopped).wait()
     finally:
         changes.close()
@@ -94,7 +96,7 @@ async def _subscribe(resources: WatchedResources, uris: list[str]) -> list[str]:
     subscriptions: dict[str, asyncio.Future[None]] = {}
     for uri in uris:
         with suppress(Refusal):
-            subscriptions[uri] = resources.begin(uri)
+            subscriptions[uri] = resources.begin_watch(uri)
     if subscriptions:
         await asyncio.wait(subscriptions.values(), timeout=ACCEPT_S)
     return [uri for uri, each in subscriptions.items() if not each.done() or each.exception() is None]

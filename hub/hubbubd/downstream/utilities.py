@@ -13,7 +13,7 @@ from hubbubd.downstream.calls import call_results
 from hubbubd.downstream.hosts.host import HostRequest
 from hubbubd.downstream.notifications.session_notifications import LEVEL_S, SessionNotifications
 from hubbubd.downstream.protocol import revisions
-from hubbubd.downstream.protocol.messages import Refusal, check_length, refuse_method
+from hubbubd.downstream.protocol.messages import Refusal, check_length, refusal_for_method
 from hubbubd.downstream.views.view import EndpointView, ServerTarget, settle_targets
 from hubbubd.errors import FailedPrecondition, PeerError
 from hubbubd.runtime.hub import Hub
@@ -43,19 +43,20 @@ class Utilities:
             self._hub.log_levels.set_wanted(server, holder, None)
 
     async def ping(self, _: HostRequest) -> bytes:
-        """Show that the hub is there."""
+        """Serve `ping`: return an empty result."""
         return DONE
 
     async def complete(self, request: HostRequest) -> bytes:
         """Complete an argument of a prompt or template, at its server. Raises Refusal and HubError."""
         target, ref = await self._find_reference(request)
         params = {**request.params, "ref": ref}
-        ended = await call_results.call(self._hub.calls, request, target.server, request.method, params)
+        ended = await call_results.make_call(self._hub.calls, request, target.server, request.method, params)
         revision = request.host.revision
         origin = self._hub.servers.protocol_version(target.server)
-        return revisions.result(request.method, call_results.result_of(ended), revision, origin)
+        return revisions.render_result(request.method, call_results.read_result(ended), revision, origin)
 
     async def _find_reference(self, request: HostRequest) -> tuple[ServerTarget, dict[str, Any]]:
+        """Return where a request's prompt or template is, and the reference as its server takes it. Raises Refusal."""
         given: object = request.params.get("ref")
         ref = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
         kind, member = _REFERENCES.get(str(ref.get("type")), (CatalogKind.PROMPT, ""))
@@ -66,40 +67,40 @@ class Utilities:
             )
         check_length(named, f"params.ref.{member}")
         await settle_targets(self._view, kind)
-        target = self._view.target(kind, named, request.host.principal)
+        target = self._view.find_target(kind, named, request.host.principal)
         return target, {**ref, member: target.name}
 
     async def set_level(self, request: HostRequest) -> bytes:
         """Set the level of log messages of a session. Raises Refusal."""
         if "logging" not in self._view.introduction(request.host.principal).capabilities:
-            raise refuse_method(request.method)
+            raise refusal_for_method(request.method)
         level = request.params.get("level")
         if level not in LEVELS:
             raise Refusal(INVALID_PARAMS, f"params.level must be one of {', '.join(LEVELS)}")
         session = _require_session(request)
         await session.set_level(level)
-        await session.keep(partial(with_level, level))
+        await session.store_change(partial(with_level, level))
         return DONE
 
     async def subscribe(self, request: HostRequest) -> bytes:
-        """Tell a session of changes of a resource. Raises Refusal and HubError."""
+        """Notify a session of changes of a resource from now on. Raises Refusal and HubError."""
         uri, session = _parse_uri(request), _require_session(request)
         try:
-            await session.resources.add(uri)
+            await session.resources.watch(uri)
         except PeerError as exc:
             raise Refusal(exc.code, exc.message, exc.data) from None
         except FailedPrecondition as exc:
             if exc.reason != "SUBSCRIPTIONS_NOT_OFFERED":
                 raise
             raise Refusal(METHOD_NOT_FOUND, exc.message) from None
-        await session.keep(partial(with_resource, uri))
+        await session.store_change(partial(with_resource, uri))
         return DONE
 
     async def unsubscribe(self, request: HostRequest) -> bytes:
-        """Tell a session of changes of a resource no more. Raises Refusal."""
+        """Stop to notify a session of changes of a resource. Raises Refusal."""
         uri, session = _parse_uri(request), _require_session(request)
-        session.resources.remove(uri)
-        await session.keep(partial(without_resource, uri))
+        session.resources.unwatch(uri)
+        await session.store_change(partial(without_resource, uri))
         return DONE
 
 
@@ -107,6 +108,7 @@ _REFERENCES: Final = {"ref/prompt": (CatalogKind.PROMPT, "name"), "ref/resource"
 
 
 def _parse_uri(request: HostRequest) -> str:
+    """Return the URI that a request names. Raises Refusal."""
     uri = request.params.get("uri")
     if not isinstance(uri, str):
         raise Refusal(INVALID_PARAMS, "params.uri must be a string")
@@ -115,6 +117,7 @@ def _parse_uri(request: HostRequest) -> str:
 
 
 def _require_session(request: HostRequest) -> SessionNotifications:
+    """Return the notifications of a request's session. Raises Refusal where the revision has none."""
     if request.notifications is None:
-        raise refuse_method(request.method)
+        raise refusal_for_method(request.method)
     return request.notifications

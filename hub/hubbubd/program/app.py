@@ -290,7 +290,7 @@ async def _serve_api(
         keys = await joining.keys(vault, hub.clock)
     handles = StateTokens(keys, hub.clock)
     async with anyio.create_task_group() as ending:
-        ending.start_soon(keys.follow)
+        ending.start_soon(keys.maintain_keys)
         async with (
             listeners.among_members(hub, joining) as within,
             listeners.connect(hub, settings, gate, within) as connect,  # it serves until `serve` has drained

@@ -91,7 +91,7 @@ class Joining:
     async def keys(self, vault: SecretsVault, clock: Clock) -> SharedStateKeyRing:
         """Return the keys that seal what hosts are given to keep. Raises Unavailable, and StoreError."""
         try:
-            return await SharedStateKeyRing.shared(vault, clock)
+            return await SharedStateKeyRing.open_shared(vault, clock)
         except OSError as exc:
             raise Unavailable(str(exc), reason="STORE_UNAVAILABLE") from None
 

@@ -1,4 +1,4 @@
-"""What of a host's request goes to a server, and what the host gets of how its call ended."""
+"""Params of a host's request as they go to a server, and the end of its call as the host gets it."""
 
 import secrets
 from collections.abc import Mapping
@@ -22,8 +22,11 @@ NOT_PASSED_ON = frozenset({"progressToken", "traceparent", "tracestate", "baggag
 """Further members of `_meta` that the hub has of its own towards servers."""
 
 
-async def call(calls: Calls, request: HostRequest, server: str, method: str, params: Mapping[str, Any]) -> Call:
-    """Make a call that no server asks anything for; progress and log messages go to the host. Raises HubError."""
+async def make_call(calls: Calls, request: HostRequest, server: str, method: str, params: Mapping[str, Any]) -> Call:
+    """Make a call in which nobody is asked anything, and return it once it has ended. Raises HubError.
+
+    Its progress and log messages go to the host.
+    """
     call_id = request.call_key or f"call_{secrets.token_hex(8)}"
     request.note_call(call_id)
     spec = CallSpec(server=server, method=method, params=payload.dumps(without_own_meta(params)), call_id=call_id)
@@ -32,7 +35,7 @@ async def call(calls: Calls, request: HostRequest, server: str, method: str, par
 
 
 def without_own_meta(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy of the params as they go to a server: without what is between the host and the hub."""
+    """Return a copy of the params without the members of `_meta` that are between the host and the hub."""
     sent = dict(params)
     if not (meta := sent.pop("_meta", None)):
         return sent
@@ -46,21 +49,24 @@ def without_own_meta(params: Mapping[str, Any]) -> dict[str, Any]:
     return sent
 
 
-def result_of(ended: Call) -> bytes:
+def read_result(ended: Call) -> bytes:
     """Return the result of a call that has ended. Raises Refusal for a fault."""
     if ended.fault is not None:
-        raise refusal_of_fault(ended.fault)
+        raise refusal_from_fault(ended.fault)
     return ended.result or b"{}"
 
 
-def tool_result_of(ended: Call, revision: str) -> bytes:
-    """Return the result of a call of a tool as `result_of`; one that nobody approved has one as the revision has it."""
+def read_tool_result(ended: Call, revision: str) -> bytes:
+    """Return the result of a tool's call, as `read_result`; for a call that was denied, a result that says so.
+
+    `revision` is that of the host.
+    """
     if ended.fault is not None and is_denial(ended.fault):
-        return revisions.result("tools/call", render_denied(ended.fault), revision, None)
-    return result_of(ended)
+        return revisions.render_result("tools/call", render_denied(ended.fault), revision, None)
+    return read_result(ended)
 
 
-def refusal_of_fault(fault: Fault) -> Refusal:
+def refusal_from_fault(fault: Fault) -> Refusal:
     """Return a call's fault as an error for the host: the server's own error as it was."""
     code = fault.details.get("jsonrpc_code")
     if fault.code == "SERVER_ERROR" and isinstance(code, int):
@@ -69,9 +75,9 @@ def refusal_of_fault(fault: Fault) -> Refusal:
     return Refusal(HUB_FAILED, fault.message, data)
 
 
-def refusal_of_error(exc: HubError) -> Refusal:
+def refusal_from_error(exc: HubError) -> Refusal:
     """Return a refusal of the hub as an error for the host."""
     if isinstance(exc, UpstreamError):
-        return refusal_of_fault(exc.fault)
+        return refusal_from_fault(exc.fault)
     code = INVALID_PARAMS if isinstance(exc, NotFound | InvalidArgument) else HUB_FAILED
     return Refusal(code, exc.message, {"reason": exc.reason, **exc.metadata})

@@ -13,33 +13,33 @@ _NOT_AGAIN: Final = "Do not call it again unless the person asks for it."
 _UNITS: Final = ((86_400, "day"), (3600, "hour"), (60, "minute"))
 
 
-class _Words(Protocol):
-    """Returns the words for the model, from the hub's message and the details."""
+class _ExplainDenial(Protocol):
+    """Returns what the model is to read, from the hub's message and the details of the fault."""
 
     def __call__(self, message: str, details: Mapping[str, Any]) -> str: ...
 
 
 def is_denial(fault: Fault) -> bool:
     """Return whether a call with this fault was not made, as people or a rule did not allow it."""
-    return fault.code in _WORDS
+    return fault.code in _EXPLANATIONS
 
 
 def render_denied(fault: Fault) -> bytes:
     """Return the result of a call that was not made, by its fault."""
-    return _render(fault.code, fault.message, fault.details)
+    return _render_denial(fault.code, fault.message, fault.details)
 
 
 def render_refused(error: HubError) -> bytes | None:
     """Return the result of a call that was refused for the same reasons; None for an error of another kind."""
     if isinstance(error, UpstreamError):
         fault = error.fault
-        return _render(fault.code, fault.message, fault.details) if fault.category is Category.APPROVAL else None
-    return _render(error.reason, error.message, error.metadata) if error.reason in _WORDS else None
+        return _render_denial(fault.code, fault.message, fault.details) if fault.category is Category.APPROVAL else None
+    return _render_denial(error.reason, error.message, error.metadata) if error.reason in _EXPLANATIONS else None
 
 
-def in_words(seconds: float) -> str:
-    """Return a time in words: in the largest unit of which it is a whole number."""
-    whole = round(seconds)
+def describe_duration(duration_s: float) -> str:
+    """Return a duration in words, such as "2 hours": in the largest unit of which it is a whole number."""
+    whole = round(duration_s)
     for length, unit in _UNITS:
         if whole and whole % length == 0:
             count = whole // length
@@ -47,51 +47,59 @@ def in_words(seconds: float) -> str:
     return f"{whole} second{'s' if whole != 1 else ''}"
 
 
-def _render(code: str, message: str, details: Mapping[str, Any]) -> bytes:
-    words = _WORDS[code](message, details)
+def _render_denial(code: str, message: str, details: Mapping[str, Any]) -> bytes:
+    """Return the result of a tool that explains why the call was not made."""
+    words = _EXPLANATIONS[code](message, details)
     return payload.dumps({"content": [{"type": "text", "text": words}], "isError": True, "_meta": {REASON: code}})
 
 
-def _denied(message: str, details: Mapping[str, Any]) -> str:
+def _explain_denied(message: str, details: Mapping[str, Any]) -> str:
+    """Explain that a person, or nobody in particular, denied a call."""
     if not details.get("denied_by"):
         return f"This call was not made: {message}. {_NOT_AGAIN}"
     reason = str(details.get("reason", "")).strip()
-    return f"A person said no to this call{_after_colon(reason)} {_NOT_AGAIN}"
+    return f"A person said no to this call{_append_reason(reason)} {_NOT_AGAIN}"
 
 
-def _expired(message: str, details: Mapping[str, Any]) -> str:
+def _explain_expired(message: str, details: Mapping[str, Any]) -> str:
+    """Explain that nobody approved a call in time."""
     waited_s = bounds.parse_real(str(details.get("waited_s", "")), low=0)
     if waited_s is None:
         return f"Nobody approved this call in time, so it was not made. {_NOT_AGAIN}"
-    return f"Nobody approved this call within {in_words(waited_s)}, so it was not made. {_NOT_AGAIN}"
+    return f"Nobody approved this call within {describe_duration(waited_s)}, so it was not made. {_NOT_AGAIN}"
 
 
-def _withdrawn(message: str, details: Mapping[str, Any]) -> str:
-    return f"{_sentence(message)} Nobody has said no: it may be called again."
+def _explain_withdrawn(message: str, details: Mapping[str, Any]) -> str:
+    """Explain that the question was withdrawn before anybody decided."""
+    return f"{_end_sentence(message)} Nobody has said no: it may be called again."
 
 
-def _rule_denied(message: str, details: Mapping[str, Any]) -> str:
+def _explain_rule_denied(message: str, details: Mapping[str, Any]) -> str:
+    """Explain that a rule does not allow a call."""
     said = str(details.get("message", "")).strip()
-    return f"A rule of the hub ({details.get('rule', '')}) does not allow this call{_after_colon(said)} {_NOT_AGAIN}"
+    return f"A rule of the hub ({details.get('rule', '')}) does not allow this call{_append_reason(said)} {_NOT_AGAIN}"
 
 
-def _too_large(message: str, details: Mapping[str, Any]) -> str:
+def _explain_too_large(message: str, details: Mapping[str, Any]) -> str:
+    """Explain that the arguments are too large to be approved."""
     return f"This call was not made: {message}. Call it with smaller arguments."
 
 
-def _after_colon(text: str) -> str:
-    return f": {_sentence(text, capital=False)}" if text else "."
+def _append_reason(text: str) -> str:
+    """Return the end of a sentence: a colon with a reason, else a full stop."""
+    return f": {_end_sentence(text, capital=False)}" if text else "."
 
 
-def _sentence(text: str, *, capital: bool = True) -> str:
+def _end_sentence(text: str, *, capital: bool = True) -> str:
+    """Return a text with a full stop at its end, and by default a capital letter at its beginning."""
     ended = text if text.endswith((".", "!", "?")) else f"{text}."
     return ended[:1].upper() + ended[1:] if capital else ended
 
 
-_WORDS: Final[Mapping[str, _Words]] = {
-    "APPROVAL_DENIED": _denied,
-    "APPROVAL_EXPIRED": _expired,
-    "APPROVAL_WITHDRAWN": _withdrawn,
-    "APPROVAL_RULE_DENIED": _rule_denied,
-    "APPROVAL_TOO_LARGE": _too_large,
+_EXPLANATIONS: Final[Mapping[str, _ExplainDenial]] = {
+    "APPROVAL_DENIED": _explain_denied,
+    "APPROVAL_EXPIRED": _explain_expired,
+    "APPROVAL_WITHDRAWN": _explain_withdrawn,
+    "APPROVAL_RULE_DENIED": _explain_rule_denied,
+    "APPROVAL_TOO_LARGE": _explain_too_large,
 }

@@ -1,4 +1,4 @@
-"""One request of a host as a call of the hub: what the host hears of it, and how long the request is held.
+"""One request of a host as a call of the hub: its notifications to the host, and how long the request is held.
 
     question ──> held, with progress that says where to answer ──> result
                         │ longer than the host waits
@@ -26,7 +26,7 @@ from hubbubd.core.jsonrpc import INVALID_PARAMS
 from hubbubd.downstream.calls.tickets import describe_question
 from hubbubd.downstream.hosts.host import HostRequest
 from hubbubd.downstream.hosts.timeouts import GONE_S, find_hold_s
-from hubbubd.downstream.protocol.messages import MAX_ID, Refusal, notification
+from hubbubd.downstream.protocol.messages import MAX_ID, Refusal, make_notification
 from hubbubd.downstream.questions.host_questions import HostQuestions
 from hubbubd.downstream.views.question_policy import QuestionPolicy
 from hubbubd.errors import HubError
@@ -51,9 +51,9 @@ log = structlog.get_logger(__name__)
 
 
 class CallReporter:
-    """Tells a host of the progress and the log messages of a call, as far as it wants them.
+    """Notifies a host of the progress and the log messages of a call, as far as it wants them.
 
-    The progress that it is told only grows (MCP, basic/utilities/progress).
+    The progress that it reports only grows (MCP, basic/utilities/progress).
     """
 
     def __init__(self, request: HostRequest) -> None:
@@ -63,37 +63,37 @@ class CallReporter:
         if token is not None and not (isinstance(token, str | int | float) and len(str(token)) <= MAX_ID):
             wrong = f"params._meta.progressToken must be a string or a number of at most {MAX_ID} characters"
             raise Refusal(INVALID_PARAMS, wrong)
-        self.tells_progress = token is not None
+        self.reports_progress = token is not None
         self._request = request
         self._token = token
         self._latest = -1.0
 
     def on_event(self, call: Call, event: object) -> None:
-        """Pass on a live event of the call; None, a change of the call itself, says nothing to the host."""
+        """Pass on a live event of the call to the host; None, a change of the call itself, is not passed on."""
         match event:
             case ProgressEvent() if event.progress > self._latest:
-                self._notify(event.progress, event.total, event.message)
+                self._send_progress(event.progress, event.total, event.message)
             case LogEvent():
                 params = cast("dict[str, Any]", payload.loads(event.params))
                 if self._request.wants_log(call.server, params.get("level")):
-                    self._request.tell(notification("notifications/message", params))
+                    self._request.send(make_notification("notifications/message", params))
             case _:
                 pass
 
-    def say(self, message: str | None) -> None:
-        """Tell the host something of the hub's own as progress, if there is something."""
+    def report_message(self, message: str | None) -> None:
+        """Send a message of the hub's own to the host, as progress; nothing for None."""
         if message is None:
             return
         next_progress = max(self._latest + PROGRESS_STEP, math.nextafter(self._latest, math.inf))
-        self._notify(0.0 if self._latest < 0 else next_progress, None, message)
+        self._send_progress(0.0 if self._latest < 0 else next_progress, None, message)
 
-    def _notify(self, progress: float, total: float | None, message: str | None) -> None:
-        if not self.tells_progress:
+    def _send_progress(self, progress: float, total: float | None, message: str | None) -> None:
+        if not self.reports_progress:
             return
         self._latest = progress
         params = {"progressToken": self._token, "progress": progress, "total": total, "message": message}
         present = {name: value for name, value in params.items() if value is not None}
-        self._request.tell(notification("notifications/progress", present))
+        self._request.send(make_notification("notifications/progress", present))
 
 
 class CallObserver:
@@ -113,7 +113,7 @@ class CallObserver:
         on_live: Callable[[Call, object], None] | None = None,
     ) -> None:
         self.news: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Done once something has changed since `await_further_news`."""
+        """Done once something has changed since `reset_news`."""
         self.on_question = on_question
         self.on_candidate = on_candidate
         self._hub = hub
@@ -125,8 +125,8 @@ class CallObserver:
         self._stack = ExitStack()
 
     @contextmanager
-    def following(self, call: Call | None) -> Generator[None]:
-        """Follow the call during the block; first as it is now, if there is such a call."""
+    def observe(self, call: Call | None) -> Generator[None]:
+        """Call the listeners with what changes during the block; first with the call as it is now, if there is one."""
         with self._stack:
             self._stack.enter_context(self._hub.calls.listen(self._call_id, self._on_call))
             if call is not None:
@@ -134,12 +134,12 @@ class CallObserver:
             yield
 
     def open_questions(self) -> list[PendingRequest]:
-        """Return what waits for an answer, oldest first."""
+        """Return the questions that wait for an answer, oldest first."""
         found = [question for question in self._questions.values() if question is not None]
         return [question for question in found if question.state is RequestState.OPEN]
 
-    def await_further_news(self) -> None:
-        """Have `news` be done by what changes from now on."""
+    def reset_news(self) -> None:
+        """Replace `news`, if it is done, by a future that the next change completes."""
         if self.news.done():
             self.news = asyncio.get_running_loop().create_future()
 
@@ -148,18 +148,18 @@ class CallObserver:
             if self._on_live is not None:
                 self._on_live(call, event)
             return
-        self.announce()
+        self.signal_news()
         for question_id in call.pending_ids:
             if question_id not in self._questions:
                 self._questions[question_id] = None
-                self._listen_to(question_id, self._on_question)
+                self._listen_to_question(question_id, self._on_question)
         if self.on_candidate is not None:
             for question_id in call.perhaps_pending_ids:
                 if question_id not in self._candidate_ids:
                     self._candidate_ids.add(question_id)
-                    self._listen_to(question_id, self.on_candidate)
+                    self._listen_to_question(question_id, self.on_candidate)
 
-    def _listen_to(self, question_id: str, listener: Callable[[PendingRequest], None]) -> None:
+    def _listen_to_question(self, question_id: str, listener: Callable[[PendingRequest], None]) -> None:
         """Call a listener with a question as it is now, if it is in the inbox, and whenever it changes."""
         inbox = self._hub.inbox
         self._stack.enter_context(inbox.listen(question_id, lambda question, _event: listener(question)))
@@ -168,40 +168,40 @@ class CallObserver:
 
     def _on_question(self, question: PendingRequest) -> None:
         self._questions[question.id] = question
-        self.announce()
+        self.signal_news()
         if self.on_question is not None:
             self.on_question(question)
         if self.on_candidate is not None:
             self.on_candidate(question)
 
-    def announce(self, _: object = None) -> None:
-        """Have `news` be done: something has changed."""
+    def signal_news(self, _: object = None) -> None:
+        """Complete `news`: something has changed."""
         if not self.news.done():
             self.news.set_result(None)
 
 
 class Attendance:
-    """How many hosts wait for each call. A call may go on without one; then perhaps nobody hears of its result."""
+    """Counts the hosts that wait for each call. A call may go on without any; then its result may reach nobody."""
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
         self._waiting = Counter[str]()
 
-    def arrive(self, call_id: str, call: Call | None) -> None:
+    def add_host(self, call_id: str, call: Call | None) -> None:
         """Note that one more host waits for a call; None for one that is still to be made."""
         self._waiting[call_id] += 1
         if self._waiting[call_id] == 1:
-            self._note(call_id, call, None)
+            self._note_left_at(call_id, call, None)
 
-    def part(self, call_id: str, *, left: bool) -> None:
-        """Note that one host less waits for a call; `left` says that it does not know how the call goes on."""
+    def remove_host(self, call_id: str, *, left: bool) -> None:
+        """Note that one host less waits for a call; `left` says that it has not heard how the call goes on."""
         self._waiting[call_id] -= 1
         if not self._waiting[call_id]:
             del self._waiting[call_id]
             if left and not self._hub.calls.draining:  # the hub leaves, and hosts come back to the next one
-                self._note(call_id, self._hub.calls.find(call_id), self._hub.clock.now())
+                self._note_left_at(call_id, self._hub.calls.find(call_id), self._hub.clock.now())
 
-    def _note(self, call_id: str, call: Call | None, left_at: float | None) -> None:
+    def _note_left_at(self, call_id: str, call: Call | None, left_at: float | None) -> None:
         """Note in the call's questions, those to come included, when its last host left; None if one is there."""
         inbox = self._hub.inbox
         inbox.reserved.note_caller(call_id, left_at)
@@ -226,8 +226,11 @@ class HoldTerms:
     without_question: bool = False
 
     @classmethod
-    def of(cls, policy: QuestionPolicy, request: HostRequest, now: float, *, progress: bool) -> "HoldTerms":
-        """Return the terms of a request that came now. `progress` is whether its host hears of progress."""
+    def for_request(cls, policy: QuestionPolicy, request: HostRequest, now: float, *, progress: bool) -> "HoldTerms":
+        """Return when the hold of a request ends that arrives now (steady clock).
+
+        `progress` says whether its host gets progress.
+        """
         host, chosen_s = request.host, request.hold_s
         if chosen_s is None and policy.hold_s != "auto":
             chosen_s = policy.hold_s
@@ -281,18 +284,18 @@ class HostCall:
     def terms(self) -> HoldTerms:
         """When the hold ends. Looked up once it matters: most calls end without a question."""
         if self._terms is None:
-            progress = self.reporter.tells_progress
-            self._terms = HoldTerms.of(self._questions.policy, self.request, self._began_at, progress=progress)
+            progress = self.reporter.reports_progress
+            self._terms = HoldTerms.for_request(self._questions.policy, self.request, self._began_at, progress=progress)
         return self._terms
 
-    def end_within(self, wait_s: float | None) -> None:
+    def end_hold_within(self, wait_s: float | None) -> None:
         """End the hold after so many seconds at the latest, even if nobody is asked; None for as the host waits."""
         until = self.terms.until if wait_s is None else min(self.terms.until, self._began_at + wait_s)
         self._terms = replace(self.terms, until=until, without_question=True)
 
     @property
-    def asked(self) -> list[PendingRequest] | None:
-        """What the call is certain to wait for, the oldest first; None if it waits for no answer."""
+    def awaited_questions(self) -> list[PendingRequest] | None:
+        """The questions that the call is certain to wait for, oldest first; None if it waits for no answer at all."""
         if not self._waiting:
             return None
         # Others may be of other principals.
@@ -300,29 +303,29 @@ class HostCall:
 
     @property
     def outlives_host(self) -> bool:
-        """Whether the call goes on though its host leaves: the host was promised that it can fetch the result later."""
+        """Whether the call goes on when its host leaves: the host was promised that it can fetch the result later."""
         return self.state is HostCallState.TICKETED or (self._terms is not None and self._terms.without_question)
 
     @contextmanager
-    def followed(self) -> Generator[None]:
-        """Tell the host of the call during the block, and count the host among those who wait for it.
+    def report_to_host(self) -> Generator[None]:
+        """Notify the host of what the call does during the block, and count the host among those that wait for it.
 
-        A block that is cancelled has lost its host.
+        When the block is cancelled, the host has gone.
         """
-        with self.request.presence.listened(self._on_presence):
+        with self.request.presence.call_on_change(self._on_presence):
             call = self._hub.calls.find(self.call_id)
-            self._count(call)
+            self._count_host(call)
             try:
-                with self.observer.following(call):
+                with self.observer.observe(call):
                     yield
             except asyncio.CancelledError:
-                self._leave()
+                self._note_departure()
                 raise
             finally:
-                self._uncount(left=False)
+                self._uncount_host(left=False)
 
-    async def result_in_time(self, work: Coroutine[Any, Any, T]) -> T | None:
-        """Return what the work for the request returns; None if the hold ended before. Raises as the work does."""
+    async def run_until_hold_ends(self, work: Coroutine[Any, Any, T]) -> T | None:
+        """Run the work for the request and return its result; None if the hold ends before. Raises as the work does."""
         if self._terms is not None and self._terms.without_question:
             self._start_timer()
         try:
@@ -337,7 +340,7 @@ class HostCall:
                 self._timer.cancel()
 
     @contextmanager
-    def dialog(self) -> Generator[None]:
+    def count_dialog(self) -> Generator[None]:
         """Count a dialog of the host's own during the block."""
         self._open_dialogs += 1
         try:
@@ -349,31 +352,31 @@ class HostCall:
 
     def _on_presence(self) -> None:
         if self.request.presence.here:
-            self._count(self._hub.calls.find(self.call_id))
+            self._count_host(self._hub.calls.find(self.call_id))
         else:  # it may come back
             self._cancel_departure()
-            self._departure = asyncio.get_running_loop().call_later(RETURN_S, self._leave)
+            self._departure = asyncio.get_running_loop().call_later(RETURN_S, self._note_departure)
 
-    def _count(self, call: Call | None) -> None:
+    def _count_host(self, call: Call | None) -> None:
         if self._departure is not None:
             self._cancel_departure()
         if self.state is HostCallState.GONE:
             self.state = HostCallState.ASKED if self._waiting else HostCallState.RUNNING
         if not self._is_counted:
             self._is_counted = True
-            self._attendance.arrive(self.call_id, call)
+            self._attendance.add_host(self.call_id, call)
 
-    def _leave(self) -> None:
+    def _note_departure(self) -> None:
         if self.state is not HostCallState.TICKETED:
             self.state = HostCallState.GONE
-        self._uncount(left=True)
+        self._uncount_host(left=True)
 
-    def _uncount(self, *, left: bool) -> None:
+    def _uncount_host(self, *, left: bool) -> None:
         if self._departure is not None:
             self._cancel_departure()
         if self._is_counted:
             self._is_counted = False
-            self._attendance.part(self.call_id, left=left)
+            self._attendance.remove_host(self.call_id, left=left)
 
     def _cancel_departure(self) -> None:
         if self._departure is not None:
@@ -383,8 +386,8 @@ class HostCall:
     # How long the request is held
 
     def _on_candidate(self, question: PendingRequest) -> None:
-        """Note a question of the call, or one that it may have caused."""
-        self._questions.note(self.request.host, question)
+        """Handle a change of a question of the call, or of one that it may have caused."""
+        self._questions.note_host_decision(self.request.host, question)
         if question.state is RequestState.OPEN:
             if not self._waiting:
                 self._asked_at = self._hub.clock.steady()
@@ -402,9 +405,9 @@ class HostCall:
             self._timer = asyncio.get_running_loop().create_task(self._end_hold_in_time())
 
     async def _end_hold_in_time(self) -> None:
-        """Tell the host what is waited for, and end the hold in time; the call is detached first, and goes on."""
+        """Report to the host what is waited for, and end the hold in time; the call is detached first, and goes on."""
         while True:
-            await self._wait_for_end()
+            await self._wait_for_hold_end()
             try:
                 await self._hub.calls.start(self.spec, self.request.host.principal.name)
             except HubError as exc:  # it is held until it can be kept
@@ -415,12 +418,12 @@ class HostCall:
             self._limit.reschedule(asyncio.get_running_loop().time())
             return
 
-    async def _wait_for_end(self) -> None:
-        """Wait until the hold is to end, and say each EVERY_S what is waited for."""
-        while (end := self._find_end()) > (now := self._hub.clock.steady()):
+    async def _wait_for_hold_end(self) -> None:
+        """Wait until the hold is to end, and report each EVERY_S what is waited for."""
+        while (end := self._find_hold_end()) > (now := self._hub.clock.steady()):
             has_something_to_say = bool(self._waiting) or self.terms.without_question
             if has_something_to_say and now >= self._say_at:
-                self.reporter.say(self._describe_wait())
+                self.reporter.report_message(self._describe_wait())
                 self._say_at = now + EVERY_S
             wake_at = min(end, self._say_at) if has_something_to_say else end
             self._news.clear()
@@ -430,7 +433,7 @@ class HostCall:
             except TimeoutError:
                 continue
 
-    def _find_end(self) -> float:
+    def _find_hold_end(self) -> float:
         """Return when the hold ends (steady clock), as far as is known now; infinity while nobody is asked."""
         waits_for_dialog = self.terms.dialogs and self._open_dialogs > 0
         if waits_for_dialog or not (self._waiting or self.terms.without_question):
@@ -438,5 +441,5 @@ class HostCall:
         return max(self.terms.until, self._asked_at + SOON_S)
 
     def _describe_wait(self) -> str:
-        asked = self.asked
-        return "the call is under way" if asked is None else describe_question(asked)
+        questions = self.awaited_questions
+        return "the call is under way" if questions is None else describe_question(questions)

@@ -22,17 +22,18 @@ class RepeatedCalls:
 
     def find(self, request: HostRequest, server: str, params: Mapping[str, Any], within_s: float) -> str | None:
         """Return the id of an identical call of the same principal that was made within so many seconds."""
-        call_id, at = self._calls.get(_key_of(request, server, params), ("", 0.0))
+        call_id, at = self._calls.get(_call_key(request, server, params), ("", 0.0))
         return call_id if call_id and self._clock() - at <= within_s else None
 
     def note(self, request: HostRequest, server: str, params: Mapping[str, Any], call_id: str) -> None:
         """Note a call that is made now."""
-        key = _key_of(request, server, params)
+        key = _call_key(request, server, params)
         self._calls[key] = call_id, self._clock()
         self._calls.move_to_end(key)
         if len(self._calls) > MAX_REMEMBERED:
             self._calls.popitem(last=False)
 
 
-def _key_of(request: HostRequest, server: str, params: Mapping[str, Any]) -> Key:
+def _call_key(request: HostRequest, server: str, params: Mapping[str, Any]) -> Key:
+    """Return what identical calls of one principal have in common."""
     return request.host.principal.name, server, request.method, digest(params)

@@ -1,4 +1,4 @@
-"""What a host gets of a call that takes longer than it waits, and how it gets the result later."""
+"""Tickets: what a host gets of a call that takes longer than it waits, and how it fetches the result later."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -69,7 +69,7 @@ def parse_query(params: Mapping[str, Any]) -> ResultQuery:
     return ResultQuery(call_id, bounded)
 
 
-def refuse_unknown(call_id: str) -> Refusal:
+def refusal_for_unknown_call(call_id: str) -> Refusal:
     """Return the error for a call that there is not, or not for this host."""
     reason = "CALL_NOT_FOUND"
     data = {"reason": reason, "help": help_url(reason)}
@@ -93,7 +93,7 @@ def render_ticket(call: Call, asked: Sequence[PendingRequest] | None, *, as_erro
     return payload.dumps({**result, "isError": True} if as_error else result)
 
 
-def refuse_late(call: Call, asked: Sequence[PendingRequest] | None) -> Refusal:
+def refusal_for_late_answer(call: Call, asked: Sequence[PendingRequest] | None) -> Refusal:
     """Return the error where there are no tickets. `asked` as in `render_ticket`."""
     reason = "ANSWER_AWAITED"
     text = (
@@ -104,13 +104,13 @@ def refuse_late(call: Call, asked: Sequence[PendingRequest] | None) -> Refusal:
 
 
 def describe_question(asked: Sequence[PendingRequest]) -> str:
-    """Return in a few words what a call waits for, and where people answer it; nothing if that is not certain."""
+    """Return in a few words what a call waits for, and the command with which people answer it."""
     what = "a person's approval" if is_about_approval(asked) else "an answer"
     return f"waiting for {what}: {where_to_answer(asked)}"
 
 
 def is_about_approval(asked: Sequence[PendingRequest]) -> bool:
-    """Return whether a call waits since people have to approve it."""
+    """Return whether one of these questions is an approval."""
     return any(each.kind is RequestKind.APPROVAL for each in asked)
 
 
@@ -120,6 +120,7 @@ def where_to_answer(asked: Sequence[PendingRequest]) -> str:
 
 
 def _describe_wait(call: Call, asked: Sequence[PendingRequest] | None) -> str:
+    """Return a sentence about what a call waits for; `asked` as in `render_ticket`."""
     if asked is None:
         return f"{call.server} is still at work."
     if not asked:

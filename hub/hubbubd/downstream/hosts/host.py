@@ -42,10 +42,10 @@ OUTLET_BYTES: Final = 4 * 1024 * 1024
 
 
 class MessageSink(Protocol):
-    """Where a host can be told things."""
+    """Where messages to a host are put."""
 
-    def tell(self, message: bytes) -> None:
-        """Tell the host a message, without waiting."""
+    def send(self, message: bytes) -> None:
+        """Send a message to the host, without waiting."""
         ...
 
 
@@ -62,26 +62,26 @@ class HostOutbox:
 
     @property
     def unread_bytes(self) -> int:
-        """The bytes that wait."""
+        """How many bytes wait to be read."""
         return self._bytes
 
-    def tell_once(self, message: bytes) -> None:
+    def send_unless_queued(self, message: bytes) -> None:
         """Put a message into the stream, unless the same one waits in it."""
         if message not in self._waiting:
-            self.tell(message)
+            self.send(message)
 
-    def tell(self, message: bytes) -> None:
+    def send(self, message: bytes) -> None:
         """Put a message into the stream; dropped once it is closed."""
         if self.closed:
             return
         if self._bytes + len(message) > self._max_bytes and self._waiting:
             self.overrun = True
-            self.take()
+            self.take_all()
             self.close()
             return
-        self.tell_last(message)
+        self.send_always(message)
 
-    def tell_last(self, message: bytes) -> None:
+    def send_always(self, message: bytes) -> None:
         """Put a message into the stream that must not be lost, however much waits; dropped once it is closed."""
         if self.closed:
             return
@@ -90,8 +90,8 @@ class HostOutbox:
         _end_wait(self._news, there_is=True)
 
     @property
-    def empty(self) -> bool:
-        """Whether nothing waits."""
+    def is_empty(self) -> bool:
+        """Whether no message waits."""
         return not self._waiting
 
     def close(self) -> None:
@@ -99,17 +99,17 @@ class HostOutbox:
         self.closed = True
         _end_wait(self._news, there_is=True)
 
-    def take(self) -> list[bytes]:
-        """Return what waits, without waiting."""
+    def take_all(self) -> list[bytes]:
+        """Remove and return the messages that wait; does not wait itself."""
         waiting = list(self._waiting)
         self._waiting.clear()
         self._bytes = 0
         return waiting
 
     async def wait_for_news(self, within_s: float | None = None) -> bool:
-        """Wait until there is something to take or the stream is closed; False if not within that many seconds.
+        """Wait until a message waits or the stream is closed; return False if that takes more than so many seconds.
 
-        One waits at a time.
+        One task may wait at a time.
         """
         if self._waiting or self.closed:
             return True
@@ -124,6 +124,7 @@ class HostOutbox:
 
 
 def _end_wait(news: asyncio.Future[bool] | None, *, there_is: bool) -> None:
+    """End a wait for news, if there is one; `there_is` says whether there is news."""
     if news is not None and not news.done():
         news.set_result(there_is)
 
@@ -135,15 +136,15 @@ class Presence:
         self.here = True
         self._listeners: list[Callable[[], None]] = []
 
-    def change(self, *, here: bool) -> None:
-        """Note that it is there, or is not."""
+    def set_here(self, *, here: bool) -> None:
+        """Note whether the connection is there."""
         if here != self.here:
             self.here = here
             for listener in list(self._listeners):
                 listener()
 
     @contextmanager
-    def listened(self, listener: Callable[[], None]) -> Generator[None]:
+    def call_on_change(self, listener: Callable[[], None]) -> Generator[None]:
         """Call a listener with each change during the block."""
         self._listeners.append(listener)
         try:
@@ -184,7 +185,7 @@ class McpHost:
 
     @property
     def name(self) -> str:
-        """Its own name and version, for people."""
+        """The host's name and version, as it says them itself, for people."""
         words = (self.info.get("name"), self.info.get("version"))
         return " ".join([word[:MAX_WORD] for word in words if isinstance(word, str)]) or "an unnamed host"
 
@@ -218,8 +219,8 @@ class McpHost:
         self.read_from.add(server)
         return True
 
-    def introduction(self, endpoint: str) -> HostIdentity:
-        """Return what operators see of it: its own words are bounded."""
+    def identity(self, endpoint: str) -> HostIdentity:
+        """Return what operators see of the host at an endpoint; what it says of itself is cut."""
         name, version = (self.info.get(key) for key in ("name", "version"))
         return HostIdentity(
             principal=self.principal.name,
@@ -252,7 +253,7 @@ class RequestSender(Protocol):
 class HostRequest:
     """One request of a host, being served.
 
-    `tell` sends a message that belongs to this request, before its result. `call_key`, where the host's transport may
+    `send` sends a message that belongs to this request, before its result. `call_key`, where the host's transport may
     send a request again, is the same both times. `notifications` are those of the session, in revisions that have one.
     `ask` sends a request of the hub and returns the host's response, and tells the host if it is cancelled; None where
     its revision has no such requests. `leaving` is set when requests that last are to end; without one they last as
@@ -263,7 +264,7 @@ class HostRequest:
     method: str
     params: dict[str, Any]
     host: McpHost
-    tell: Callable[[bytes], None]
+    send: Callable[[bytes], None]
     call_key: str | None = None
     shown: OpenRequest | None = None
     """Where operators see it."""
@@ -296,7 +297,7 @@ class HostRequest:
 
     @property
     def task_mode(self) -> TaskMode:
-        """Whether it becomes a task. Raises Refusal for a malformed request of one."""
+        """Whether the request becomes a task. Raises Refusal if it requests one in a malformed way."""
         if self.method != "tools/call":
             return TaskMode.NONE
         if self.host.stateless:
@@ -308,12 +309,12 @@ class HostRequest:
         return TaskMode.REQUESTED
 
     def note_call(self, call_id: str) -> None:
-        """Show operators which call the request has become."""
+        """Let operators see which call the request has become."""
         if self.shown is not None:
             self.shown.call_id = call_id
 
     def wants_log(self, server: str, level: object) -> bool:
-        """Return whether the host is shown a log message of this level that a server sends meanwhile."""
+        """Return whether the host wants a log message of this level that a server sends during the request."""
         if self.notifications is not None:
-            return self.notifications.wants(server, level)
+            return self.notifications.wants_log(server, level)
         return self.log_level is not None and is_shown_at(level, self.log_level)

@@ -8,19 +8,19 @@ from hubbubd.core.access import Principal
 from hubbubd.core.jsonrpc import INVALID_PARAMS, UNSUPPORTED_VERSION
 from hubbubd.downstream.hosts.host import HANDSHAKE_REVISIONS, MAX_WORD, STATELESS_REVISIONS, McpHost
 from hubbubd.downstream.protocol.messages import PROTOCOL_VERSION, Refusal, RequestMessage
-from hubbubd.downstream.views.question_policy import select_known_capabilities as keep_capabilities
+from hubbubd.downstream.views.question_policy import select_known_capabilities
 
 INFO: Final = "io.modelcontextprotocol/clientInfo"
 CAPABILITIES: Final = "io.modelcontextprotocol/clientCapabilities"
 # Members of a request's `_meta` (2026-07-28, basic).
 
 
-def host_of_handshake(request: RequestMessage, caller: Principal, via: str) -> McpHost:
-    """Return who introduces itself with `initialize`. Raises Refusal."""
+def parse_handshake_host(request: RequestMessage, caller: Principal, via: str) -> McpHost:
+    """Return the host that introduces itself with `initialize`. Raises Refusal."""
     revision = request.params.get("protocolVersion")
     if not isinstance(revision, str):
         raise Refusal(INVALID_PARAMS, "params.protocolVersion must be a string")
-    info, capabilities = keep_what_is_read(
+    info, capabilities = select_known_parts(
         _parse_object(request.params.get("clientInfo"), "params.clientInfo"),
         _parse_object(request.params.get("capabilities"), "params.capabilities"),
     )
@@ -33,14 +33,14 @@ def host_of_handshake(request: RequestMessage, caller: Principal, via: str) -> M
     )
 
 
-def keep_what_is_read(info: dict[str, Any], capabilities: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return of what a host said of itself, and can do, what the hub reads: less than 1 KiB for each session."""
+def select_known_parts(info: dict[str, Any], capabilities: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the parts of a host's info and capabilities that the hub reads: less than 1 KiB for each session."""
     words = {key: info[key][:MAX_WORD] for key in ("name", "version") if isinstance(info.get(key), str)}
-    return words, keep_capabilities(capabilities)
+    return words, select_known_capabilities(capabilities)
 
 
 def parse_revision(request: RequestMessage) -> str:
-    """Return the revision that a request without a handshake says it is of. Raises Refusal for half an envelope."""
+    """Return the revision that a request without a handshake names. Raises Refusal for an incomplete envelope."""
     meta: dict[str, Any] = request.params.get("_meta") or {}
     missing = [key for key in (PROTOCOL_VERSION, CAPABILITIES) if key not in meta]
     if missing:
@@ -51,11 +51,11 @@ def parse_revision(request: RequestMessage) -> str:
     return version
 
 
-def host_of_request(request: RequestMessage, caller: Principal, via: str) -> McpHost:
-    """Return who sends a request without a handshake. Raises Refusal."""
+def parse_stateless_host(request: RequestMessage, caller: Principal, via: str) -> McpHost:
+    """Return the host that sends a request without a handshake. Raises Refusal."""
     version = parse_revision(request)
     if version not in STATELESS_REVISIONS:
-        raise refuse_revision(version)
+        raise refusal_for_revision(version)
     meta: dict[str, Any] = request.params["_meta"]
     return McpHost(
         principal=caller,
@@ -66,14 +66,14 @@ def host_of_request(request: RequestMessage, caller: Principal, via: str) -> Mcp
     )
 
 
-def refuse_revision(version: str) -> Refusal:
-    """Return the refusal of a revision that is not served; it names those that are."""
+def refusal_for_revision(version: str) -> Refusal:
+    """Return the error for a revision that is not served; it names those that are."""
     data = {"supported": [*STATELESS_REVISIONS, *HANDSHAKE_REVISIONS], "requested": version[:100]}
     return Refusal(UNSUPPORTED_VERSION, "this revision of the protocol is not served", data)
 
 
 def _parse_object(value: object, where: str) -> dict[str, Any]:
-    """Return what a host says of itself; empty for what is no object. Raises Refusal for more than is taken."""
+    """Return a JSON object of a host; empty for what is no object. Raises Refusal for one that is too long."""
     if not isinstance(value, dict):
         return {}
     members = cast("dict[str, Any]", value)

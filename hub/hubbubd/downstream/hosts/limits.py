@@ -27,7 +27,7 @@ class HostLimits:
     """What is kept in one session for streams that broke."""
 
     @classmethod
-    def of(cls, settings: HubSettings) -> Self:
+    def from_settings(cls, settings: HubSettings) -> Self:
         """Return the limits that the settings give."""
         return cls(
             sessions_per_principal=settings.mcp_sessions_per_principal,

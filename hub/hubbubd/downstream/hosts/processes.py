@@ -46,7 +46,7 @@ class HostProcesses:
         """The streams that hosts have open to hear of changes: one for each process."""
 
     def recognise(self, host: McpHost, endpoint: str, connection: str) -> None:
-        """Set which process a host is, and what is known of that one.
+        """Find out which process sends a request, and set that and what is known of it in `host`.
 
         `connection` is where its request came from: a bridge, or a connection of HTTP. A process may have many of
         these, but what has one stream open among all that look the same is one process.
@@ -56,8 +56,8 @@ class HostProcesses:
         self._set_process(host, identity, streams[0] if len(streams) == 1 else connection)
 
     @contextmanager
-    def listening(self, host: McpHost, endpoint: str, connection: str) -> Generator[None]:
-        """Note that a process has a stream open during the block: that is how it is known, on all its connections."""
+    def note_stream(self, host: McpHost, endpoint: str, connection: str) -> Generator[None]:
+        """Note that a process has a stream open during the block; by that it is recognised on all its connections."""
         identity = _identify(host, endpoint)
         streams = self._listening.setdefault(identity, [])
         streams.append(connection)
@@ -71,6 +71,7 @@ class HostProcesses:
                 self._listening.pop(identity, None)
 
     def _set_process(self, host: McpHost, identity: Identity, process: str) -> None:
+        """Set the process of a host, and share with it what is remembered of that process."""
         host.process = process
         known = self._remember((*identity, process))
         host.silent = known.silent
@@ -79,6 +80,7 @@ class HostProcesses:
         host.read_from = known.read_from
 
     def _remember(self, key: Identity) -> _KnownProcess:
+        """Return what is remembered of a process, from now on if there is nothing yet."""
         known = self._known.get(key)
         if known is not None:
             self._known.move_to_end(key)
@@ -90,5 +92,6 @@ class HostProcesses:
 
 
 def _identify(host: McpHost, endpoint: str) -> Identity:
+    """Return what all processes of a host's program have in common."""
     capabilities_hash = hashlib.sha256(payload.dumps_canonical(host.capabilities)).hexdigest()
     return host.principal.name, endpoint, host.name, capabilities_hash

@@ -15,14 +15,14 @@ SMALL: Final = 16 * 1024
 
 
 class UnreadBytes:
-    """What waits, by principal."""
+    """Counts the bytes that wait, by principal."""
 
     def __init__(self) -> None:
         self._bytes = Counter[str]()
 
     @contextmanager
-    def hold(self, principal: str, size: int) -> Generator[None]:
-        """Count a response while it is sent. Raises ResourceExhausted (TOO_MUCH_UNREAD)."""
+    def count_response(self, principal: str, size: int) -> Generator[None]:
+        """Count the bytes of a response while the block sends it. Raises ResourceExhausted (TOO_MUCH_UNREAD)."""
         if size <= SMALL:
             yield
             return

@@ -1,4 +1,4 @@
-"""What one host is told unasked: that lists and resources have changed."""
+"""Notifications to one host that lists and resources have changed."""
 
 import asyncio
 from collections.abc import Callable, Collection, Sequence
@@ -27,7 +27,7 @@ def do_nothing(*_: object, **__: object) -> None:
 
 
 class ListChanges:
-    """Tells when lists of a view have changed, by the method of the notification: not more than one per QUIET_S.
+    """Notifies a host that lists of a view have changed: `notify` gets the method, once per QUIET_S at most.
 
     A transparent view passes on what its server says, even if its list is the same; of others the entries must differ.
     """
@@ -38,7 +38,7 @@ class ListChanges:
         view: EndpointView,
         get_principal: GetPrincipal,
         methods: Collection[str],
-        tell: Callable[[str], None],
+        notify: Callable[[str], None],
         *,
         apps: bool = False,
     ) -> None:
@@ -46,26 +46,27 @@ class ListChanges:
         self._view = view
         self._apps = apps
         self._get_principal = get_principal
-        self._tell = tell
+        self._notify = notify
         self._kinds = {method: [kind for kind in CatalogKind if SOURCES[kind].change == method] for method in methods}
         self._seen = dict[CatalogKind, Sequence[bytes]]()
         self._settling = set[asyncio.Task[None]]()
-        self._when_settled([kind for kinds in self._kinds.values() for kind in kinds], self._note_entries)
+        self._call_when_settled([kind for kinds in self._kinds.values() for kind in kinds], self._note_entries)
         self._announced: set[str] = set()
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._notified_at: dict[str, float] = {}
         self._stop = hub.catalog.listen(self._on_change)
 
     def close(self) -> None:
-        """Tell nothing more."""
+        """Stop to notify."""
         self._stop()
-        self._stop = self._tell = do_nothing
+        self._stop = self._notify = do_nothing
         for timer in self._timers.values():
             timer.cancel()
         for task in self._settling:
             task.cancel()
 
     def _on_change(self, server: str, kind: CatalogKind, announced: bool) -> None:
+        """Look soon whether the lists have changed, after a change of one server's list."""
         method, transparent = SOURCES[kind].change, self._view.transparent
         if method not in self._kinds or (transparent and server not in self._view.servers(self._get_principal())):
             return
@@ -74,14 +75,15 @@ class ListChanges:
         self._compare_soon(method)
 
     def _compare_soon(self, method: str) -> None:
+        """Compare the lists of a notification after QUIET_S since the last one, unless that is planned."""
         if method not in self._timers:
             loop = asyncio.get_running_loop()
             at = max(loop.time(), self._notified_at.get(method, 0.0) + QUIET_S)
-            look = partial(self._when_settled, self._kinds[method], partial(self._notify_if_changed, method))
+            look = partial(self._call_when_settled, self._kinds[method], partial(self._notify_if_changed, method))
             self._timers[method] = loop.call_at(at, look)
 
-    def _when_settled(self, kinds: Collection[CatalogKind], then: Callable[[], None]) -> None:
-        """Look at lists, now if they are settled, else once they are."""
+    def _call_when_settled(self, kinds: Collection[CatalogKind], then: Callable[[], None]) -> None:
+        """Call `then` once the lists of these kinds are ready: now if they are."""
         if all(map(self._view.is_settled, kinds)):
             then()
             return
@@ -90,12 +92,13 @@ class ListChanges:
         task.add_done_callback(self._settling.discard)
 
     async def _settle_and_call(self, kinds: Collection[CatalogKind], then: Callable[[], None]) -> None:
+        """Wait until the lists of these kinds are ready, then call `then`."""
         for kind in kinds:
             await self._view.settle(kind)
         then()
 
     def _note_entries(self) -> None:
-        """Note what is there when the host begins."""
+        """Note what the lists have before the first notification."""
         for kinds in self._kinds.values():
             for kind in kinds:
                 self._seen.setdefault(kind, self._view.entries(kind, self._get_principal(), apps=self._apps))
@@ -109,22 +112,24 @@ class ListChanges:
         if differs or method in self._announced:
             self._announced.discard(method)
             self._notified_at[method] = asyncio.get_running_loop().time()
-            self._tell(method)
+            self._notify(method)
 
 
 class WatchedResources:
-    """The resources whose changes one host is told, by the URI that it knows them by."""
+    """The resources of whose changes one host is notified, by the URI that it knows them by."""
 
-    def __init__(self, hub: Hub, view: EndpointView, get_principal: GetPrincipal, tell: Callable[[str], None]) -> None:
+    def __init__(
+        self, hub: Hub, view: EndpointView, get_principal: GetPrincipal, notify: Callable[[str], None]
+    ) -> None:
         self._hub = hub
         self._view = view
         self._get_principal = get_principal
-        self._tell = tell
+        self._notify = notify
         self._watched: dict[str, _WatchedResource] = {}
 
-    async def add(self, uri: str) -> None:
-        """Begin to tell of a resource; return once its server does. Raises Refusal, HubError and PeerError."""
-        begun = self.begin(uri)
+    async def watch(self, uri: str) -> None:
+        """Subscribe to a resource; return once its server has accepted that. Raises Refusal, HubError and PeerError."""
+        begun = self.begin_watch(uri)
         watched = self._watched[uri]
         watched.waiting += 1
         try:
@@ -132,10 +137,10 @@ class WatchedResources:
         finally:
             watched.waiting -= 1
             if not begun.done() and not watched.waiting and self._watched.get(uri) is watched:
-                self.remove(uri)  # it was cancelled, and nobody else knows of it yet
+                self.unwatch(uri)  # it was cancelled, and nobody else knows of it yet
 
-    def begin(self, uri: str) -> asyncio.Future[None]:
-        """Begin to tell of a resource; the future is done once its server does, or fails as `add`. Raises Refusal."""
+    def begin_watch(self, uri: str) -> asyncio.Future[None]:
+        """Begin to subscribe to a resource; the future is done as `watch` returns or raises. Raises Refusal."""
         if uri not in self._watched:
             if not can_watch_more(self._watched, uri):
                 most = f"{MAX_WATCHED} resources may be watched, and their URIs have {MAX_WATCHED_BYTES} bytes together"
@@ -144,39 +149,41 @@ class WatchedResources:
             begun: asyncio.Future[None] = loop.create_future()
             begun.add_done_callback(lambda done: done.cancelled() or done.exception())  # it may have no reader
             self._watched[uri] = watched = _WatchedResource(loop.create_task(self._follow_resource(uri, begun)), begun)
-            watched.task.add_done_callback(lambda _: self._forget(uri, watched))
+            watched.task.add_done_callback(lambda _: self._drop_ended(uri, watched))
         return self._watched[uri].begun
 
-    def has(self, uri: str) -> bool:
+    def is_watched(self, uri: str) -> bool:
         """Return whether a resource is watched, or will be."""
         return uri in self._watched
 
-    def remove(self, uri: str) -> None:
-        """Tell of a resource no more."""
+    def unwatch(self, uri: str) -> None:
+        """Stop to watch a resource."""
         watched = self._watched.pop(uri, None)
         if watched is not None:
             watched.task.cancel()
 
     def close(self) -> None:
-        """Tell of none any more."""
-        self._tell = do_nothing
+        """Stop to watch all resources."""
+        self._notify = do_nothing
         for uri in list(self._watched):
-            self.remove(uri)
+            self.unwatch(uri)
 
-    def _forget(self, uri: str, watched: "_WatchedResource") -> None:
+    def _drop_ended(self, uri: str, watched: "_WatchedResource") -> None:
+        """Drop a resource whose task has ended, unless it is watched again."""
         if self._watched.get(uri) is watched:
             del self._watched[uri]
 
     async def _follow_resource(self, uri: str, begun: asyncio.Future[None]) -> None:
+        """Subscribe to a resource at its server, and notify of its changes until that ends; complete `begun`."""
         target = ServerTarget("", "")
 
         def on_change(changed: str) -> None:
             if target.server in self._view.servers(self._get_principal()):
-                self._tell(respell_for_host(target.server, target.name, uri, changed))
+                self._notify(respell_for_host(target.server, target.name, uri, changed))
 
         try:
             await settle_targets(self._view, CatalogKind.RESOURCE)
-            target = self._view.target(CatalogKind.RESOURCE, uri, self._get_principal())
+            target = self._view.find_target(CatalogKind.RESOURCE, uri, self._get_principal())
             async with self._hub.subscriptions.follow_changes(target.server, target.name, on_change) as failed:
                 begun.set_result(None)
                 await failed.wait()

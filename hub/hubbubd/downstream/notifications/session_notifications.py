@@ -1,4 +1,4 @@
-"""What a session has between its requests: it is told what belongs to none, and its server knows what it wants."""
+"""What a session gets beside its requests: changed lists and resources, and log messages of the level it has set."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection
@@ -22,42 +22,42 @@ LEVEL_S: Final = 2.0
 """Seconds that a request waits until a server knows the level of log messages that it is to send."""
 
 
-class TellSession(Protocol):
+class SendToSession(Protocol):
     """Sends a message to the host of a session; with `unless_queued` not while the same one waits to be read."""
 
     def __call__(self, message: bytes, *, unless_queued: bool) -> None: ...
 
 
-Keep = Callable[[Step[HostSession]], Awaitable[None]]
-"""Takes a step of a session's record, and returns once it is durable."""
+StoreChange = Callable[[Step[HostSession]], Awaitable[None]]
+"""Applies a step to a session's record, and returns once that is durable."""
 
 
-async def _keep_nothing(_: Step[HostSession]) -> None:
-    """Stand in for `SessionNotifications.keep` where a session ends with its process."""
+async def _store_nothing(_: Step[HostSession]) -> None:
+    """Stand in for `SessionNotifications.store_change` where a session ends with its process."""
 
 
 class SessionNotifications:
     """What belongs to no request of a session: list changes, watched resources, log messages."""
 
     def __init__(
-        self, hub: Hub, view: EndpointView, get_principal: GetPrincipal, tell: TellSession, *, apps: bool = False
+        self, hub: Hub, view: EndpointView, get_principal: GetPrincipal, send: SendToSession, *, apps: bool = False
     ) -> None:
         """`apps` as in `ListChanges`."""
         self.level: str | None = None
         """The least level of log messages that the host wants; None if it has not said."""
-        self.resources = WatchedResources(hub, view, get_principal, self._tell_updated)
-        self.keep: Keep = _keep_nothing
-        """Keeps a change of what the host wants, for the next process."""
+        self.resources = WatchedResources(hub, view, get_principal, self._notify_updated)
+        self.store_change: StoreChange = _store_nothing
+        """Stores a change of what the host has requested, for the next process."""
         self._hub = hub
         self._view = view
         self._get_principal = get_principal
-        self._tell = tell
+        self._send = send
         self._changes = ListChanges(
             hub,
             view,
             get_principal,
-            _find_announced(view.introduction(get_principal()).capabilities),
-            self._tell_list_changed,
+            _find_change_methods(view.introduction(get_principal()).capabilities),
+            self._notify_list_changed,
             apps=apps,
         )
         self._stop = hub.events.listen(ServerEventKind.LOG, self._on_log)
@@ -66,65 +66,67 @@ class SessionNotifications:
         self._closed = False
 
     async def set_level(self, level: str) -> None:
-        """Take log messages of this level and above from now on; return once the servers know it, or after LEVEL_S."""
+        """Request log messages of this level and above; return once the servers know that, or after LEVEL_S."""
         self.level = level
-        self._want(level)
+        self._request_level(level)
         await asyncio.gather(*(self._hub.log_levels.wait_until_sent(server, LEVEL_S) for server in self._leveled))
 
     def resume(self, level: str | None, resources: Collection[str]) -> None:
-        """Want what the host wanted in an earlier process. It hears that the resources have changed: they may have."""
+        """Request what the host had requested in an earlier process; its resources count as changed since then."""
         if level is not None:
             self.level = level
-            self._want(level)
+            self._request_level(level)
         for uri in resources:
             self._begin_to_watch(uri)
 
-    def follow(self, before: HostSession, after: HostSession) -> None:
-        """Want what the host has asked for since, perhaps of another member."""
+    def apply_record_change(self, before: HostSession, after: HostSession) -> None:
+        """Request what was added to the session's record, perhaps by another member, and stop what was removed."""
         if after.level is not None and after.level not in (before.level, self.level):
             self.level = after.level
-            self._want(after.level)
+            self._request_level(after.level)
         for uri in set(before.resources) - set(after.resources):
-            self.resources.remove(uri)
+            self.resources.unwatch(uri)
         for uri in set(after.resources) - set(before.resources):
-            if not self.resources.has(uri):
+            if not self.resources.is_watched(uri):
                 self._begin_to_watch(uri)
 
     def _begin_to_watch(self, uri: str) -> None:
+        """Begin to watch a resource, and notify the host of it once its server has accepted that."""
+
         def on_begun(done: asyncio.Future[None]) -> None:
             if not done.cancelled() and done.exception() is None:
-                self._tell_updated(uri)
+                self._notify_updated(uri)
 
         with suppress(HubError, Refusal):  # it is not there any more
-            self.resources.begin(uri).add_done_callback(on_begun)
+            self.resources.begin_watch(uri).add_done_callback(on_begun)
 
-    def wants(self, server: str, level: object) -> bool:
-        """Return whether the host is shown a server's log message of a level."""
+    def wants_log(self, server: str, level: object) -> bool:
+        """Return whether the host wants a log message of this level from a server."""
         wanted = self.level
         if wanted is None and self._hub.log_levels.sent_level(server) is not None:
             wanted = USUAL  # the server may say more than it would of itself, as another host wants that
         return wanted is None or is_shown_at(level, wanted)
 
-    def tell(self, message: bytes) -> None:
-        """Tell the host what belongs to none of its requests."""
-        self._tell(message, unless_queued=False)
+    def send(self, message: bytes) -> None:
+        """Send a message to the host that belongs to none of its requests."""
+        self._send(message, unless_queued=False)
 
     def close(self) -> None:
-        """Tell nothing more, and want nothing."""
+        """Stop to notify, and take back what was requested of servers."""
         if self._closed:
             return
         self._closed = True
         self._stop()
         self._stop_following()
-        self._stop = self._stop_following = self._tell = do_nothing
-        self.keep = _keep_nothing
+        self._stop = self._stop_following = self._send = do_nothing
+        self.store_change = _store_nothing
         self._changes.close()
         self.resources.close()
         for server in self._leveled:
             self._hub.log_levels.set_wanted(server, self, None)
 
-    def _want(self, level: str) -> None:
-        """Want a level of the servers that are shown, and of no others."""
+    def _request_level(self, level: str) -> None:
+        """Request a level of the servers that the host sees, and of no others."""
         shown = set(self._view.servers(self._get_principal()))
         for server in self._leveled - shown:
             self._hub.log_levels.set_wanted(server, self, None)
@@ -133,31 +135,31 @@ class SessionNotifications:
         self._leveled = shown
 
     def _on_catalog_change(self, server: str, kind: CatalogKind, announced: bool) -> None:
-        """Tell servers that came later the level, too. Each of them changes the lists of all kinds: one will do."""
+        """Request the level of new servers, too. A new server changes the lists of all kinds, so one kind is enough."""
         if kind is CatalogKind.TOOL and self.level is not None:
-            self._want(self.level)
+            self._request_level(self.level)
 
-    def _tell_list_changed(self, method: str) -> None:
-        self._tell(messages.notification(method), unless_queued=True)
+    def _notify_list_changed(self, method: str) -> None:
+        self._send(messages.make_notification(method), unless_queued=True)
 
-    def _tell_updated(self, uri: str) -> None:
-        self._tell(messages.notification("notifications/resources/updated", {"uri": uri}), unless_queued=True)
+    def _notify_updated(self, uri: str) -> None:
+        self._send(messages.make_notification("notifications/resources/updated", {"uri": uri}), unless_queued=True)
 
     def _on_log(self, event: ServerEvent) -> None:
         """Pass on a log message that belongs to no call."""
         if event.call_id is not None or event.server not in self._view.servers(self._get_principal()):
             return
         params = cast("dict[str, Any]", payload.loads(event.params))
-        if self.wants(event.server, params.get("level")):
-            self._tell(messages.notification(event.method, params), unless_queued=False)
+        if self.wants_log(event.server, params.get("level")):
+            self._send(messages.make_notification(event.method, params), unless_queued=False)
 
 
-def _find_announced(capabilities: dict[str, Any]) -> set[str]:
+def _find_change_methods(capabilities: dict[str, Any]) -> set[str]:
     """Return the notifications of changed lists that an endpoint with these capabilities sends."""
-    return {source.change for source in SOURCES.values() if announces(capabilities, source.capability)}
+    return {source.change for source in SOURCES.values() if announces_changes(capabilities, source.capability)}
 
 
-def announces(capabilities: dict[str, Any], capability: str) -> bool:
+def announces_changes(capabilities: dict[str, Any], capability: str) -> bool:
     """Return whether a capability is declared with `listChanged`."""
     declared: object = capabilities.get(capability)
     return isinstance(declared, dict) and cast("dict[str, Any]", declared).get("listChanged") is True

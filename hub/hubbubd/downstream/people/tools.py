@@ -121,15 +121,15 @@ class PermitQuery:
 
 def parse_question(params: Mapping[str, Any]) -> dict[str, Any]:
     """Return the params of the elicitation that a call of ASK stands for. Raises Refusal."""
-    given = _arguments(ASK, params)
+    given = _parse_arguments(ASK, params)
     message, urgency, to = given.get("message"), given.get("urgency", "normal"), given.get("to", [])
     if not isinstance(message, str) or not message.strip() or len(message) > MAX_MESSAGE:
-        raise _wrong(ASK, f"message must be a text of at most {MAX_MESSAGE} characters")
+        raise _make_refusal(ASK, f"message must be a text of at most {MAX_MESSAGE} characters")
     if urgency not in ("low", "normal", "high"):
-        raise _wrong(ASK, "urgency must be low, normal or high")
+        raise _make_refusal(ASK, "urgency must be low, normal or high")
     whom = [to] if isinstance(to, str) else to
-    if not _are_words(whom, MAX_TO):
-        raise _wrong(ASK, f"to must be a list of at most {MAX_TO} names")
+    if not _are_short_texts(whom, MAX_TO):
+        raise _make_refusal(ASK, f"to must be a list of at most {MAX_TO} names")
     question: dict[str, Any] = {"mode": "form", "message": message, "requestedSchema": _parse_form(given)}
     if whom:
         question["message"] = f"{message}\n\nFor: {', '.join(cast('list[str]', whom))}"
@@ -137,27 +137,27 @@ def parse_question(params: Mapping[str, Any]) -> dict[str, Any]:
     if meta:
         question["_meta"] = meta
     if (wrong := find_problem(RequestKind.ELICITATION_FORM, question)) is not None:
-        raise _wrong(ASK, wrong)
+        raise _make_refusal(ASK, wrong)
     return question
 
 
 def parse_permit(params: Mapping[str, Any]) -> PermitQuery:
     """Return what a call of PERMIT asks. Raises Refusal."""
-    given = _arguments(PERMIT, params)
+    given = _parse_arguments(PERMIT, params)
     tool, arguments, cwd, form = (given.get(key) for key in ("tool_name", "input", "cwd", "form"))
     if not isinstance(tool, str) or not tool or len(tool) > MAX_WORD:
-        raise _wrong(PERMIT, f"tool_name must be a text of at most {MAX_WORD} characters")
+        raise _make_refusal(PERMIT, f"tool_name must be a text of at most {MAX_WORD} characters")
     if isinstance(arguments, str):
         try:
             arguments = payload.loads(arguments.encode())
         except ValueError:
-            raise _wrong(PERMIT, "input is a text that is not JSON") from None
+            raise _make_refusal(PERMIT, "input is a text that is not JSON") from None
     if not isinstance(arguments, dict):
-        raise _wrong(PERMIT, "input must be an object, or its JSON as text")
+        raise _make_refusal(PERMIT, "input must be an object, or its JSON as text")
     if cwd is not None and (not isinstance(cwd, str) or len(cwd) > MAX_FOLDER):
-        raise _wrong(PERMIT, f"cwd must be a text of at most {MAX_FOLDER} characters")
+        raise _make_refusal(PERMIT, f"cwd must be a text of at most {MAX_FOLDER} characters")
     if form not in (None, "tool", "hook"):
-        raise _wrong(PERMIT, "form must be tool or hook")
+        raise _make_refusal(PERMIT, "form must be tool or hook")
     return PermitQuery(
         tool=tool,
         arguments=cast("dict[str, Any]", arguments),
@@ -171,44 +171,50 @@ def _parse_form(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the form that a question has: the one given, choices, or a text. Raises Refusal."""
     schema, choices = given.get("schema"), given.get("choices")
     if schema is not None and choices is not None:
-        raise _wrong(ASK, "give either choices or a schema")
+        raise _make_refusal(ASK, "give either choices or a schema")
     if choices is not None:
-        if not choices or not _are_words(choices, MAX_FIELDS):
-            raise _wrong(ASK, f"choices must be a list of at most {MAX_FIELDS} texts, of {MAX_WORD} characters each")
-        return _form({"answer": {**_TEXT, "enum": choices}}, ["answer"])
+        if not choices or not _are_short_texts(choices, MAX_FIELDS):
+            raise _make_refusal(
+                ASK, f"choices must be a list of at most {MAX_FIELDS} texts, of {MAX_WORD} characters each"
+            )
+        return _make_form({"answer": {**_TEXT, "enum": choices}}, ["answer"])
     if schema is None:
-        return _form({"answer": dict(_TEXT)}, ["answer"])
+        return _make_form({"answer": dict(_TEXT)}, ["answer"])
     members = cast("dict[str, Any]", schema)
     if not isinstance(schema, dict) or len(payload.dumps(members)) > MAX_SCHEMA_BYTES:
-        raise _wrong(ASK, f"schema must be an object of at most {MAX_SCHEMA_BYTES} bytes")
+        raise _make_refusal(ASK, f"schema must be an object of at most {MAX_SCHEMA_BYTES} bytes")
     fields: object = members.get("properties")
     if members.get("type", "object") != "object" or not isinstance(fields, dict) or not fields:
-        raise _wrong(ASK, "schema must be that of an object with properties")
+        raise _make_refusal(ASK, "schema must be that of an object with properties")
     properties = cast("dict[str, Any]", fields)
     if len(properties) > MAX_FIELDS:
-        raise _wrong(ASK, f"schema has more than {MAX_FIELDS} properties")
+        raise _make_refusal(ASK, f"schema has more than {MAX_FIELDS} properties")
     for name, field in properties.items():
         if not isinstance(field, dict) or cast("dict[str, Any]", field).get("type") not in _TYPES:
-            raise _wrong(ASK, f"schema.properties.{name[:MAX_WORD]}: type must be one of {', '.join(_TYPES)}")
+            raise _make_refusal(ASK, f"schema.properties.{name[:MAX_WORD]}: type must be one of {', '.join(_TYPES)}")
     required: object = members.get("required", [])
-    return _form(properties, cast("list[Any]", required) if isinstance(required, list) else [])
+    return _make_form(properties, cast("list[Any]", required) if isinstance(required, list) else [])
 
 
-def _form(properties: dict[str, Any], required: list[Any]) -> dict[str, Any]:
+def _make_form(properties: dict[str, Any], required: list[Any]) -> dict[str, Any]:
+    """Return the schema of a form with these fields."""
     return {"type": "object", "properties": properties, "required": required}
 
 
-def _are_words(value: object, most: int) -> bool:
+def _are_short_texts(value: object, most: int) -> bool:
+    """Return whether this is a list of at most `most` texts, none of them empty or too long."""
     words = cast("list[object]", value) if isinstance(value, list) else [None]
     return len(words) <= most and all(isinstance(each, str) and 0 < len(each) <= MAX_WORD for each in words)
 
 
-def _arguments(tool: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+def _parse_arguments(tool: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the arguments of a call. Raises Refusal."""
     arguments: object = params.get("arguments", {})
     if not isinstance(arguments, dict):
-        raise _wrong(tool, "arguments must be an object")
+        raise _make_refusal(tool, "arguments must be an object")
     return cast("Mapping[str, Any]", arguments)
 
 
-def _wrong(tool: str, what: str) -> Refusal:
+def _make_refusal(tool: str, what: str) -> Refusal:
+    """Return the error for a wrong argument."""
     return Refusal(INVALID_PARAMS, f"{tool}: {what}")

@@ -1,4 +1,4 @@
-"""JSON-RPC messages of hosts: read from bytes, written as bytes around results that are bytes already."""
+"""JSON-RPC messages of hosts: parsed from bytes, and made as bytes around results that are bytes already."""
 
 import json
 import math
@@ -79,7 +79,7 @@ class ResponseMessage:
 Message = RequestMessage | NotificationMessage | ResponseMessage
 
 
-def read(body: bytes) -> Message:
+def parse(body: bytes) -> Message:
     """Parse one message. Raises Refusal: PARSE_ERROR for what is no JSON, INVALID_REQUEST for what is no message."""
     if payload.bound_value_count(body, MAX_VALUES) > MAX_VALUES:
         raise MessageTooLarge(f"a message may have {MAX_VALUES} values", MAX_VALUES)
@@ -110,6 +110,7 @@ def read(body: bytes) -> Message:
 
 
 def _parse_response(message: dict[str, Any]) -> ResponseMessage:
+    """Return a message without a method as a response. Raises Refusal."""
     result, error = message.get("result"), message.get("error")
     if isinstance(error, dict):
         return ResponseMessage(_parse_id(message), None, cast("dict[str, Any]", error))
@@ -119,6 +120,7 @@ def _parse_response(message: dict[str, Any]) -> ResponseMessage:
 
 
 def _parse_id(message: Mapping[str, Any]) -> Id:
+    """Return the id of a message. Raises Refusal for one that is invalid."""
     id_ = message.get("id")
     infinite = isinstance(id_, float) and not math.isfinite(id_)
     if infinite or isinstance(id_, bool) or not isinstance(id_, str | int | float) or len(str(id_)) > MAX_ID:
@@ -126,10 +128,10 @@ def _parse_id(message: Mapping[str, Any]) -> Id:
     return id_
 
 
-def id_of_refused(body: bytes) -> Id | None:
-    """Return the id of a request that could not be served, if it has a valid one. Never raises.
+def find_refused_id(body: bytes) -> Id | None:
+    """Return the id of a request that `parse` has refused, if it has a valid one. Never raises.
 
-    A message that is refused, since it is nested too deeply or has a number that is none, may have one.
+    It may have one though it is nested too deeply, or has NaN as a number.
     """
     try:
         message: object = json.loads(body.decode())
@@ -138,27 +140,27 @@ def id_of_refused(body: bytes) -> Id | None:
         return None
 
 
-def result(id_: Id, raw: bytes) -> bytes:
-    """Return the response with a result, which is a JSON object already."""
+def make_result_response(id_: Id, raw: bytes) -> bytes:
+    """Return the response to a request with a result, which is a JSON object already."""
     return b'{"jsonrpc":"2.0","id":' + payload.dumps(id_) + b',"result":' + raw + b"}"
 
 
-def error(id_: Id | None, refusal: Refusal) -> bytes:
-    """Return the response with an error."""
+def make_error_response(id_: Id | None, refusal: Refusal) -> bytes:
+    """Return the response to a request with an error."""
     members: dict[str, Any] = {"code": refusal.code, "message": refusal.message}
     if refusal.data is not None:
         members["data"] = refusal.data
     return payload.dumps({"jsonrpc": "2.0", "id": id_, "error": members})
 
 
-def error_code(response: bytes) -> int | None:
+def read_error_code(response: bytes) -> int | None:
     """Return the code of a response made here; None for one with a result, which is not parsed."""
     # What is in an id is escaped, and so is no member.
     before, _, _ = response[:_HEAD].partition(b',"result":')
     return payload.loads(response)["error"]["code"] if b',"error":' in before else None
 
 
-def id_of_response(message: bytes) -> Id | None:
+def read_response_id(message: bytes) -> Id | None:
     """Return the id of a response with a result that was made here, which is not parsed; None for anything else."""
     before, is_there, _ = message[:_HEAD].partition(b',"result":')
     try:
@@ -168,19 +170,19 @@ def id_of_response(message: bytes) -> Id | None:
     return cast("dict[str, Any]", head)["id"] if isinstance(head, dict) and head.keys() == {"jsonrpc", "id"} else None
 
 
-def notification(method: str, params: Mapping[str, Any] | None = None) -> bytes:
-    """Return a notification of the hub."""
+def make_notification(method: str, params: Mapping[str, Any] | None = None) -> bytes:
+    """Return a notification of the hub, as bytes."""
     members: dict[str, Any] = {"jsonrpc": "2.0", "method": method}
     return payload.dumps(members if params is None else {**members, "params": params})
 
 
-def request(id_: Id, method: str, params: Mapping[str, Any]) -> bytes:
-    """Return a request of the hub."""
+def make_request(id_: Id, method: str, params: Mapping[str, Any]) -> bytes:
+    """Return a request of the hub, as bytes."""
     return payload.dumps({"jsonrpc": "2.0", "id": id_, "method": method, "params": params})
 
 
 def with_members(raw: bytes, **members: Any) -> bytes:
-    """Return a JSON object with members put before its own, which it must not have. It is not parsed."""
+    """Return a JSON object with further members, which it must not have already. It is not parsed."""
     if not members:
         return raw
     first = payload.dumps(members)
@@ -193,11 +195,11 @@ def check_length(named: str, where: str) -> None:
         raise Refusal(INVALID_PARAMS, f"{where} may have {LONGEST_URI} characters")
 
 
-def refuse_method(method: str) -> Refusal:
+def refusal_for_method(method: str) -> Refusal:
     """Return the error for a method that this endpoint does not have."""
     return Refusal(METHOD_NOT_FOUND, f"there is no method {method[:100]!r} here")
 
 
-def refuse_by_fault(what: str) -> Refusal:
-    """Return the error for a fault of the hub's own."""
+def refusal_for_internal_error(what: str) -> Refusal:
+    """Return the error for an internal error of the hub; `what` is the name of its exception."""
     return Refusal(INTERNAL_ERROR, f"the hub failed: {what}")

@@ -1,5 +1,5 @@
-"""What each revision of MCP has: left out of what goes to a host is what its revision does not know, and put in is what
-it needs. Members that no revision knows stay.
+"""What each revision of MCP has. Members that a host's revision does not know are left out of what it gets, and those
+that it needs are added. Members that no revision knows stay.
 
 Of content, a block of a type that a host's revision does not know becomes text. A host refuses a result that has such a
 block, and so loses all of it: the SDKs that hosts are made with do so in every revision (Python 1.30.0 and 2.3.0,
@@ -41,7 +41,7 @@ class RevisionMember:
     first: str = ""
     last: str = "9"
 
-    def known(self, revision: str) -> bool:
+    def is_known_in(self, revision: str) -> bool:
         """Return whether a revision has it."""
         return self.first <= revision <= self.last
 
@@ -109,7 +109,7 @@ _NEEDED: Final = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
 """What is put in where a revision needs it."""
 
 
-def result(method: str, raw: bytes, revision: str, origin: str | None) -> bytes:
+def render_result(method: str, raw: bytes, revision: str, origin: str | None) -> bytes:
     """Return a server's result as a revision has it. `origin` is the server's own revision, None for unknown.
 
     It is not parsed if nothing can have to change.
@@ -124,7 +124,7 @@ def result(method: str, raw: bytes, revision: str, origin: str | None) -> bytes:
         if not _may_have(raw, needed):
             return with_members(raw, **needed)
         return payload.dumps({**needed, **payload.loads(raw)})
-    left_out = [member.name for member in members if not member.known(revision)]
+    left_out = [member.name for member in members if not member.is_known_in(revision)]
     if not _may_have(raw, left_out):
         return raw
     parsed = cast("dict[str, Any]", payload.loads(raw))
@@ -135,34 +135,34 @@ def result(method: str, raw: bytes, revision: str, origin: str | None) -> bytes:
     return payload.dumps(kept)
 
 
-def entry(kind: CatalogKind, raw: bytes, revision: str) -> bytes:
+def render_entry(kind: CatalogKind, raw: bytes, revision: str) -> bytes:
     """Return an entry of a list as a revision has it. It is not parsed if nothing can have to change."""
-    left_out = [member.name for member in ENTRIES[kind] if not member.known(revision)]
+    left_out = [member.name for member in ENTRIES[kind] if not member.is_known_in(revision)]
     if kind is CatalogKind.TOOL and revision < STATELESS and _may_have(raw, ["outputSchema"]):
         parsed = cast("dict[str, Any]", payload.loads(raw))
         schema: object = parsed.get("outputSchema", {"type": "object"})
         if not isinstance(schema, dict) or cast("dict[str, Any]", schema).get("type") != "object":
             left_out.append("outputSchema")  # any schema from 2026-07-28 on, before that one of an object
     if kind is CatalogKind.TOOL and revision == NEWEST_HANDSHAKE and _may_have(raw, ["taskSupport"]):
-        raw = _without_need_of_tasks(raw)
-    return _without(raw, left_out)
+        raw = _make_task_optional(raw)
+    return _remove_members(raw, left_out)
 
 
-def capabilities(own: Mapping[str, Any], revision: str) -> dict[str, Any]:
-    """Return capabilities as a revision has them."""
-    known = _known(own, CAPABILITIES, revision)
-    if extensions := _known(extension_entries(known), EXTENSIONS, revision):
+def select_capabilities(own: Mapping[str, Any], revision: str) -> dict[str, Any]:
+    """Return those of the endpoint's capabilities that a revision has."""
+    known = _select_known(own, CAPABILITIES, revision)
+    if extensions := _select_known(extension_entries(known), EXTENSIONS, revision):
         return {**known, "extensions": extensions}
     known.pop("extensions", None)
     return known
 
 
-def server_info(own: Mapping[str, Any], revision: str) -> dict[str, Any]:
-    """Return what a server says of itself as a revision has it."""
-    return _known(own, SERVER_INFO, revision)
+def select_server_info(own: Mapping[str, Any], revision: str) -> dict[str, Any]:
+    """Return those members of the server info that a revision has."""
+    return _select_known(own, SERVER_INFO, revision)
 
 
-def not_read(why: Refusal | NotFound, uri: str, own: str, revision: str) -> Refusal:
+def render_read_error(why: Refusal | NotFound, uri: str, own: str, revision: str) -> Refusal:
     """Return the error of `resources/read`, of a server or the hub, as a revision has it.
 
     That of a resource which is not there has changed. `uri` is the host's for it, `own` the server's.
@@ -177,8 +177,8 @@ def not_read(why: Refusal | NotFound, uri: str, own: str, revision: str) -> Refu
     return Refusal(code, refusal.message, {**data, "uri": uri})
 
 
-def _without_need_of_tasks(raw: bytes) -> bytes:
-    """Return a tool that its server carries out only as a task as the hub does: it follows the task itself."""
+def _make_task_optional(raw: bytes) -> bytes:
+    """Return a tool that its server runs only as a task as one that need not be one: the hub follows the task."""
     tool = cast("dict[str, Any]", payload.loads(raw))
     execution: object = tool.get("execution")
     said = cast("dict[str, Any]", execution) if isinstance(execution, dict) else {}
@@ -187,8 +187,9 @@ def _without_need_of_tasks(raw: bytes) -> bytes:
     return payload.dumps({**tool, "execution": {**said, "taskSupport": "optional"}})
 
 
-def _known(own: Mapping[str, Any], members: Iterable[RevisionMember], revision: str) -> dict[str, Any]:
-    left_out = {member.name for member in members if not member.known(revision)}
+def _select_known(own: Mapping[str, Any], members: Iterable[RevisionMember], revision: str) -> dict[str, Any]:
+    """Return the members without those of this table that the revision does not have."""
+    left_out = {member.name for member in members if not member.is_known_in(revision)}
     return {name: value for name, value in own.items() if name not in left_out}
 
 
@@ -197,7 +198,8 @@ def _may_have(raw: bytes, names: Iterable[str]) -> bool:
     return any(b'"' + name.encode() + b'"' in raw for name in names)
 
 
-def _without(raw: bytes, names: list[str]) -> bytes:
+def _remove_members(raw: bytes, names: list[str]) -> bytes:
+    """Return a JSON object without these members. It is not parsed if it cannot have them."""
     if not _may_have(raw, names):
         return raw
     parsed = cast("dict[str, Any]", payload.loads(raw))
@@ -209,7 +211,7 @@ def _without(raw: bytes, names: list[str]) -> bytes:
 
 @lru_cache(maxsize=16)
 def _unknown_marks(revision: str) -> re.Pattern[bytes] | None:
-    """Return a pattern of what a result may have that a revision does not know; None if it knows all."""
+    """Return a pattern for the types and members that a revision does not know; None if it knows all."""
     marks = [kind for kind, first in FIRST.items() if revision < first]
     if revision < STRUCTURED:
         marks.append("structuredContent")
@@ -262,6 +264,7 @@ def _render_messages(messages: object, revision: str) -> object:
 
 
 def _render_content(content: object, revision: str) -> object:
+    """Return content, a block or a list of them, with blocks of unknown types as text."""
     if isinstance(content, list):
         return [_render_content(block, revision) for block in cast("list[object]", content)]
     if not isinstance(content, dict):
@@ -275,6 +278,7 @@ def _render_content(content: object, revision: str) -> object:
 
 
 def _describe_block(kind: str, block: Mapping[str, Any]) -> str:
+    """Return the text that stands for a block of an unknown type."""
     if kind == "audio":
         return f"[audio, {block.get('mimeType')}: this host's revision of MCP has no audio]"
     if kind not in FIRST:

@@ -56,24 +56,26 @@ def why_not(question: PendingRequest, principal: Principal) -> str:
     return ""
 
 
-def render(document: Mapping[str, Any], server: str) -> dict[str, Any]:
+def render_form(document: Mapping[str, Any], server: str) -> dict[str, Any]:
     """Return the params of the elicitation that asks whether a call may be made."""
     tool, rule, caller = document["tool"], document["rule"], document["caller"]
-    through = f" through {_plain(caller['host'])}" if caller["host"] else ""
-    lines = [f"{_plain(caller['name'])}{through} wants to run {_plain(tool['name'])} on {_plain(server)}."]
+    through = f" through {_spell_out(caller['host'])}" if caller["host"] else ""
+    lines = [f"{_spell_out(caller['name'])}{through} wants to run {_spell_out(tool['name'])} on {_spell_out(server)}."]
     if document["message"]:
-        lines.append(f"Rule {_plain(rule['name'])}: {_plain(document['message'])}")
+        lines.append(f"Rule {_spell_out(rule['name'])}: {_spell_out(document['message'])}")
     if document["reason"]:
-        lines.append(f"Asked since {_plain(document['reason'])}.")
+        lines.append(f"Asked since {_spell_out(document['reason'])}.")
     lines += ["Arguments:", _describe_arguments(document["arguments"])]
     return {"message": "\n".join(lines), "requestedSchema": dict(_SCHEMA)}
 
 
 def _describe_arguments(arguments: object) -> str:
     """Return arguments as indented JSON, in which nothing is invisible."""
-    return "\n".join(f"  {_plain(line)}" for line in json.dumps(arguments, indent=2, ensure_ascii=False).split("\n"))
+    return "\n".join(
+        f"  {_spell_out(line)}" for line in json.dumps(arguments, indent=2, ensure_ascii=False).split("\n")
+    )
 
 
-def _plain(text: str) -> str:
-    """Return a text of others in one line, with what is not printed spelled out."""
+def _spell_out(text: str) -> str:
+    """Return a text in one line, with characters that are not printable spelled out."""
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)

@@ -1,7 +1,7 @@
-"""What servers ask in the course of a host's calls: who is asked, and what the host's answers become.
+"""Questions of servers in a host's calls: whether the host is asked, and what becomes of its answers.
 
 A question is in the inbox before anybody is asked. The host is one of those who may answer it: by requests of the hub
-where its revision has them (`requests.py`), else by results that ask for input (`rounds.py`).
+where its revision has them (`question_requests.py`), else by results that ask for input (`input_rounds.py`).
 """
 
 import asyncio
@@ -88,7 +88,7 @@ class HostQuestions:
         return ""
 
     def why_not_kind(self, host: McpHost, kind: RequestKind, params: Mapping[str, Any]) -> str:
-        """Return why a host is not asked what is of a kind, whatever its cause; "" if it is."""
+        """Return why a host is not asked questions of a kind, whatever their cause; "" if it is."""
         name = NAMES[kind]
         if self.policy.who_answers(kind) == "inbox":
             return f'the profile has questions.{name} = "inbox"'
@@ -98,10 +98,10 @@ class HostQuestions:
             return f"nobody was there when it was asked before ({name})"
         return ""
 
-    def as_waiting(
+    def make_waiting_host(
         self, host: McpHost, for_s: float = MAX_CLAIM_S, *, why_absent: Callable[[], str] = lambda: ""
     ) -> WaitingHost:
-        """Return a host as one that waits for a call; `for_s` as there.
+        """Return a host as one that waits for a call, for the inbox; `for_s` is how long questions are reserved for it.
 
         `why_absent` returns why it cannot be asked now, whatever the question; "" if it can.
         """
@@ -113,21 +113,21 @@ class HostQuestions:
             for_s=for_s,
         )
 
-    def note(self, host: McpHost, question: PendingRequest) -> None:
-        """Note what is decided about a host that waits for a call only since its question was opened."""
+    def note_host_decision(self, host: McpHost, question: PendingRequest) -> None:
+        """Note in an open question whether a host is asked that has begun to wait after it was opened."""
         open_ = question.state is RequestState.OPEN
         if open_ and len(question.hosts) < MAX_HOSTS and all(each.host != host.name for each in question.hosts):
             decision = AskedHost(host=host.name, at=self.hub.clock.now(), why_not=self.why_not(host, question))
             self.hub.inbox.change_later(question.id, lambda there: with_host_decision(there, decision))
 
     def note_asked(self, host: McpHost, question_id: str) -> None:
-        """Note that a host is asked now that was not before."""
+        """Note in a question that a host is asked now, though it was not before."""
         asked = AskedHost(host=host.name, at=self.hub.clock.now())
         self.hub.inbox.change_later(question_id, lambda there: with_host_decision(there, asked))
 
     @contextmanager
-    def asking(self, question_id: str) -> Generator[None]:
-        """Note that a host is asked during the block."""
+    def count_asking(self, question_id: str) -> Generator[None]:
+        """Count a request to a host about a question during the block."""
         self._asking[question_id] += 1
         try:
             yield
@@ -136,13 +136,13 @@ class HostQuestions:
             if not self._asking[question_id]:
                 del self._asking[question_id]
 
-    async def withdraw(self, host: McpHost, question_id: str) -> None:
-        """Leave a question to others, unless its host was asked anew over another stream. Within `asking`."""
+    async def withdraw_question(self, host: McpHost, question_id: str) -> None:
+        """Leave a question to others, unless another request asks its host, too. Called within `count_asking`."""
         if self._asking[question_id] == 1:
-            await self.leave(host, question_id)
+            await self.leave_to_others(host, question_id)
 
-    async def find(self, question_ids: Collection[str]) -> list[PendingRequest]:
-        """Return what is in the inbox of these, also if another member has just put it there. Raises Unavailable."""
+    async def find_questions(self, question_ids: Collection[str]) -> list[PendingRequest]:
+        """Return the questions that the inbox has of these, also those of another member. Raises Unavailable."""
         found = self._find(question_ids)
         if len(found) == len(question_ids):
             return found
@@ -150,13 +150,14 @@ class HostQuestions:
         return self._find(question_ids)
 
     def _find(self, question_ids: Collection[str]) -> list[PendingRequest]:
+        """Return the questions that this member's inbox has of these."""
         return [question for question in map(self.hub.inbox.find, question_ids) if question is not None]
 
-    def render(self, host: McpHost, question: PendingRequest) -> dict[str, Any]:
-        """Return the params with which a host is asked."""
+    def render_question(self, host: McpHost, question: PendingRequest) -> dict[str, Any]:
+        """Return the params of the request by which a host is asked a question."""
         params: dict[str, Any] = payload.loads(question.request)
         if question.kind is RequestKind.APPROVAL:
-            return approval_forms.render(params, question.server)
+            return approval_forms.render_form(params, question.server)
         shown = {name: value for name, value in params.items() if name not in _HUB_MEMBERS}
         if self.policy.named and question.kind in ELICITATIONS:
             shown["message"] = f"{question.server} asks: {params.get('message', '')}"
@@ -168,10 +169,10 @@ class HostQuestions:
                 shown["elicitationId"] = question.id
         return shown
 
-    async def take(self, host: McpHost, question_id: str, verdict: Verdict) -> bool:
-        """Take what a host answered; return whether it is the answer. Raises InvalidArgument for one that does not fit.
+    async def accept_verdict(self, host: McpHost, question_id: str, verdict: Verdict) -> bool:
+        """Apply a host's verdict; return whether it is the accepted answer. Raises InvalidArgument if it does not fit.
 
-        While somebody else has claimed the question, this waits for what becomes of the claim.
+        While another client has claimed the question, this waits until the claim ends.
         """
         question = self.hub.inbox.get(question_id)
         if isinstance(verdict, Approve | Deny):
@@ -183,15 +184,15 @@ class HostQuestions:
             return await self._answer(host, question_id, verdict)
         if isinstance(verdict, Unattended):
             host.silent[question.kind] = self.hub.clock.steady()
-        await self.leave(host, question_id, verdict.what)
+        await self.leave_to_others(host, question_id, verdict.what)
         return False
 
-    def note_late(self, host: McpHost, question: PendingRequest, result: Mapping[str, Any]) -> str | None:
-        """Note what a host answered once a question was closed; return what became of that, for the host.
+    def note_late_answer(self, host: McpHost, question: PendingRequest, result: Mapping[str, Any]) -> str | None:
+        """Note in a closed question that a host answered too late; return a sentence about that for the host.
 
-        None for the answer that the host has given before.
+        None if it is the accepted answer, sent again.
         """
-        if (question.answer_id, question.answered_by) == (answer_id_of(question.id), host.principal.name):
+        if (question.answer_id, question.answered_by) == (make_answer_id(question.id), host.principal.name):
             return None
         closed = f"{question.answered_by} had answered" if question.answered_by else f"it was {question.state}"
         did = str(result.get("action", "a result"))[:20]
@@ -200,25 +201,25 @@ class HostQuestions:
         self.hub.inbox.change_later(question.id, lambda there: with_event(there, what, at, by, via=via))
         return f"not counted, as {closed}: hubbub inbox show {question.id}"
 
-    async def leave(self, host: McpHost, question_id: str, what: str | None = None) -> None:
-        """Leave a question to others, with a note of what the host did."""
+    async def leave_to_others(self, host: McpHost, question_id: str, what: str | None = None) -> None:
+        """Let others answer a question, and do not ask its host again; `what` is noted as what the host did."""
         self._left[question_id] = None
         if len(self._left) > MAX_LEFT_QUESTIONS:
             self._left.popitem(last=False)
         with suppress(HubError):
             if what is not None:
                 await self.hub.inbox.note_uncounted_answer(question_id, host.principal.name, f"{host.name}: {what}")
-        await self.give_back(question_id)
+        await self.release_reservation(question_id)
 
-    async def give_back(self, question_id: str) -> None:
-        """Let others answer a question that was the host's before it is anybody's."""
+    async def release_reservation(self, question_id: str) -> None:
+        """Release the claim by which a question was reserved for its host, so that others may answer."""
         with suppress(HubError):
             claim_id = self.hub.inbox.reserved.reserved_claim_id(self.hub.inbox.get(question_id))
             if claim_id is not None:
                 await self.hub.inbox.release(question_id, claim_id)
 
     async def _answer(self, host: McpHost, question_id: str, given: Given) -> bool:
-        """Answer a question for a host, as soon as nobody else has claimed it; return whether that is accepted."""
+        """Answer a question for a host, as soon as no other client has claimed it; return whether that was accepted."""
         changed = asyncio.Event()
         inbox = self.hub.inbox
         with inbox.listen(question_id, lambda _request, _live: changed.set()):
@@ -230,7 +231,7 @@ class HostQuestions:
                         question_id,
                         given,
                         host.principal.name,
-                        answer_id=answer_id_of(question_id),
+                        answer_id=make_answer_id(question_id),
                         claim_id=claim_id,
                         via=host.name,
                     )
@@ -238,21 +239,23 @@ class HostQuestions:
                 except InvalidArgument:
                     raise
                 except PermissionDenied as exc:
-                    await self.leave(host, question_id, exc.message[:200])
+                    await self.leave_to_others(host, question_id, exc.message[:200])
                     return False
                 except FailedPrecondition as exc:
                     if exc.reason == "ARGUMENTS_CHANGED":
-                        await self.leave(host, question_id, "an approval of arguments that were changed meanwhile")
+                        await self.leave_to_others(
+                            host, question_id, "an approval of arguments that were changed meanwhile"
+                        )
                     if exc.reason not in ("ALREADY_CLAIMED", "CLAIM_LOST"):
                         return False
                 await changed.wait()
 
     def _is_unattended(self, host: McpHost, kind: RequestKind) -> bool:
-        """Return whether nobody is at the process of a host, as it has shown a while ago."""
+        """Return whether the host's process has lately answered such a question without a person."""
         since = host.silent.get(kind)
         return since is not None and self.hub.clock.steady() - since < UNATTENDED_S
 
 
-def answer_id_of(question_id: str) -> str:
+def make_answer_id(question_id: str) -> str:
     """Return the idempotency key of a host's answer to a question."""
     return f"host_{question_id}"

@@ -53,54 +53,54 @@ class InputRounds:
         self._view = view
 
     async def find_call(self, request: HostRequest) -> tuple[CallSpec, StateToken] | tuple[None, None]:
-        """Return the call that a request goes on with, by its state, and the state; None for a request without one.
+        """Return the spec that joins the call which a request continues, and its state; None if it continues none.
 
-        Raises Refusal for a state of others or of another request, CallLost if there is no such call any more, and
+        Raises Refusal for a state of another principal or request, CallLost if there is no such call any more, and
         Unavailable.
         """
         state = request.params.get("requestState")
         if state is None:
             return None, None
         await self._tokens.import_cipher()
-        token = self._tokens.open(state, self._bind(request))
+        token = self._tokens.open(state, self._make_bound_request(request))
         try:
             call = await self._hub.find_call(token.call_id)
         except NotFound:
             raise CallLost from None
-        return spec_of(call), token
+        return make_joining_spec(call), token
 
-    async def result(self, host_call: HostCall, token: StateToken | None) -> Call | bytes | None:
+    async def run_call(self, host_call: HostCall, token: StateToken | None) -> Call | bytes | None:
         """Make or join a call; return it once it has ended, or a result that asks for input. Raises as `Calls.call`.
 
-        None once the host has waited long enough. `token` is what the host has sent to go on with a call.
+        None if the hold ends before. `token` is the state that the host has sent to continue a call.
         """
         round_number = token.round if token is not None else 0
         is_last = round_number >= MAX_ROUNDS
-        waiting = self._questions.as_waiting(
+        waiting = self._questions.make_waiting_host(
             host_call.request.host,
             host_call.terms.return_s,
             why_absent=lambda: f"it was asked {MAX_ROUNDS} times in this call" if is_last else "",
         )
-        with host_call.followed(), self._hub.inbox.reserved.reserve_for_host(host_call.call_id, waiting):
-            return await host_call.result_in_time(self._run_round(host_call, token, round_number))
+        with host_call.report_to_host(), self._hub.inbox.reserved.reserve_for_host(host_call.call_id, waiting):
+            return await host_call.run_until_hold_ends(self._run_round(host_call, token, round_number))
 
     async def _run_round(self, host_call: HostCall, token: StateToken | None, round_number: int) -> Call | bytes:
-        """Give the host's answers, wait for the call, and ask the host what its server waits for."""
+        """Accept the host's answers, wait for the call, and ask the host what its server waits for."""
         request, observer = host_call.request, host_call.observer
         answers = parse_answers(request) if token is not None else {}
         loop = asyncio.get_running_loop()
         call = loop.create_task(self._hub.calls.call(host_call.spec, request.host.principal.name))
         giving: asyncio.Task[None] | None = None
         if answers and token is not None:
-            giving = loop.create_task(self._give(host_call, token, answers))
+            giving = loop.create_task(self._accept_answers(host_call, token, answers))
         is_detached = token is not None
         tasks: set[asyncio.Task[Any]] = {call, *([giving] if giving else [])}
         for task in tasks:
-            task.add_done_callback(observer.announce)
+            task.add_done_callback(observer.signal_news)
         try:
             while True:
                 await observer.news
-                observer.await_further_news()
+                observer.reset_news()
                 if call.done():
                     return call.result()
                 if giving is not None and giving.done():
@@ -115,54 +115,56 @@ class InputRounds:
                     open_questions = observer.open_questions()
                     asked = [each for each in open_questions if self._questions.asks(request.host, each)][:MAX_ASKED]
                     if asked:
-                        return await self._ask(host_call, round_number + 1, asked)
+                        return await self._render_questions(host_call, round_number + 1, asked)
         except asyncio.CancelledError:
-            await _cancel(tasks)
+            await _cancel_tasks(tasks)
             # Nobody is being asked, so nobody's answer would be lost.
             if not host_call.outlives_host and not observer.open_questions():
                 self._hub.calls.end_unless_awaited(host_call.call_id)
             raise
         finally:
-            await _cancel(tasks)
+            await _cancel_tasks(tasks)
 
-    async def _ask(self, host_call: HostCall, round_number: int, asked: list[PendingRequest]) -> bytes:
-        """Return a result that asks for input."""
+    async def _render_questions(self, host_call: HostCall, round_number: int, asked: list[PendingRequest]) -> bytes:
+        """Return a result that asks the host these questions, with a sealed state."""
         request, call = host_call.request, self._hub.calls.get(host_call.call_id)
         input_requests = {
-            key: {"method": METHODS[question.kind], "params": self._questions.render(request.host, question)}
+            key: {"method": METHODS[question.kind], "params": self._questions.render_question(request.host, question)}
             for key, question in _key_questions(call, asked).items()
         }
         question_ids = [question.id for question in asked]
         await self._tokens.import_cipher()
-        state = self._tokens.seal(call.id, round_number, self._bind(request), ttl_s=STATE_S, asked=question_ids)
+        state = self._tokens.seal(
+            call.id, round_number, self._make_bound_request(request), ttl_s=STATE_S, asked=question_ids
+        )
         return payload.dumps({"resultType": "input_required", "inputRequests": input_requests, "requestState": state})
 
-    async def _give(self, host_call: HostCall, token: StateToken, answers: Mapping[str, Any]) -> None:
-        """Take a host's answers to the questions of a round, and tell it which of them came too late.
+    async def _accept_answers(self, host_call: HostCall, token: StateToken, answers: Mapping[str, Any]) -> None:
+        """Accept a host's answers to the questions of a round, and report to it which of them came too late.
 
         Raises Refusal for what does not fit, and Unavailable.
         """
         host, questions = host_call.request.host, self._questions
         took_s = self._tokens.age_s(token)
         # No other questions than those of the round: one that came later may have the key of an earlier one.
-        asked = await questions.find(token.asked)
+        asked = await questions.find_questions(token.asked)
         call = self._hub.calls.get(token.call_id)
         for key, question in _key_questions(call, asked).items():
             if key not in answers:
                 continue
             if question.state is not RequestState.OPEN:
-                host_call.reporter.say(questions.note_late(host, question, answers[key]))
+                host_call.reporter.report_message(questions.note_late_answer(host, question, answers[key]))
             if not questions.asks(host, question):
                 continue
             params = payload.loads(question.request)
             verdict = judge_result(questions.policy, question.kind, params, answers[key], took_s)
             try:
-                await questions.take(host, question.id, verdict)
+                await questions.accept_verdict(host, question.id, verdict)
             except InvalidArgument as exc:
                 raise Refusal(INVALID_PARAMS, f"inputResponses.{key}: {exc.message}") from None
 
-    def _bind(self, request: HostRequest) -> BoundRequest:
-        """Return the request that a state is for."""
+    def _make_bound_request(self, request: HostRequest) -> BoundRequest:
+        """Return the parts of a request that its state is bound to."""
         params = request.params
         return BoundRequest(
             principal=request.host.principal.name,
@@ -173,8 +175,8 @@ class InputRounds:
         )
 
 
-def spec_of(call: Call) -> CallSpec:
-    """Return the spec that joins a call."""
+def make_joining_spec(call: Call) -> CallSpec:
+    """Return the spec of a call: to call it again joins the call that is under way."""
     return CallSpec(server=call.server, method=call.method, params=call.params, call_id=call.id, as_task=call.as_task)
 
 
@@ -196,7 +198,7 @@ def _key_questions(call: Call, asked: list[PendingRequest]) -> dict[str, Pending
     return {keys.get(question.id, question.id): question for question in asked}
 
 
-async def _cancel(tasks: set[asyncio.Task[Any]]) -> None:
+async def _cancel_tasks(tasks: set[asyncio.Task[Any]]) -> None:
     """Cancel tasks, and wait for their end, though the endpoint or the credential of the host has ended meanwhile."""
     unfinished = [task for task in tasks if not task.done()]
     for task in unfinished:

@@ -13,7 +13,7 @@ from hubbubd.core.inbox.request_states import Origin, PendingRequest, RequestKin
 from hubbubd.core.jsonrpc import INTERNAL_ERROR
 from hubbubd.downstream.calls.host_call import HostCall
 from hubbubd.downstream.hosts.host import HostRequest
-from hubbubd.downstream.protocol.messages import ResponseMessage, notification
+from hubbubd.downstream.protocol.messages import ResponseMessage, make_notification
 from hubbubd.downstream.questions.host_questions import HostQuestions
 from hubbubd.downstream.views.question_policy import (
     METHODS,
@@ -33,7 +33,7 @@ _OF_RESULTS: Final = frozenset({Origin.ROUNDS, Origin.TASK_INPUT})
 
 
 class QuestionRequests:
-    """The questions of one call that its host is asked. The host is told of those that others have answered."""
+    """Asks the host of a call its questions, by requests. Those that others have answered are withdrawn."""
 
     def __init__(
         self, questions: HostQuestions, request: HostRequest, host_call: HostCall | None = None, *, again: bool = False
@@ -54,10 +54,10 @@ class QuestionRequests:
         self._pages: dict[tuple[str, str], str] = {}
         """The ids of questions with a page, by server and the server's own id for it."""
         self._listeners = ExitStack()
-        self._listeners.enter_context(request.presence.listened(self._on_presence))
+        self._listeners.enter_context(request.presence.call_on_change(self._on_presence))
 
     async def close(self) -> None:
-        """Take back what is still open, and leave it to others."""
+        """Withdraw the questions that are still open, and leave them to others."""
         self._listeners.close()
         for asking in self._asking.values():
             asking.cancel()
@@ -65,7 +65,7 @@ class QuestionRequests:
             await asyncio.wait(self._asking.values())
 
     def update(self, question: PendingRequest) -> None:
-        """Ask what is new, and take back what is settled."""
+        """Ask the host a question that is new, and withdraw one that is settled."""
         asking = self._asking.get(question.id)
         if asking is None and self._questions.asks(self._request.host, question):
             if self._request.presence.here:
@@ -80,10 +80,10 @@ class QuestionRequests:
                 closed = f"{by} has answered" if by else f"it is {question.state}"
                 asking.cancel("somebody has changed what is asked" if changed else closed)
             if question.origin in _OF_RESULTS:
-                self._tell_page_done(question.id)
+                self._notify_page_done(question.id)
 
     def _on_presence(self) -> None:
-        """Ask a host that is back what it was not asked meanwhile."""
+        """Ask a host whose connection is back what it was not asked meanwhile."""
         if self._request.presence.here:
             unasked, self._unasked = self._unasked, {}
             for question in unasked.values():
@@ -95,12 +95,12 @@ class QuestionRequests:
         """Send a question to the host as a request, and accept its answer. Cancelled once it is answered elsewhere."""
         questions, host = self._questions, self._request.host
         assert self._request.ask is not None, "its revision has requests of servers"
-        with questions.asking(question.id):
+        with questions.count_asking(question.id):
             began_at = questions.hub.clock.steady()
             try:
-                with self._host_call.dialog() if self._host_call else nullcontext():
-                    method, params = METHODS[question.kind], questions.render(host, question)
-                    response = await self._request.ask(method, params, self._late_listener(question.id))
+                with self._host_call.count_dialog() if self._host_call else nullcontext():
+                    method, params = METHODS[question.kind], questions.render_question(host, question)
+                    response = await self._request.ask(method, params, self._make_late_listener(question.id))
                 verdict = self._judge(question, response, questions.hub.clock.steady() - began_at)
                 is_url = question.kind is RequestKind.ELICITATION_URL
                 if is_url and not isinstance(verdict, Unattended | LeftToOthers):
@@ -110,7 +110,9 @@ class QuestionRequests:
                 await self._accept(question, verdict)
             except asyncio.CancelledError:
                 await (
-                    questions.give_back(question.id) if self._may_ask_again else questions.withdraw(host, question.id)
+                    questions.release_reservation(question.id)
+                    if self._may_ask_again
+                    else questions.withdraw_question(host, question.id)
                 )
                 raise
             except HubError as exc:
@@ -125,31 +127,31 @@ class QuestionRequests:
             return judge_error(policy, question.kind, response.error or {})
         return judge_result(policy, question.kind, payload.loads(question.request), response.result, took_s)
 
-    def _late_listener(self, question_id: str) -> Callable[[ResponseMessage], None]:
-        """Return what notes an answer that the host gives though the question was taken back."""
+    def _make_late_listener(self, question_id: str) -> Callable[[ResponseMessage], None]:
+        """Return a listener that notes an answer which comes after the question was withdrawn."""
         questions, host = self._questions, self._request.host  # not its request: this may be the last to refer to it
 
-        def note_late(response: ResponseMessage) -> None:
+        def note_late_answer(response: ResponseMessage) -> None:
             question = questions.hub.inbox.find(question_id)
             if question is not None and question.state is not RequestState.OPEN and response.result is not None:
-                questions.note_late(host, question, response.result)
+                questions.note_late_answer(host, question, response.result)
 
-        return note_late
+        return note_late_answer
 
     async def _accept(self, question: PendingRequest, verdict: Verdict) -> None:
-        """Take an answer; one that cannot be taken leaves the question to others, or ends it where there are none."""
+        """Accept a verdict. One that does not fit leaves the question to others, or ends it if there are none."""
         questions, host = self._questions, self._request.host
         try:
-            await questions.take(host, question.id, verdict)
+            await questions.accept_verdict(host, question.id, verdict)
         except InvalidArgument as exc:
             why = f"an answer that does not fit: {exc.message}"[:500]
             if questions.policy.trusts_host(question.kind):
-                await questions.take(host, question.id, Refuse(INTERNAL_ERROR, f"{host.name}: {why}"))
+                await questions.accept_verdict(host, question.id, Refuse(INTERNAL_ERROR, f"{host.name}: {why}"))
             else:
-                await questions.leave(host, question.id, why)
+                await questions.leave_to_others(host, question.id, why)
 
     def _expect_page_done(self, question: PendingRequest) -> None:
-        """Listen to what the server of 2025-11-25 says of a page, until the end of the call."""
+        """Listen for the notification that a page is done with (2025-11-25), until the end of the call."""
         if not self._pages:
             listen = self._questions.hub.events.listen
             self._listeners.callback(listen(ServerEventKind.ELICITATION_COMPLETE, self._on_page_done))
@@ -157,13 +159,14 @@ class QuestionRequests:
         self._pages[question.server, str(params.get("elicitationId"))] = question.id
 
     def _on_page_done(self, event: ServerEvent) -> None:
+        """Notify the host if a server says that one of its pages is done with."""
         params: dict[str, Any] = payload.loads(event.params)
         question_id = self._pages.get((event.server, str(params.get("elicitationId"))))
         if question_id is not None:
-            self._tell_page_done(question_id)
+            self._notify_page_done(question_id)
 
-    def _tell_page_done(self, question_id: str) -> None:
-        """Tell the host that a page is done with, if it has shown it."""
+    def _notify_page_done(self, question_id: str) -> None:
+        """Notify the host that a page is done with, if the host has shown it."""
         if question_id in self._visited:
             self._visited.discard(question_id)
-            self._request.tell(notification("notifications/elicitation/complete", {"elicitationId": question_id}))
+            self._request.send(make_notification("notifications/elicitation/complete", {"elicitationId": question_id}))

@@ -44,8 +44,8 @@ class SharedStateKeyRing(StateKeyRing):
         self._vault = vault
 
     @classmethod
-    async def shared(cls, vault: SharedSecrets, clock: Clock) -> "SharedStateKeyRing":
-        """Read the keys, or make the first. Raises OSError, and StoreError for damaged ones."""
+    async def open_shared(cls, vault: SharedSecrets, clock: Clock) -> "SharedStateKeyRing":
+        """Read the keys from the vault, or make the first one. Raises OSError, and StoreError for damaged ones."""
         ring = cls(vault, clock)
         for _ in range(2):  # another member may make the first at the same time
             await ring._read_vault()
@@ -63,6 +63,7 @@ class SharedStateKeyRing(StateKeyRing):
         return self._keys.secrets
 
     async def _read_vault(self) -> None:
+        """Read the keys from the vault. Raises OSError, and StoreError for damaged ones."""
         await self._vault.refresh(SHARED)
         stored = self._vault.get(SHARED)
         try:
@@ -71,18 +72,19 @@ class SharedStateKeyRing(StateKeyRing):
             raise StoreError("the fleet's vault has damaged keys of request states") from None
 
     async def _add_key(self) -> None:
-        keys = self._keys.rotated(self._clock.now())
+        """Add a new key in the vault, unless another member has done that, and read them all."""
+        keys = self._keys.with_new_key(self._clock.now())
         with suppress(Overtaken):
             await self._vault.put(SHARED, payload.loads(keys.model_dump_json()))
         await self._read_vault()
 
-    async def follow(self) -> None:
+    async def maintain_keys(self) -> None:
         """Look for new keys, and replace them as they get old, until cancelled."""
         while True:
             await anyio.sleep(SHARED_LOOK_S)
             try:
                 await self._read_vault()
-                if self._keys.due(self._clock.now()):
+                if self._keys.is_due(self._clock.now()):
                     await self._add_key()
             except (OSError, StoreError) as exc:
                 log.warning("the fleet's request state keys were not read; retried", error=str(exc))

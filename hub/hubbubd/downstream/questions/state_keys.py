@@ -56,12 +56,12 @@ class StateKeys(BaseModel):
         """The keys themselves, the newest first."""
         return tuple(key.secret for key in self.keys)
 
-    def due(self, now: float) -> bool:
+    def is_due(self, now: float) -> bool:
         """Return whether a new key is due, as it is when the newest is of the far future: the clock was set back."""
         return not self.keys or abs(now - self.keys[0].made_at) >= ROTATE_S
 
-    def rotated(self, now: float) -> "StateKeys":
-        """Return the keys with a new one, without the oldest of two."""
+    def with_new_key(self, now: float) -> "StateKeys":
+        """Return these keys with a new one in front; of two the older one is dropped."""
         # Keys are bytes here, and Base64Bytes would decode them.
         new = StateKey.model_construct(secret=secrets.token_bytes(KEY_BYTES), made_at=now)
         return StateKeys.model_construct(keys=(new, *self.keys[:1]))
@@ -77,9 +77,9 @@ class StateKeyRing:
 
     @classmethod
     def open(cls, data_dir: Path, clock: Clock) -> "StateKeyRing":
-        """Read the keys, or make the first. Blocks. Raises OSError, and StoreError for a damaged file."""
+        """Read the keys from the file, or make the first one. Blocks. Raises OSError, StoreError for damaged ones."""
         path = data_dir / NAME
-        ring = cls(path, clock, _read(path))
+        ring = cls(path, clock, _read_keys(path))
         if not ring.secrets:
             ring.rotate()
         return ring
@@ -87,7 +87,7 @@ class StateKeyRing:
     @classmethod
     def in_memory(cls, clock: Clock) -> "StateKeyRing":
         """Return keys that end with the process, for where nothing is kept."""
-        return cls(Path(), clock, StateKeys().rotated(clock.now()))
+        return cls(Path(), clock, StateKeys().with_new_key(clock.now()))
 
     @property
     def secrets(self) -> tuple[bytes, ...]:
@@ -96,27 +96,28 @@ class StateKeyRing:
 
     def rotate(self) -> None:
         """Make a new key; durable before it is used. Blocks. Raises OSError, and then the keys stay."""
-        keys = self._keys.rotated(self._clock.now())
+        keys = self._keys.with_new_key(self._clock.now())
         files.put(self._path, keys.model_dump_json().encode() + b"\n")
         self._keys = keys
 
     def rotate_if_due(self) -> None:
         """Replace an old key. Blocks. If it cannot be written, the key stays, and the next look tries again."""
-        if not self._keys.due(self._clock.now()):
+        if not self._keys.is_due(self._clock.now()):
             return
         try:
             self.rotate()
         except OSError as exc:
             log.warning("request state key not replaced; retried", error=str(exc))
 
-    async def follow(self) -> None:
+    async def maintain_keys(self) -> None:
         """Replace keys as they get old, until cancelled."""
         while True:
             await to_thread.run_sync(self.rotate_if_due)
             await anyio.sleep(LOOK_S)
 
 
-def _read(path: Path) -> StateKeys:
+def _read_keys(path: Path) -> StateKeys:
+    """Return the keys of a file, none if it is missing. Raises OSError, and StoreError for a damaged file."""
     try:
         path.chmod(0o600)
         with path.open("rb") as file:

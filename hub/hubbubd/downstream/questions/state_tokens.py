@@ -69,8 +69,8 @@ class BoundRequest:
     params: str
     """`digest` of the params."""
 
-    def seal(self) -> bytes:
-        """Return it as bytes, no two alike."""
+    def to_bytes(self) -> bytes:
+        """Return the request as bytes; different requests have different bytes."""
         return _VERSION + payload.dumps([self.principal, self.profile, self.method, self.name, self.params])
 
 
@@ -98,7 +98,7 @@ class StateTokens:
             run=self._run,
         )
         nonce = secrets.token_bytes(_NONCE_BYTES)
-        sealed = AESGCM(self._keys.secrets[0]).encrypt(nonce, token.model_dump_json().encode(), bound.seal())
+        sealed = AESGCM(self._keys.secrets[0]).encrypt(nonce, token.model_dump_json().encode(), bound.to_bytes())
         return base64.urlsafe_b64encode(_VERSION + nonce + sealed).decode()
 
     def open(self, state: object, bound: BoundRequest) -> StateToken:
@@ -113,7 +113,7 @@ class StateTokens:
 
     @staticmethod
     async def import_cipher() -> None:
-        """Import what seals, beside the loop: that takes about 100 ms, and the first second does not need it."""
+        """Import the cipher in a thread: that takes about 100 ms, and the first second of the hub does not need it."""
         if _SEALING not in sys.modules:
             await to_thread.run_sync(importlib.import_module, _SEALING)
 
@@ -122,6 +122,7 @@ class StateTokens:
         return self._clock.steady() - token.sealed_at if token.run == self._run else math.inf
 
     def _decrypt(self, state: object, bound: BoundRequest) -> StateToken | None:
+        """Return what a state says, expired or not; None unless it was sealed for this request."""
         from cryptography.exceptions import InvalidTag  # lazy: see `import_cipher`
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
@@ -137,7 +138,7 @@ class StateTokens:
             return None
         for secret in self._keys.secrets:
             try:
-                opened = AESGCM(secret).decrypt(raw[len(_VERSION) : head], raw[head:], bound.seal())
+                opened = AESGCM(secret).decrypt(raw[len(_VERSION) : head], raw[head:], bound.to_bytes())
                 return StateToken.model_validate_json(opened)
             except (InvalidTag, ValidationError, ValueError):  # ValueError: a nonce that is too short
                 continue

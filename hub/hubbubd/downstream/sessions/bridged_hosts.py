@@ -17,7 +17,7 @@ from typing import Final
 from hubbubd import payload
 from hubbubd.core.access import Principal
 from hubbubd.core.jsonrpc import HUB_FAILED, INVALID_REQUEST
-from hubbubd.downstream.calls.call_results import refusal_of_error
+from hubbubd.downstream.calls.call_results import refusal_from_error
 from hubbubd.downstream.endpoint import McpEndpoint
 from hubbubd.downstream.hosts import introductions
 from hubbubd.downstream.hosts.host import HostOutbox, HostRequest
@@ -59,7 +59,7 @@ class BridgedHosts:
         self._cancelling: set[asyncio.Task[None]] = set()
 
     def join(self, principal: Principal, key: str, endpoint: McpEndpoint, outlet: HostOutbox) -> "BridgedHost":
-        """Begin a stream of a bridge. One that it has still open is ended: the bridge has given that up."""
+        """Add a new stream of a bridge, and end an older one that is still open: the bridge has given that up."""
         name = principal.name, key
         if (before := self._hosts.get(name)) is not None:
             before.outlet.close()
@@ -78,28 +78,29 @@ class BridgedHosts:
             del self._hosts[name]
         host.outlet.close()
         if left or not host.running:
-            self.cancel(host.running)
+            self.cancel_calls(host.running)
             host.end()
         else:
             # It waits for them as any caller does; who has come back by then waits for them, too.
             asyncio.get_running_loop().call_later(RETURN_S, host.end)
 
-    def knows(self, call_ids: Iterable[str]) -> bool:
-        """Return whether a request is a call already, by the ids that it may have."""
+    def is_call_known(self, call_ids: Iterable[str]) -> bool:
+        """Return whether one of these calls exists."""
         return any(map(self._calls.knows, call_ids))
 
-    def cancel(self, call_ids: Iterable[str]) -> None:
-        """Cancel calls, also those on the wire, whoever waits for them."""
-        cancelling = asyncio.get_running_loop().create_task(self._cancel(list(call_ids)))
+    def cancel_calls(self, call_ids: Iterable[str]) -> None:
+        """Cancel calls, also those that were sent already, though others may wait for them."""
+        cancelling = asyncio.get_running_loop().create_task(self._cancel_each(list(call_ids)))
         self._cancelling.add(cancelling)
         cancelling.add_done_callback(self._cancelling.discard)
 
-    def cancel_attached(self, call_id: str) -> None:
-        """Cancel a call, unless it goes on by itself."""
+    def cancel_attached_call(self, call_id: str) -> None:
+        """Cancel a call, unless it is detached."""
         if self._calls.knows(call_id) and not self._calls.get(call_id).detached:
-            self.cancel([call_id])
+            self.cancel_calls([call_id])
 
-    async def _cancel(self, call_ids: Iterable[str]) -> None:
+    async def _cancel_each(self, call_ids: Iterable[str]) -> None:
+        """Cancel calls; those that have ended are skipped."""
         for call_id in call_ids:
             with suppress(HubError):  # it has ended, or was never made
                 await self._calls.cancel(call_id, abort=True)
@@ -120,47 +121,51 @@ class BridgedHost:
 
     @property
     def running(self) -> frozenset[str]:
-        """The ids of the calls that its requests are, as far as they are calls."""
-        return frozenset(call_id for id_ in self._serving for call_id in self._ids_of_call(id_))
+        """The ids of the calls that its open requests are, or may be."""
+        return frozenset(call_id for id_ in self._serving for call_id in self._call_ids(id_))
 
     def receive(self, raw: bytes, *, again: bool = False) -> None:
-        """Take a message of the host; what is wrong with it, the host is told. `again`: it may have come before."""
+        """Handle a message of the host; errors are sent to the host. `again`: it may have been sent before."""
         try:
-            message = messages.read(raw)
+            message = messages.parse(raw)
         except Refusal as refusal:
-            self.outlet.tell(messages.error(messages.id_of_refused(raw), refusal))
+            self.outlet.send(messages.make_error_response(messages.find_refused_id(raw), refusal))
             return
         if isinstance(message, RequestMessage):
             try:
                 self.hosts.charge(self.principal)
-                if again and message.method == "tools/call" and not self.hosts.knows(self._ids_of_call(message.id)):
+                if (
+                    again
+                    and message.method == "tools/call"
+                    and not self.hosts.is_call_known(self._call_ids(message.id))
+                ):
                     raise Refusal(HUB_FAILED, LOST, {"reason": "HUB_RESTARTED"})
-                self._begin(message)
+                self._begin_request(message)
             except Refusal as refusal:
-                self.outlet.tell(messages.error(message.id, refusal))
+                self.outlet.send(messages.make_error_response(message.id, refusal))
             except HubError as exc:
-                self.outlet.tell(messages.error(message.id, refusal_of_error(exc)))
+                self.outlet.send(messages.make_error_response(message.id, refusal_from_error(exc)))
         elif isinstance(message, NotificationMessage) and message.method == "notifications/cancelled":
             self._cancel_request(message)
         elif self._session is not None:
             self._session.receive(message)
 
     async def finish(self, within_s: float) -> None:
-        """Wait at most so many seconds for the responses to what was taken. Requests that last end without one."""
+        """Wait at most so many seconds for the responses to open requests. Requests that last are cancelled."""
         for task in self._lasting:
             task.cancel()
         if self._serving:
             await asyncio.wait(self._serving.values(), timeout=within_s)
 
     def end(self) -> None:
-        """Serve nothing more."""
+        """Close the stream, cancel its open requests, and end its session."""
         self.outlet.close()
         for task in self._serving.values():
             task.cancel()
         if self._session is not None:
             self._session.end()
 
-    def _begin(self, request: RequestMessage) -> None:
+    def _begin_request(self, request: RequestMessage) -> None:
         """Begin to serve a request; its response goes into the outlet. Raises Refusal and ResourceExhausted."""
         if request.id in self._serving:
             raise Refusal(INVALID_REQUEST, "a request with this id is under way")
@@ -168,7 +173,7 @@ class BridgedHost:
             task = self._serve_stateless(request)
         else:
             if request.method == "initialize":
-                self._introduce(request)
+                self._begin_session(request)
             if self._session is None:
                 raise Refusal(INVALID_REQUEST, "initialize first, or say in params._meta who asks")
             task = self._session.begin(request, self.outlet, self._call_id(request.id))
@@ -177,9 +182,9 @@ class BridgedHost:
             self._lasting.add(task)
         task.add_done_callback(lambda done: self._on_done(request.id, done))
 
-    def _introduce(self, request: RequestMessage) -> None:
+    def _begin_session(self, request: RequestMessage) -> None:
         """Begin the session of a host that sends `initialize`. Raises Refusal."""
-        host = introductions.host_of_handshake(request, self.principal, VIA)
+        host = introductions.parse_handshake_host(request, self.principal, VIA)
         if self._session is not None:
             raise Refusal(INVALID_REQUEST, "this connection is initialized")
         self._session = EndpointSession(host, self.endpoint, self.hosts.clock, self.hosts.limits())
@@ -187,9 +192,10 @@ class BridgedHost:
         host.is_listening = lambda: not self.outlet.closed
 
     def _serve_stateless(self, request: RequestMessage) -> asyncio.Task[bytes]:
+        """Begin to serve a request without a handshake. Raises Refusal."""
         if len(self._serving) >= (most := self.hosts.limits().requests_per_session):
             raise Refusal(INVALID_REQUEST, f"{most} requests of this connection are open")
-        host = introductions.host_of_request(request, self.principal, VIA)
+        host = introductions.parse_stateless_host(request, self.principal, VIA)
         self.hosts.processes.recognise(host, self.endpoint.view.name, self.key)
         host.is_listening = lambda: not self.outlet.closed
         host_request = HostRequest(
@@ -197,18 +203,19 @@ class BridgedHost:
             method=request.method,
             params=request.params,
             host=host,
-            tell=self.outlet.tell,
+            send=self.outlet.send,
             call_key=self._call_id(request.id),
             leaving=asyncio.Event(),  # it goes on with the next process
         )
         return asyncio.get_running_loop().create_task(self.endpoint.serve(host_request))
 
     def _on_done(self, id_: Id, task: asyncio.Task[bytes]) -> None:
+        """Send the response of a request that has ended."""
         if self._serving.get(id_) is task:
             del self._serving[id_]
         self._lasting.discard(task)
         if not task.cancelled():
-            self.outlet.tell(task.result())
+            self.outlet.send(task.result())
 
     def _cancel_request(self, message: NotificationMessage) -> None:
         """Cancel a request and its call, even if that was made over an earlier stream.
@@ -221,11 +228,11 @@ class BridgedHost:
             return
         if (task := self._serving.pop(id_, None)) is not None:
             task.cancel()
-            self.hosts.cancel(self._ids_of_call(id_))
+            self.hosts.cancel_calls(self._call_ids(id_))
         else:  # made over an earlier stream; a task is not cancelled with the request that made it
-            self.hosts.cancel_attached(self._call_id(id_))
+            self.hosts.cancel_attached_call(self._call_id(id_))
 
-    def _ids_of_call(self, id_: Id) -> tuple[str, str]:
+    def _call_ids(self, id_: Id) -> tuple[str, str]:
         """Return the ids that the call of a request may have: as a call alone, and as a task."""
         return self.endpoint.call_ids(self.principal, self._call_id(id_))
 

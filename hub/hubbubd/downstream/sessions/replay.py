@@ -1,6 +1,6 @@
-"""What hosts were told on the streams of their requests, kept for a while, so that a broken stream can be resumed.
+"""Messages on the streams of requests, stored for a while, so that a broken stream can be resumed.
 
-    tell ──> kept, by number ──┬──> outlet of the newest connection
+    send ──> stored, by number ──┬──> outlet of the newest connection
     resume after a number ─────┘
 
 A request goes on when its connection breaks; its response waits here. MCP 2025-11-25, basic/transports, resumability.
@@ -60,54 +60,56 @@ class ReplayStream:
 
     @property
     def is_unused(self) -> bool:
-        """Whether nothing was told before the response."""
+        """Whether nothing was sent on the stream, apart from the response."""
         return self._count == self._first
 
-    def tell(self, message: bytes) -> None:
+    def send(self, message: bytes) -> None:
         """Put a message into the stream."""
         if not self._ended:
             self._add(message)
-            self.outlet.tell(message)
+            self.outlet.send(message)
 
     def follow(self, task: asyncio.Task[bytes]) -> None:
-        """End the stream with the response of its request."""
+        """End the stream once the task of its request is done, with the response."""
         task.add_done_callback(self._end)
 
     def event_id(self, number: int) -> str:
-        """Return what the host calls an event; 0 is before the first."""
+        """Return the id of an event, as the host gets it; number 0 is before the first event."""
         return f"{self.name}.{number}"
 
     def reopen(self, after: int) -> tuple[HostOutbox, int]:
-        """Return the outlet for another connection, with what came after an event, and its first event's number."""
+        """Return a new outlet for another connection, with the events after one, and the number of the first event."""
         self.outlet.close()
         self.outlet = HostOutbox()
         events = self._streams.events_after(self._key, after, self._count)
         for _, message in events:
-            self.outlet.tell_last(message)
+            self.outlet.send_always(message)
         if self._ended:
             self.outlet.close()
         first_number = events[0][0] if events else self._count + 1
         return self.outlet, first_number
 
     def note_delivered(self) -> None:
-        """Note that a connection took all of it: only the last event is kept, in case that it never arrived."""
+        """Note that a connection was sent all events: only the last one is kept, in case that it did not arrive."""
         if self._ended:
             self._streams.keep_only_last(self._key, self._count)
 
     def forget(self) -> None:
-        """Keep nothing: the host does not know of the stream."""
+        """Drop the stream and its events: the host does not know of it."""
         self._ended = True
         self._streams.forget(self._key)
 
     def _add(self, message: bytes) -> None:
+        """Store the next event."""
         self._count += 1
         self._streams.add(self._key, self._count, message)
 
     def _end(self, task: asyncio.Task[bytes]) -> None:
+        """End the stream with the response of its task, unless the host does not know of the stream."""
         response = None if task.cancelled() or task.exception() is not None else task.result()
         if not self._ended and response is not None and (self.is_known_to_host or not self.is_unused):
             self._add(response)
-            self.outlet.tell_last(response)
+            self.outlet.send_always(response)
         self._ended = True
         self.outlet.close()
         self._streams.note_ended(self._key)
@@ -140,10 +142,11 @@ class ReplayStreams:
         return self._add_stream(base64.urlsafe_b64encode(payload.dumps(named)).rstrip(b"=").decode(), 0)
 
     def reopen_lost(self, lost: LostStream) -> ReplayStream:
-        """Return the stream of a request that goes on here; its events go on after the one that the host has."""
+        """Make the stream of a request that goes on here; its events are numbered after the one that the host has."""
         return self._add_stream(lost.stream, lost.event)
 
     def _add_stream(self, name: str, count: int) -> ReplayStream:
+        """Make a stream under a name, and return it; `count` is how many events it had before."""
         replay = self._streams[self._next] = ReplayStream(self, self._next, name, count)
         self._named[name] = self._next
         self._open.add(self._next)
@@ -176,14 +179,14 @@ class ReplayStreams:
                 return None
 
     def clear(self) -> None:
-        """Keep nothing any more."""
+        """Drop all streams and events."""
         for key in list(self._streams):
             self.forget(key)
 
     # For the streams
 
     def add(self, key: int, number: int, message: bytes) -> None:
-        """Keep an event."""
+        """Store an event of a stream; the oldest events of all streams are dropped beyond the limits."""
         if key not in self._streams:
             return
         self._events[key, number] = message
@@ -192,12 +195,12 @@ class ReplayStreams:
         self._enforce_limits(1)  # a long one that nobody has taken yet stays until the next one comes
 
     def events_after(self, key: int, number: int, last: int) -> list[tuple[int, bytes]]:
-        """Return the events of a stream that come after one, as far as they are kept."""
+        """Return the numbers and messages of a stream's events after one, as far as they are stored."""
         first = max(number + 1, last - self._limits.kept_events)
         return [(each, self._events[key, each]) for each in range(first, last + 1) if (key, each) in self._events]
 
     def keep_only_last(self, key: int, last: int) -> None:
-        """Forget all but the last event of a stream."""
+        """Drop all but the last event of a stream."""
         for each in range(max(1, last - self._limits.kept_events), last):
             self._drop(key, each)
         self._enforce_limits(0)
@@ -208,7 +211,7 @@ class ReplayStreams:
         self._remove_if_done(key)
 
     def forget(self, key: int) -> None:
-        """Forget a stream."""
+        """Drop a stream and its events."""
         self._open.discard(key)
         if key in self._held:
             for number in [number for stream, number in self._events if stream == key]:
@@ -216,11 +219,13 @@ class ReplayStreams:
         self._remove_if_done(key)
 
     def _enforce_limits(self, least: int) -> None:
+        """Drop the oldest events of all streams beyond the limits, but not the last `least` ones."""
         limits = self._limits
         while len(self._events) > least and (len(self._events) > limits.kept_events or self.bytes > limits.kept_bytes):
             self._drop(*next(iter(self._events)))
 
     def _drop(self, key: int, number: int) -> None:
+        """Drop an event."""
         message = self._events.pop((key, number), None)
         if message is None:
             return
@@ -231,5 +236,6 @@ class ReplayStreams:
             self._remove_if_done(key)
 
     def _remove_if_done(self, key: int) -> None:
+        """Remove a stream that has ended, and has no event left."""
         if key not in self._open and key not in self._held and (replay := self._streams.pop(key, None)) is not None:
             self._named.pop(replay.name, None)

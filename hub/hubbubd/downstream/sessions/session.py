@@ -1,4 +1,4 @@
-"""The session of one host whose revision has a handshake (up to 2025-11-25): its requests, and what it is told."""
+"""The session of one host whose revision has a handshake (up to 2025-11-25): its requests, and messages to it."""
 
 import asyncio
 import secrets
@@ -29,7 +29,7 @@ Serve = Callable[[HostRequest], Coroutine[Any, Any, bytes]]
 
 
 class EndpointSession:
-    """One host: the requests it has open, and where it can be told things."""
+    """One host: the requests it has open, and the streams over which it gets messages."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class EndpointSession:
         self.outlet = HostOutbox(WAITING_BYTES)
         """What belongs to no request: the host's own stream, or what waits for it."""
         self.replays = ReplayStreams(limits, self.key)
-        self.notifications = endpoint.make_notifications(host, self._tell)
+        self.notifications = endpoint.make_notifications(host, self._send_notification)
         self.ended = False
         self.listening = 0
         """How many streams of its own the host has open."""
@@ -106,7 +106,7 @@ class EndpointSession:
             method=request.method,
             params=request.params,
             host=self.host,
-            tell=outlet.tell,
+            send=outlet.send,
             call_key=call_key,
             notifications=self.notifications,
             ask=partial(self._send_request, outlet),
@@ -119,7 +119,7 @@ class EndpointSession:
         return task
 
     def receive(self, message: NotificationMessage | ResponseMessage) -> None:
-        """Take what needs no response."""
+        """Handle a notification or a response of the host."""
         self.touch()
         if isinstance(message, ResponseMessage):
             response = self._sent_requests.pop(message.id, None)
@@ -145,12 +145,12 @@ class EndpointSession:
         """
         id_ = next(self._ids)
         response = self._sent_requests[id_] = asyncio.get_running_loop().create_future()
-        outlet.tell(messages.request(id_, method, params))
+        outlet.send(messages.make_request(id_, method, params))
         try:
             return await response
         except asyncio.CancelledError as exc:
             reason = str(exc.args[0]) if exc.args else "it is not needed any more"
-            outlet.tell(messages.notification("notifications/cancelled", {"requestId": id_, "reason": reason}))
+            outlet.send(messages.make_notification("notifications/cancelled", {"requestId": id_, "reason": reason}))
             if late is not None:
                 self._late_listeners[id_] = late
                 if len(self._late_listeners) > MAX_LATE_LISTENERS:
@@ -162,25 +162,25 @@ class EndpointSession:
     def listen(self) -> HostOutbox:
         """Return the host's own stream for a new connection, with what waits for it; an older connection loses it."""
         before, self.outlet = self.outlet, HostOutbox()
-        for message in before.take():
-            self.outlet.tell(message)
+        for message in before.take_all():
+            self.outlet.send(message)
         before.close()
         self.listening += 1
         return self.outlet
 
     def end_listening(self, outlet: HostOutbox) -> None:
-        """Note that the connection of a stream of the host's own is gone."""
+        """Note that a connection of the host's own stream has ended; `outlet` is what `listen` returned for it."""
         self.listening -= 1
         if self.outlet is outlet:
             self.outlet = HostOutbox(WAITING_BYTES)
         self.touch()
 
     def set_principal(self, principal: Principal) -> None:
-        """Serve a principal with what it may do now."""
+        """Set the host's principal, whose permissions may have changed."""
         if principal != self.host.principal:
             self.host.principal = principal
             if not self.listening:
-                self.outlet.take()  # it may be about what the principal may no longer know
+                self.outlet.take_all()  # it may be about what the principal may no longer know
 
     def touch(self) -> None:
         """Note that the session is in use."""
@@ -198,10 +198,12 @@ class EndpointSession:
             task.cancel()
         self.replays.clear()
 
-    def _tell(self, message: bytes, *, unless_queued: bool) -> None:
-        (self.outlet.tell_once if unless_queued else self.outlet.tell)(message)
+    def _send_notification(self, message: bytes, *, unless_queued: bool) -> None:
+        """Put a message that belongs to no request into the host's own stream."""
+        (self.outlet.send_unless_queued if unless_queued else self.outlet.send)(message)
 
     def _on_done(self, id_: Id) -> None:
+        """Note that a request has ended."""
         del self._running[id_]
         self.touch()
 

@@ -24,7 +24,7 @@ from hubbubd.core.access import Principal
 from hubbubd.core.hosts.host_sessions import HostSession, record_id
 from hubbubd.downstream.endpoint import McpEndpoint
 from hubbubd.downstream.hosts.host import McpHost
-from hubbubd.downstream.hosts.introductions import keep_what_is_read
+from hubbubd.downstream.hosts.introductions import select_known_parts
 from hubbubd.downstream.hosts.limits import HostLimits
 from hubbubd.downstream.sessions.session import EndpointSession
 from hubbubd.errors import ResourceExhausted
@@ -89,7 +89,7 @@ class EndpointSessions:
             entry = self._add(record.id, record.principal)
             if self._in_fleet:
                 entry.elsewhere_at = self._clock.steady()
-        self._records.follow(self._on_record)
+        self._records.follow(self._follow_record)
 
     def __iter__(self) -> Iterator[EndpointSession]:
         """Iterate over the sessions that this process has taken up."""
@@ -100,7 +100,7 @@ class EndpointSessions:
         return len(self._entries)
 
     async def begin(self, host: McpHost, endpoint: McpEndpoint) -> EndpointSession:
-        """Return a new session; it is durable. Raises ResourceExhausted."""
+        """Begin a session, make it durable, and return it. Raises ResourceExhausted."""
         limits = self._limits()
         self._make_room(host.principal.name, limits.sessions_per_principal)
         session = self._make_session(secrets.token_urlsafe(24), host, endpoint)
@@ -132,10 +132,10 @@ class EndpointSessions:
         if entry.session is not None and entry.session.endpoint is not endpoint and entry.session.endpoint.is_removed:
             entry.session.end()  # its endpoint is there again, as after a restart of the hub
             entry.session = None
-        session = entry.session or self._take_up(id_, entry, principal, endpoint)
+        session = entry.session or self._restore_session(id_, entry, principal, endpoint)
         if session is None or session.endpoint is not endpoint:
             return None
-        if self._hub.ownership.me and self._is_due(entry):
+        if self._hub.ownership.me and self._is_use_note_due(entry):
             # In a fleet the record says first that the session is used here, for members that make room.
             self._move_to_end(session.key, entry)
             await self._records.note_use_durably(session.key, self._stamp_use(entry))
@@ -146,7 +146,7 @@ class EndpointSessions:
         return session
 
     async def end(self, session: EndpointSession) -> None:
-        """End a session for good. Raises Unavailable: the next process would take it up."""
+        """End a session and delete its record. Raises Unavailable: the next process would restore the session."""
         await self._records.end(session.key)
         self._remove(session.key)
 
@@ -178,28 +178,29 @@ class EndpointSessions:
         return bool(self._hub.ownership.me)
 
     def _make_session(self, id_: str, host: McpHost, endpoint: McpEndpoint) -> EndpointSession:
+        """Return a session whose notifications store their changes in its record."""
         session = self._taken_up[id_] = EndpointSession(
             host, endpoint, self._clock.steady, self._limits(), on_use=self._on_touch, id_=id_
         )
-        session.notifications.keep = partial(self._records.change, session.key)
+        session.notifications.store_change = partial(self._records.change, session.key)
         return session
 
-    def _take_up(
+    def _restore_session(
         self, id_: str, entry: _SessionEntry, principal: Principal, endpoint: McpEndpoint
     ) -> EndpointSession | None:
-        """Return a session of an earlier process, or of another member, as its record says; None if it is elsewhere."""
+        """Restore a session that this process does not have, from its record; None if it is of another endpoint."""
         record = self._records.get(record_id(id_))
         if record is None or record.endpoint != endpoint.view.name:
             return None
-        info, capabilities = keep_what_is_read(payload.loads(record.info), payload.loads(record.capabilities))
+        info, capabilities = select_known_parts(payload.loads(record.info), payload.loads(record.capabilities))
         host = McpHost(principal=principal, revision=record.revision, info=info, capabilities=capabilities)
         entry.session = self._make_session(id_, host, endpoint)
         host.read_from.update(record.read_from)
         entry.session.notifications.resume(record.level, record.resources)
         return entry.session
 
-    def _on_record(self, before: HostSession | None, after: HostSession | None) -> None:
-        """Do here what was done to a session, perhaps at another member."""
+    def _follow_record(self, before: HostSession | None, after: HostSession | None) -> None:
+        """Apply a change of a session's record, which another member may have made, to the session here."""
         if self._closed:
             return
         if after is None:
@@ -213,15 +214,17 @@ class EndpointSessions:
             self._move_to_end(after.id, entry)
         if before is not None and entry.session is not None:
             entry.session.host.read_from.update(after.read_from)
-            entry.session.notifications.follow(before, after)
+            entry.session.notifications.apply_record_change(before, after)
 
     def _add(self, key: str, principal: str) -> _SessionEntry:
+        """Add a session to the table, as used now."""
         entry = self._entries[key] = _SessionEntry(principal=principal, used_at=self._clock.steady())
         self._by_principal.setdefault(principal, OrderedDict())[key] = entry
         self._start_timers()
         return entry
 
     def _remove(self, key: str) -> None:
+        """Remove a session from the table, and end it here."""
         entry = self._entries.pop(key, None)
         if entry is None:
             return
@@ -233,11 +236,12 @@ class EndpointSessions:
             entry.session.end()
 
     def _drop(self, key: str) -> None:
-        """End a session that nobody uses, as far as is known here."""
+        """End a session that no host uses, as far as this member knows, and delete its record."""
         self._records.drop(key, unless_used=self._in_fleet)
         self._remove(key)
 
     def _make_room(self, principal: str, most: int) -> None:
+        """End the session that was idle for the longest time where a limit is reached. Raises ResourceExhausted."""
         own = self._by_principal.get(principal, OrderedDict[str, _SessionEntry]())
         for entries, limit, whose in ((own, most, principal), (self._entries, MAX_SESSIONS, "the hub")):
             if len(entries) < limit:
@@ -261,6 +265,7 @@ class EndpointSessions:
         return None
 
     def _on_touch(self, session: EndpointSession) -> None:
+        """Note the use of a session, in its record once per NOTE_EVERY_S."""
         entry = self._entries.get(session.key)
         if entry is None:
             return
@@ -270,38 +275,42 @@ class EndpointSessions:
         if entry.used_at - entry.noted_at >= NOTE_EVERY_S:
             self._records.note_use(session.key, self._stamp_use(entry))
 
-    def _is_due(self, entry: _SessionEntry) -> bool:
+    def _is_use_note_due(self, entry: _SessionEntry) -> bool:
+        """Return whether the use of a session is to be noted in its record again."""
         return self._clock.steady() - entry.noted_at >= NOTE_EVERY_S
 
     def _stamp_use(self, entry: _SessionEntry) -> float:
-        """Return the time that this process notes in a session's record now."""
+        """Note that this process notes its use of a session now; return the time for the record, in epoch seconds."""
         entry.noted_at, entry.noted = self._clock.steady(), self._clock.now()
         return entry.noted
 
     def _move_to_end(self, key: str, entry: _SessionEntry) -> None:
+        """Note that a session is used now: it is the last one that ends as idle."""
         entry.used_at = self._clock.steady()
         self._entries.move_to_end(key)
         self._by_principal[entry.principal].move_to_end(key)
 
     def _start_timers(self) -> None:
-        """Look for idle sessions when the first of them could be one."""
+        """Set the timers for idle sessions, and in a fleet for busy ones, unless they run."""
         first = next(iter(self._entries.values()), None)
         if self._timer is None and first is not None:
             wait_s = first.used_at + self._limits().idle_s - self._clock.steady()
-            self._timer = asyncio.get_running_loop().call_later(max(wait_s, LEAST_PAUSE_S), self._end_idle_and_wait)
+            self._timer = asyncio.get_running_loop().call_later(max(wait_s, LEAST_PAUSE_S), self._end_idle_in_time)
         if self._busy_timer is None and first is not None and self._in_fleet:
             self._busy_timer = asyncio.get_running_loop().call_later(BUSY_EVERY_S, self._report_busy)
 
-    def _end_idle_and_wait(self) -> None:
+    def _end_idle_in_time(self) -> None:
+        """End idle sessions, and set the timers again."""
         self._timer = None
         self.end_idle()
         self._start_timers()
 
     def _report_busy(self) -> None:
-        """Have the other members hear of the sessions that are at work here."""
+        """Note in the records of busy sessions that they are in use, for the other members."""
         self._touch_busy([session for session in self if session.is_busy])
 
     def _touch_busy(self, sessions: Sequence[EndpointSession]) -> None:
+        """Touch busy sessions, BUSY_AT_ONCE per turn of the event loop; then set the timers again."""
         for session in sessions[:BUSY_AT_ONCE]:
             if session.is_busy:
                 session.touch()

@@ -74,37 +74,37 @@ class HostTasks:
         self._present_hosts: dict[str, _PresentHost] = {}
         self._giving_back: set[asyncio.Task[None]] = set()
 
-    def new_id(self, request: HostRequest) -> str:
-        """Return the id of a call that may become a task."""
+    def make_id(self, request: HostRequest) -> str:
+        """Return an id for the call of a request that may become a task."""
         if request.call_key is None:
             return self._prefix + secrets.token_hex(16)
-        return self.id_of(request.host.principal, request.call_key)
+        return self.derive_id(request.host.principal, request.call_key)
 
-    def id_of(self, principal: Principal, call_key: str) -> str:
-        """Return the id of a call that may become a task, and may be sent again."""
+    def derive_id(self, principal: Principal, call_key: str) -> str:
+        """Return the id of a call that may become a task: the same one when the host sends the request again."""
         key = payload.dumps([principal.name, call_key])
         return self._prefix + hashlib.sha256(key).hexdigest()[:32]
 
-    async def find(self, request: HostRequest) -> Call:
-        """Return the call of the task that a request names. Those of others do not exist.
+    async def find_call(self, request: HostRequest) -> Call:
+        """Return the call of the task that a request names. Tasks of other principals do not exist.
 
         Raises Refusal and Unavailable.
         """
         named: object = request.params.get("taskId")
         if not isinstance(named, str) or len(named) > LONGEST_ID:
             raise Refusal(INVALID_PARAMS, f"params.taskId must be a string of at most {LONGEST_ID} characters")
-        await self.learn_of([named])
-        if (call := self.find_known(request.host, named)) is not None:
+        await self.catch_up_on([named])
+        if (call := self.find_task_call(request.host, named)) is not None:
             request.note_call(call.id)
             return call
         raise Refusal(INVALID_PARAMS, "there is no such task: it has ended long ago, or it is not of this endpoint")
 
-    async def learn_of(self, task_ids: Iterable[str]) -> None:
-        """Hear of these tasks, also of those that another member has just made. Raises Unavailable."""
+    async def catch_up_on(self, task_ids: Iterable[str]) -> None:
+        """Wait until this member knows these tasks, also those of another member. Raises Unavailable."""
         if not all(map(self.hub.calls.knows, (each for each in task_ids if each.startswith(self._prefix)))):
             await self.hub.catch_up()
 
-    def find_known(self, host: McpHost, task_id: str) -> Call | None:
+    def find_task_call(self, host: McpHost, task_id: str) -> Call | None:
         """Return the call of a host's task; None if the host has no such task."""
         call = self.hub.calls.find(task_id)
         return call if call is not None and self._has_task(host, call) else None
@@ -116,19 +116,20 @@ class HostTasks:
                 yield call
 
     def _has_task(self, host: McpHost, call: Call) -> bool:
+        """Return whether a call is a task of a host's principal at this endpoint."""
         mine = call.id.startswith(self._prefix) and call.principal == host.principal.name
         return mine and self._view.shows(call.server, host.principal)
 
     # Questions
 
     def note_interest(self, host: McpHost, call: Call) -> None:
-        """Note that a host asks about a task: the host is there, and the hub soon asks the server how far it is."""
+        """Note that a host has sent a request about a task: the host is there, and the hub polls the server soon."""
         if not call.state.ended:
             self.note_present(host, call.id)
             self.hub.calls.poll_task_soon(call)
 
     def note_present(self, host: McpHost, call_id: str) -> None:
-        """Note that the host of a call that has not ended is there, so that its questions are kept for this host."""
+        """Note that the host of a call that has not ended is there; the call's questions are reserved for it."""
         now = self.hub.clock.steady()
         present = self._present_hosts.get(call_id)
         if present is not None:
@@ -138,11 +139,11 @@ class HostTasks:
         present = self._present_hosts[call_id] = _PresentHost(host=host, seen_at=now)
         self._start_timer(call_id, present)
 
-        def changed(call: Call, live: object) -> None:
+        def on_call_event(call: Call, live: object) -> None:
             if live is None:
                 present.changed_at = self.hub.clock.now()
             if call.state.ended:  # not at once: others are still to be told of the end
-                asyncio.get_running_loop().call_soon(self.drop, call_id)
+                asyncio.get_running_loop().call_soon(self.drop_call, call_id)
 
         waiting = WaitingHost(
             by=host.principal.name,
@@ -154,33 +155,34 @@ class HostTasks:
             for_s=GONE_S if host.stateless else MAX_CLAIM_S,
         )
         present.stack.enter_context(self.hub.inbox.reserved.reserve_for_host(call_id, waiting))
-        present.stack.enter_context(self.hub.calls.listen(call_id, changed))
+        present.stack.enter_context(self.hub.calls.listen(call_id, on_call_event))
 
     def _remaining_s(self, present: _PresentHost) -> float:
         """Return the seconds for which a host still counts as there, if it makes no request about the task."""
         return AWAY_S if present.waiting else present.seen_at + AWAY_S - self.hub.clock.steady()
 
     def _start_timer(self, call_id: str, present: _PresentHost) -> None:
-        """Give the questions of a task back once its host is away."""
+        """Release the questions of a task once its host is away, unless a timer runs for that."""
         if present.timer is None:
             present.timer = asyncio.get_running_loop().call_later(
                 self._remaining_s(present), self._give_back_if_away, call_id, present
             )
 
     def _give_back_if_away(self, call_id: str, present: _PresentHost) -> None:
+        """Release the questions of a task if its host is away, else look again later."""
         present.timer = None
         if self._remaining_s(present) > 0:
             self._start_timer(call_id, present)
             return
         call = self.hub.calls.find(call_id)
         for question in self._open_questions(call) if call is not None else ():
-            giving = asyncio.get_running_loop().create_task(self.questions.give_back(question.id))
+            giving = asyncio.get_running_loop().create_task(self.questions.release_reservation(question.id))
             self._giving_back.add(giving)
             giving.add_done_callback(self._giving_back.discard)
 
     @contextmanager
     def keep_present(self, host: McpHost, call_id: str) -> Generator[None]:
-        """Keep the questions of a call for its host during the block, however long that is."""
+        """Count the host of a call as there during the block, so that its questions stay reserved for it."""
         self.note_present(host, call_id)
         present = self._present_hosts[call_id]
         present.waiting += 1
@@ -191,42 +193,45 @@ class HostTasks:
             present.seen_at = self.hub.clock.steady()
 
     @contextmanager
-    def watched(
-        self, host: McpHost, task_id: str, tell: Callable[[Task], None], known: Task | None = None
+    def watch(
+        self, host: McpHost, task_id: str, notify: Callable[[Task], None], known: Task | None = None
     ) -> Generator[None]:
-        """Tell of a task whenever it is no longer as it was told before, first as `known`, during the block."""
+        """Notify of a task whenever its status has changed during the block.
+
+        `known` is the task as the host knows it; None notifies of it as it is now.
+        """
         latest = (known.status, known.status_message) if known is not None else None
 
         def notify_if_changed(*_changed: object) -> None:
             nonlocal latest
             with suppress(NotFound):
-                now = self.as_task(host, self.hub.calls.get(task_id))
+                now = self.to_task(host, self.hub.calls.get(task_id))
                 if (now.status, now.status_message) != latest:
                     latest = now.status, now.status_message
-                    tell(now)
+                    notify(now)
 
         def on_call_event(_call: Call, live: object) -> None:
             if live is None:
                 notify_if_changed()
 
         observer = CallObserver(self.hub, task_id, on_question=notify_if_changed)
-        with self.hub.calls.listen(task_id, on_call_event), observer.following(self.hub.calls.find(task_id)):
+        with self.hub.calls.listen(task_id, on_call_event), observer.observe(self.hub.calls.find(task_id)):
             notify_if_changed()
             yield
 
-    def watch_until_ended(self, task: Task, tell: Callable[[Task], None], also: AbstractContextManager[None]) -> None:
-        """Do the same until the task has ended, if its host is there, and enter `also` meanwhile.
+    def watch_until_ended(self, task: Task, notify: Callable[[Task], None], also: AbstractContextManager[None]) -> None:
+        """Notify of a task, as `watch`, until it has ended, if its host is there; `also` is entered for that time.
 
-        It ends what was told before, over an earlier stream.
+        An earlier watch of the task ends: it was over an earlier stream.
         """
         if (present := self._present_hosts.get(task.id)) is not None:
             present.watching.close()
             present.watching.enter_context(also)
-            present.watching.enter_context(self.watched(present.host, task.id, tell, task))
+            present.watching.enter_context(self.watch(present.host, task.id, notify, task))
 
-    def drop(self, call_id: str) -> None:
-        """Keep nothing more of a call, unless it goes on: others may have joined it."""
-        if self._goes_on(call_id):
+    def drop_call(self, call_id: str) -> None:
+        """Drop what is kept for the host of a call, unless the call goes on: others may have joined it."""
+        if self._is_under_way(call_id):
             return
         if (present := self._present_hosts.pop(call_id, None)) is not None:
             if present.timer is not None:
@@ -234,48 +239,56 @@ class HostTasks:
             present.watching.close()
             present.stack.close()
 
-    def _goes_on(self, call_id: str) -> bool:
+    def _is_under_way(self, call_id: str) -> bool:
+        """Return whether a call has not ended, or is still to be made."""
         call = self.hub.calls.find(call_id)
         return self.hub.calls.knows(call_id) if call is None else not call.state.ended
 
-    def asked(self, host: McpHost, call: Call) -> list[PendingRequest]:
-        """Return the questions of a task that its host is asked, oldest first."""
+    def find_asked_questions(self, host: McpHost, call: Call) -> list[PendingRequest]:
+        """Return the open questions of a task that its host is to be asked, oldest first."""
         return [question for question in self._open_questions(call) if self.questions.asks(host, question)]
 
-    async def answerable(self, host: McpHost, call: Call, request_ids: Collection[str]) -> list[PendingRequest]:
+    async def find_answerable_questions(
+        self, host: McpHost, call: Call, request_ids: Collection[str]
+    ) -> list[PendingRequest]:
         """Return the questions of a task among these that its host may answer. Raises Unavailable.
 
         The call itself names a question a moment later than the inbox has it.
         """
-        found = await self.questions.find(request_ids) if not call.state.ended else []
+        found = await self.questions.find_questions(request_ids) if not call.state.ended else []
         return [each for each in found if each.call_id == call.id and self.questions.asks(host, each)]
 
     def render_questions(self, host: McpHost, call: Call) -> dict[str, Any]:
-        """Return the questions of a task as its host is asked them from now on, by id."""
-        asked = self.asked(host, call)
+        """Return the questions that a host is asked in a task, by id, and note that it is shown them now."""
+        asked = self.find_asked_questions(host, call)
         if (present := self._present_hosts.get(call.id)) is not None:
             for question in asked:
                 present.shown_at.setdefault(question.id, self.hub.clock.steady())
         return {
-            question.id: {"method": METHODS[question.kind], "params": self.questions.render(host, question)}
+            question.id: {"method": METHODS[question.kind], "params": self.questions.render_question(host, question)}
             for question in asked
         }
 
-    def took_s(self, call: Call, question: PendingRequest) -> float:
-        """Return the seconds since a host was first shown a question; infinity if that was before a restart."""
+    def shown_for_s(self, call: Call, question: PendingRequest) -> float:
+        """Return for how many seconds a host has been shown a question; infinity if since before a restart."""
         present = self._present_hosts.get(call.id)
         since = present.shown_at.get(question.id) if present is not None else None
         return math.inf if since is None else self.hub.clock.steady() - since
 
     def _open_questions(self, call: Call) -> list[PendingRequest]:
+        """Return the questions of a call that wait for an answer."""
         found = map(self.hub.inbox.find, call.pending_ids if not call.state.ended else ())
         return [question for question in found if question is not None and question.state is RequestState.OPEN]
 
     # How far they are
 
-    def as_task(self, host: McpHost, call: Call) -> Task:
+    def to_task(self, host: McpHost, call: Call) -> Task:
         """Return a call as the task that its host sees."""
-        own, waiting, asked = self._find_server_task(call), self._open_questions(call), self.asked(host, call)
+        own, waiting, asked = (
+            self._find_server_task(call),
+            self._open_questions(call),
+            self.find_asked_questions(host, call),
+        )
         at = [call.created_at, call.started_at or 0.0, *(question.created_at for question in waiting)]
         if own is not None:
             at.append(own.last_updated_at)
@@ -289,7 +302,7 @@ class HostTasks:
             method=call.method,
             created_at=call.created_at,
             last_updated_at=max(at) if call.completed_at is None else call.completed_at,
-            status=_status(host, call, asked),
+            status=_task_status(host, call, asked),
             status_message=_status_message(call, [question for question in waiting if question not in asked], own),
         )
 
@@ -302,13 +315,13 @@ class HostTasks:
 
 
 def refuse_task(request: HostRequest) -> None:
-    """Refuse a request that one of the hub's own tools is a task. Raises Refusal."""
+    """Raise Refusal if a request wants to make a task of one of the hub's own tools."""
     if request.task_mode is TaskMode.REQUESTED:
         raise Refusal(METHOD_NOT_FOUND, f"{request.params['name']} cannot be called as a task")
 
 
-def with_tasks(capabilities: Mapping[str, Any], host: McpHost) -> dict[str, Any]:
-    """Return the capabilities of an endpoint with what a host's revision has of tasks, if it has tools."""
+def add_task_capabilities(capabilities: Mapping[str, Any], host: McpHost) -> dict[str, Any]:
+    """Return the capabilities of an endpoint, with tasks as a host's revision has them if there are tools."""
     own = {name: value for name, value in capabilities.items() if name != "tasks"}
     if "tools" in own and host.stateless:
         own["extensions"] = {**(own.get("extensions") or {}), EXTENSION: {}}
@@ -317,12 +330,12 @@ def with_tasks(capabilities: Mapping[str, Any], host: McpHost) -> dict[str, Any]
     return own
 
 
-def _status(host: McpHost, call: Call, asked: list[PendingRequest]) -> TaskStatus:
+def _task_status(host: McpHost, call: Call, asked: list[PendingRequest]) -> TaskStatus:
     """Return the status of a task as a host sees it; `asked` are the questions that it waits for."""
     match call.state:
         case CallState.COMPLETED:
             # Up to 2025-11-25 a tool's error is one of its task; from 2026-07-28 on only one of the protocol is.
-            return TaskStatus.FAILED if not host.stateless and _is_error(call) else TaskStatus.COMPLETED
+            return TaskStatus.FAILED if not host.stateless and _is_tool_error(call) else TaskStatus.COMPLETED
         case CallState.FAILED:
             is_denied = call.fault is not None and is_denial(call.fault)
             return TaskStatus.COMPLETED if host.stateless and is_denied else TaskStatus.FAILED
@@ -333,6 +346,7 @@ def _status(host: McpHost, call: Call, asked: list[PendingRequest]) -> TaskStatu
 
 
 def _status_message(call: Call, others: list[PendingRequest], own: Task | None) -> str | None:
+    """Return why a task has failed, or what it waits for; else what its server says of it."""
     if call.fault is not None:
         return call.fault.message
     if call.state.ended:
@@ -342,6 +356,7 @@ def _status_message(call: Call, others: list[PendingRequest], own: Task | None) 
     return own.status_message if own is not None else None
 
 
-def _is_error(call: Call) -> bool:
+def _is_tool_error(call: Call) -> bool:
+    """Return whether the result of a call is an error of the tool."""
     raw = call.result or b"{}"
     return b'"isError":true' in raw and cast("dict[str, Any]", payload.loads(raw)).get("isError") is True

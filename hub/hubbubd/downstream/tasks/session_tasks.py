@@ -20,8 +20,8 @@ from hubbubd.downstream.calls import call_results
 from hubbubd.downstream.calls.host_call import CallObserver, CallReporter
 from hubbubd.downstream.hosts.host import HostRequest, McpHost, RequestSender
 from hubbubd.downstream.notifications.session_notifications import SessionNotifications
-from hubbubd.downstream.protocol.messages import Refusal, ResponseMessage, notification, with_members
-from hubbubd.downstream.questions.input_rounds import spec_of
+from hubbubd.downstream.protocol.messages import Refusal, ResponseMessage, make_notification, with_members
+from hubbubd.downstream.questions.input_rounds import make_joining_spec
 from hubbubd.downstream.questions.question_requests import QuestionRequests
 from hubbubd.downstream.tasks.host_tasks import HostTasks, ResultRenderer
 from hubbubd.errors import FailedPrecondition
@@ -45,10 +45,10 @@ class SessionTasks:
             "tasks/cancel": self._cancel,
         }
 
-    async def begin(self, request: HostRequest, spec: CallSpec) -> bytes:
+    async def start_task(self, request: HostRequest, spec: CallSpec) -> bytes:
         """Start a call as a task, and return the result that says so. Raises as `Calls.start`.
 
-        The session is told of each status until the end, and of progress and log messages.
+        The session is notified of each status until the end, and of progress and log messages.
         """
         assert spec.call_id is not None, "a host's call has an id"
         host, session = request.host, request.notifications
@@ -57,74 +57,80 @@ class SessionTasks:
         try:
             call = await self._hub.calls.start(spec, host.principal.name)
         finally:
-            self._tasks.drop(spec.call_id)
-        task = self._tasks.as_task(host, call)
+            self._tasks.drop_call(spec.call_id)
+        task = self._tasks.to_task(host, call)
         if session is not None:
 
-            def changed(task: Task) -> None:
-                session.tell(notification("notifications/tasks/status", to_wire(task)))
+            def notify_status(task: Task) -> None:
+                session.send(make_notification("notifications/tasks/status", to_wire(task)))
 
-            own = replace(request, tell=partial(_tell_about_task, call.id, session))
-            self._tasks.watch_until_ended(task, changed, self._hub.calls.listen(call.id, CallReporter(own).on_event))
+            own = replace(request, send=partial(_notify_about_task, call.id, session))
+            self._tasks.watch_until_ended(
+                task, notify_status, self._hub.calls.listen(call.id, CallReporter(own).on_event)
+            )
         return self.render_created(host, call)
 
     def render_created(self, host: McpHost, call: Call) -> bytes:
         """Return the result that says that a call is a task."""
-        return payload.dumps({"task": to_wire(self._tasks.as_task(host, call))})
+        return payload.dumps({"task": to_wire(self._tasks.to_task(host, call))})
 
     async def _get(self, request: HostRequest) -> bytes:
-        call = await self._tasks.find(request)
+        """Serve `tasks/get`."""
+        call = await self._tasks.find_call(request)
         self._tasks.note_interest(request.host, call)
-        return payload.dumps(to_wire(self._tasks.as_task(request.host, call)))
+        return payload.dumps(to_wire(self._tasks.to_task(request.host, call)))
 
     async def _result(self, request: HostRequest) -> bytes:
-        call = await self._tasks.find(request)
+        """Serve `tasks/result`: wait for the end of the task."""
+        call = await self._tasks.find_call(request)
         ended = call if call.state.ended else await self._wait_for_end(request, call)
         if ended.state is CallState.CANCELLED:
             raise Refusal(REQUEST_CANCELLED, ended.fault.message if ended.fault is not None else "it was cancelled")
-        result = call_results.tool_result_of(ended, request.host.revision)
-        return _add_task_name(self._render(request, ended.server, result, "tools/call"), call.id)
+        result = call_results.read_tool_result(ended, request.host.revision)
+        return _add_task_id(self._render(request, ended.server, result, "tools/call"), call.id)
 
     async def _wait_for_end(self, request: HostRequest, call: Call) -> Call:
-        """Wait for the end of a task, and ask the host meanwhile what the server asks. The task outlives this."""
+        """Wait until a task has ended, and ask the host its questions meanwhile; a cancelled wait leaves the task."""
         host = request.host
-        ask = request.ask and _naming_task(request.ask, call.id)
+        ask = request.ask and _add_task_to_requests(request.ask, call.id)
         requests = QuestionRequests(self._tasks.questions, replace(request, ask=ask), again=True)
         observer = CallObserver(
             self._hub,
             call.id,
             on_question=requests.update,
-            on_candidate=partial(self._tasks.questions.note, host),
+            on_candidate=partial(self._tasks.questions.note_host_decision, host),
         )
-        with self._tasks.keep_present(host, call.id), observer.following(call):
+        with self._tasks.keep_present(host, call.id), observer.observe(call):
             try:
-                return await self._hub.calls.call(spec_of(call), host.principal.name)
+                return await self._hub.calls.call(make_joining_spec(call), host.principal.name)
             finally:
                 await requests.close()
 
     async def _list(self, request: HostRequest) -> bytes:
+        """Serve `tasks/list`."""
         host, cursor = request.host, request.params.get("cursor")
         try:
             after = None if cursor is None else parse_cursor(cursor)
         except ValueError:
             raise Refusal(INVALID_PARAMS, "params.cursor is not one of this list's; begin again without it") from None
         found = list(islice(self._tasks.list_calls(host, after), PAGE + 1))
-        members: dict[str, Any] = {"tasks": [to_wire(self._tasks.as_task(host, call)) for call in found[:PAGE]]}
+        members: dict[str, Any] = {"tasks": [to_wire(self._tasks.to_task(host, call)) for call in found[:PAGE]]}
         if len(found) > PAGE:
             members["nextCursor"] = make_cursor(found[PAGE - 1])
         return payload.dumps(members)
 
     async def _cancel(self, request: HostRequest) -> bytes:
-        call = await self._tasks.find(request)
+        """Serve `tasks/cancel`."""
+        call = await self._tasks.find_call(request)
         try:
             call = await self._hub.calls.cancel(call.id, abort=True)
         except FailedPrecondition as exc:
             raise Refusal(INVALID_PARAMS, exc.message, {"reason": exc.reason}) from None
-        return payload.dumps(to_wire(self._tasks.as_task(request.host, call)))
+        return payload.dumps(to_wire(self._tasks.to_task(request.host, call)))
 
 
-def _naming_task(ask: RequestSender, task_id: str) -> RequestSender:
-    """Return `ask` with the task named in what is asked."""
+def _add_task_to_requests(ask: RequestSender, task_id: str) -> RequestSender:
+    """Return `ask` extended so that each request names the task in its `_meta`."""
 
     async def ask_about_task(
         method: str, params: dict[str, Any], late: Callable[[ResponseMessage], None] | None = None
@@ -135,15 +141,15 @@ def _naming_task(ask: RequestSender, task_id: str) -> RequestSender:
     return ask_about_task
 
 
-def _tell_about_task(task_id: str, session: SessionNotifications, message: bytes) -> None:
-    """Tell a session a notification, with the task named in it."""
+def _notify_about_task(task_id: str, session: SessionNotifications, message: bytes) -> None:
+    """Send a notification to a session, with the id of the task in its `_meta`."""
     members = cast("dict[str, Any]", payload.loads(message))
     meta: dict[str, Any] = {**(members["params"].get("_meta") or {}), RELATED_TASK: {"taskId": task_id}}
-    session.tell(notification(members["method"], {**members["params"], "_meta": meta}))
+    session.send(make_notification(members["method"], {**members["params"], "_meta": meta}))
 
 
-def _add_task_name(raw: bytes, task_id: str) -> bytes:
-    """Return a result with its task named. It is not parsed if it has no `_meta`."""
+def _add_task_id(raw: bytes, task_id: str) -> bytes:
+    """Return a result with the id of its task in `_meta`. It is not parsed if it has no `_meta`."""
     related = {RELATED_TASK: {"taskId": task_id}}
     if b'"_meta"' not in raw:
         return with_members(raw, _meta=related)

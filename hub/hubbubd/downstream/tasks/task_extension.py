@@ -26,7 +26,7 @@ from hubbubd.downstream.views.question_policy import judge_result
 from hubbubd.errors import FailedPrecondition, InvalidArgument
 
 MAX_TASKS: Final = 1000
-"""The most tasks that a host is told of in one stream."""
+"""The most tasks of which a host is notified in one stream."""
 
 _ACKNOWLEDGED: Final = b'{"resultType":"complete"}'
 
@@ -44,42 +44,43 @@ class TaskExtension:
             "tasks/cancel": self._cancel,
         }
 
-    async def result(self, host_call: HostCall) -> Call | bytes:
+    async def run_call(self, host_call: HostCall) -> Call | bytes:
         """Make a call; return it once it has ended, or the result that makes it a task. Raises as `Calls.call`."""
         request, spec, observer = host_call.request, host_call.spec, host_call.observer
         principal = request.host.principal.name
         observer.on_candidate = None  # a task is not held, and only its own questions are its host's
         try:
-            with self._tasks.keep_present(request.host, host_call.call_id), host_call.followed():
+            with self._tasks.keep_present(request.host, host_call.call_id), host_call.report_to_host():
                 running = asyncio.get_running_loop().create_task(self._hub.calls.call(spec, principal))
                 try:
                     while True:
                         await asyncio.wait({running, observer.news}, return_when=asyncio.FIRST_COMPLETED)
-                        observer.await_further_news()
+                        observer.reset_news()
                         if running.done():
                             return running.result()
-                        if observer.open_questions() or self._is_task(host_call.call_id):
+                        if observer.open_questions() or self._has_server_task(host_call.call_id):
                             return self._render_created(request.host, await self._hub.calls.start(spec, principal))
                 finally:
                     running.cancel()
                     await asyncio.wait({running})
         finally:
-            self._tasks.drop(host_call.call_id)
+            self._tasks.drop_call(host_call.call_id)
 
-    def _is_task(self, call_id: str) -> bool:
+    def _has_server_task(self, call_id: str) -> bool:
         """Return whether a server has made a task of a call."""
         call = self._hub.calls.find(call_id)
         return call is not None and call.task_id is not None
 
     def _render_created(self, host: McpHost, call: Call) -> bytes:
-        task = self._tasks.as_task(host, call)
+        """Return the result that says that a call is a task."""
+        task = self._tasks.to_task(host, call)
         return payload.dumps({"resultType": "task", **_render_task(task)})
 
     @asynccontextmanager
-    async def tell_of_tasks(
-        self, request: HostRequest, tell: Callable[[Mapping[str, Any]], None]
+    async def notify_of_tasks(
+        self, request: HostRequest, notify: Callable[[Mapping[str, Any]], None]
     ) -> AsyncGenerator[list[str]]:
-        """Tell a host that listens how far the tasks are that it names; yield the ids of those.
+        """Notify a host of the status of the tasks that it names, during the block; yield the ids of those that it has.
 
         Raises Refusal and Unavailable.
         """
@@ -87,41 +88,42 @@ class TaskExtension:
         with ExitStack() as stack:
             honoured: list[str] = []
             task_ids = _parse_ids(wanted) if host.follows_tasks else []
-            await self._tasks.learn_of(task_ids)
+            await self._tasks.catch_up_on(task_ids)
             for task_id in task_ids:
-                call = self._tasks.find_known(host, task_id)
+                call = self._tasks.find_task_call(host, task_id)
                 if call is None:
                     continue
                 honoured.append(task_id)
                 if not call.state.ended:
                     stack.enter_context(self._tasks.keep_present(host, task_id))
 
-                def changed(task: Task) -> None:
+                def notify_task(task: Task) -> None:
                     call = self._hub.calls.get(task.id)
-                    tell(cast("dict[str, Any]", payload.loads(self._render_detailed(request, call, {}))))
+                    notify(cast("dict[str, Any]", payload.loads(self._render_detailed(request, call, {}))))
 
-                stack.enter_context(self._tasks.watched(host, task_id, changed))
+                stack.enter_context(self._tasks.watch(host, task_id, notify_task))
             yield honoured
 
     async def _get(self, request: HostRequest) -> bytes:
+        """Serve `tasks/get`."""
         return self._render_detailed(request, await self._find_call(request), {"resultType": "complete"})
 
     def _render_detailed(self, request: HostRequest, call: Call, members: dict[str, Any]) -> bytes:
         """Return the extension's DetailedTask, after other members."""
         host = request.host
-        task = self._tasks.as_task(host, call)
+        task = self._tasks.to_task(host, call)
         members |= _render_task(task)
         match task.status:
             case TaskStatus.INPUT_REQUIRED:
                 members["inputRequests"] = self._tasks.render_questions(host, call)
             case TaskStatus.FAILED:
                 assert call.fault is not None, "a call that has failed has a fault"
-                refusal = call_results.refusal_of_fault(call.fault)
+                refusal = call_results.refusal_from_fault(call.fault)
                 members["error"] = {"code": refusal.code, "message": refusal.message}
                 if refusal.data is not None:
                     members["error"]["data"] = refusal.data
             case TaskStatus.COMPLETED:
-                own = call_results.tool_result_of(call, host.revision)
+                own = call_results.read_tool_result(call, host.revision)
                 result = self._render(request, call.server, own, "tools/call")
                 return payload.dumps(members)[:-1] + b',"result":' + result + b"}"
             case _:
@@ -129,38 +131,41 @@ class TaskExtension:
         return payload.dumps(members)
 
     async def _update(self, request: HostRequest) -> bytes:
+        """Serve `tasks/update`: accept the host's answers."""
         host, call = request.host, await self._find_call(request)
         answers, questions = parse_answers(request), self._tasks.questions
-        for question in await questions.find(answers):
+        for question in await questions.find_questions(answers):
             if question.call_id == call.id and question.state is not RequestState.OPEN:
-                questions.note_late(host, question, answers[question.id])
-        for question in await self._tasks.answerable(host, call, answers):
+                questions.note_late_answer(host, question, answers[question.id])
+        for question in await self._tasks.find_answerable_questions(host, call, answers):
             params = payload.loads(question.request)
-            took_s = self._tasks.took_s(call, question)
+            took_s = self._tasks.shown_for_s(call, question)
             verdict = judge_result(questions.policy, question.kind, params, answers[question.id], took_s)
             try:
-                await questions.take(host, question.id, verdict)
+                await questions.accept_verdict(host, question.id, verdict)
             except InvalidArgument as exc:
                 raise Refusal(INVALID_PARAMS, f"inputResponses.{question.id}: {exc.message}") from None
         return _ACKNOWLEDGED
 
     async def _cancel(self, request: HostRequest) -> bytes:
+        """Serve `tasks/cancel`."""
         call = await self._find_call(request)
         with suppress(FailedPrecondition):  # it has ended: that is no error here
             await self._hub.calls.cancel(call.id, abort=True)
         return _ACKNOWLEDGED
 
     async def _find_call(self, request: HostRequest) -> Call:
+        """Return the call of the task that a request names, and note that its host is there. Raises Refusal."""
         if not request.host.follows_tasks:
             needed: dict[str, Any] = {"requiredCapabilities": {"extensions": {EXTENSION: {}}}}
             raise Refusal(MISSING_CAPABILITY, f"the request must declare the extension {EXTENSION}", needed)
-        call = await self._tasks.find(request)
+        call = await self._tasks.find_call(request)
         self._tasks.note_interest(request.host, call)
         return call
 
 
 def _parse_ids(wanted: object) -> list[str]:
-    """Return the ids of the tasks that a host wants to be told of, each once. Raises Refusal."""
+    """Return the ids of the tasks that a host subscribes to, each once. Raises Refusal."""
     given = cast("list[object]", wanted) if isinstance(wanted, list) else [] if wanted is None else [None]
     ids = [each for each in given if isinstance(each, str)]
     if len(ids) < len(given) or len(ids) > MAX_TASKS:

@@ -1,4 +1,4 @@
-"""The first lists of servers that have just begun: a host that asks in the meantime gets them, and not a part."""
+"""Waits for the first lists of servers that have just started, so that a host does not get a part of them."""
 
 from typing import Final
 
@@ -27,7 +27,7 @@ class FirstLists:
     async def wait(self, kind: CatalogKind, principal: Principal) -> None:
         """Wait until no server of the view is about to list this kind for the first time, MAX_WAIT_S at most.
 
-        Nobody is waited for whose list is known, even if it is out of date, nor a server that could not be reached.
+        It does not wait for a server whose list is known, even if that is out of date, nor for an unreachable one.
         """
         if not self._remaining_s(kind, principal):
             return
@@ -56,6 +56,7 @@ class FirstLists:
         return remaining_s
 
     def _is_first_list_coming(self, server: str, kind: CatalogKind) -> bool:
+        """Return whether a server connects, or is connected, and has not listed this kind yet."""
         list_record = self._hub.catalog.record(server, kind)
         if list_record is not None and list_record.freshness is not Freshness.UNKNOWN:
             return False

@@ -44,7 +44,7 @@ class KindTable:
         return known_indexes[server]
 
     def has_same(self, server: str, group: ListGroup) -> bool:
-        """Return whether a server's entries are those of this group."""
+        """Return whether the table has a server's entries from this very group."""
         return server in self.groups and self.groups[server].entries[server] is group.entries[server]
 
     def find(self, shown_name: str) -> ListEntry | None:
@@ -57,8 +57,8 @@ class KindTable:
         """Return the own URIs of the pages that a server's tools name."""
         return self.groups[server].pages.get(server, ()) if server in self.groups else ()
 
-    def find_own(self, own_name: str, servers: Iterable[str]) -> list[ListEntry]:
-        """Return the tools with this name of their server's own, of those of these servers whose tools have pages."""
+    def find_app_tools(self, own_name: str, servers: Iterable[str]) -> list[ListEntry]:
+        """Return the tools that have this name at their own server, of those servers whose tools have pages."""
         groups = [(server, self.groups[server]) for server in servers if server in self.groups]
         found = [group.app_tools[server].get(own_name) for server, group in groups if server in group.app_tools]
         return [each for each in found if each is not None and (not self.chosen or self.settings.has_tool(each.name))]
@@ -67,7 +67,7 @@ class KindTable:
 def filter_in_steps(
     entries: dict[str, tuple[ListEntry, ...]], is_wanted: Callable[[ListEntry], bool]
 ) -> Generator[None, None, dict[str, tuple[ListEntry, ...]]]:
-    """Return the entries that are wanted."""
+    """Return the entries for which `is_wanted` returns True, by server; in short steps."""
     wanted: dict[str, tuple[ListEntry, ...]] = {}
     for server, server_entries in entries.items():
         wanted_entries: list[ListEntry] = []

@@ -66,7 +66,7 @@ class ListRendering:
     """Whether recursive schemas are flattened."""
 
     def key(self, servers: tuple[str, ...]) -> object:
-        """Return what these servers' group is known by."""
+        """Return the key of these servers' group: groups with the same key are rendered alike."""
         rule = self.rule
         naming = rule and (
             rule.prefixed,

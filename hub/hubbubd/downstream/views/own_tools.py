@@ -75,7 +75,7 @@ def own_tool_entries(settings: ProfileSettings) -> tuple[bytes, ...]:
 
 async def search_tools(view: ToolSearch, params: Mapping[str, Any], principal: Principal) -> bytes:
     """Return the result of a search. Raises Refusal."""
-    query = _arguments(params).get("query")
+    query = _parse_arguments(params).get("query")
     if not isinstance(query, str):
         raise Refusal(INVALID_PARAMS, f"{SEARCH}: query must be a string")
     found = [payload.loads(entry) for entry in await view.search(query[:MAX_QUERY], MAX_FOUND, principal)]
@@ -84,14 +84,15 @@ async def search_tools(view: ToolSearch, params: Mapping[str, Any], principal: P
 
 def unwrap_call(params: Mapping[str, Any]) -> dict[str, Any]:
     """Return the params of the call that a call of CALL stands for. Raises Refusal."""
-    call_arguments = _arguments(params)
+    call_arguments = _parse_arguments(params)
     name, arguments = call_arguments.get("name"), call_arguments.get("arguments", {})
     if not isinstance(name, str) or not isinstance(arguments, dict):
         raise Refusal(INVALID_PARAMS, f"{CALL}: name must be a string, and arguments an object")
     return {**params, "name": name, "arguments": cast("dict[str, Any]", arguments)}
 
 
-def _arguments(params: Mapping[str, Any]) -> Mapping[str, Any]:
+def _parse_arguments(params: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the arguments of a call. Raises Refusal."""
     arguments = params.get("arguments", {})
     if not isinstance(arguments, Mapping):
         raise Refusal(INVALID_PARAMS, "params.arguments must be an object")

@@ -97,7 +97,7 @@ class ProfileView:
         self._settings = settings
         self._policy = ConfiguredQuestionPolicy(named=True)
         self._lists = lists or ListGroups()
-        self._filter_in_steps: tuple[int, ProfileSettings | None, tuple[str, ...]] = (-1, None, ())
+        self._servers_shown: tuple[int, ProfileSettings | None, tuple[str, ...]] = (-1, None, ())
         self._tables: dict[CatalogKind, KindTable] = {}
         self._making_tasks: dict[CatalogKind, asyncio.Task[None]] = {}
 
@@ -111,14 +111,14 @@ class ProfileView:
         return [name for name in self._shown_servers(self._settings()) if principal.may(Permission.CALL, name)]
 
     def shows(self, server: str, principal: Principal) -> bool:
-        """As `View.shows`."""
-        if server == PEOPLE and self.people:
+        """As `EndpointView.shows`."""
+        if server == PEOPLE and self.has_people_tools:
             return principal.may(Permission.CALL, server)
         return server in self.servers(principal)
 
     @property
-    def people(self) -> bool:
-        """As `View.people`."""
+    def has_people_tools(self) -> bool:
+        """As `EndpointView.has_people_tools`."""
         return self._settings().people
 
     def introduction(self, principal: Principal) -> EndpointIntroduction:
@@ -185,8 +185,8 @@ class ProfileView:
         listed = table.listed_with_apps if apps else table.listed
         return ChainedLists([own, *(listed.get(server, ()) for server in self.servers(principal))])
 
-    def entry(self, kind: CatalogKind, named: str, principal: Principal) -> bytes | None:
-        """As `EndpointView.entry`."""
+    def find_entry(self, kind: CatalogKind, named: str, principal: Principal) -> bytes | None:
+        """As `EndpointView.find_entry`."""
         found = self._usable_table(kind).find(named)
         return found.shown if found is not None and principal.may(Permission.CALL, found.server) else None
 
@@ -212,10 +212,10 @@ class ProfileView:
         found = yield from search_in_steps(indexes, query, most)
         return [entry.shown for name in found if (entry := table.find(name)) is not None]
 
-    def target(
+    def find_target(
         self, kind: CatalogKind, named: str, principal: Principal, pages_read: PagesRead | None = None
     ) -> ServerTarget:
-        """As `EndpointView.target`. InvalidArgument: several servers have it, or others may call it."""
+        """As `EndpointView.find_target`. InvalidArgument: several servers have it, or others may call it."""
         if kind in URI_MEMBERS:
             return self._find_resource(named, principal, pages_read or PagesRead())
         entry = self._usable_table(kind).find(named)
@@ -237,7 +237,7 @@ class ProfileView:
     def _find_app_tool(self, own_name: str, principal: Principal, pages_read: PagesRead) -> ServerTarget:
         """Return the tool that a page calls by its server's own name for it. Raises NotFound and InvalidArgument."""
         servers = [server for server in self.servers(principal) if self._has_apps(server)]
-        named = self._usable_table(CatalogKind.TOOL).find_own(own_name, servers)
+        named = self._usable_table(CatalogKind.TOOL).find_app_tools(own_name, servers)
         if not named:
             raise NotFound("tool", own_name)
         candidates = [each for each in named if each.audience.for_pages]
@@ -294,10 +294,10 @@ class ProfileView:
 
     def _shown_servers(self, settings: ProfileSettings) -> tuple[str, ...]:
         """Return the servers of the profile, looked up once for each version of the catalog."""
-        version, known, servers = self._filter_in_steps
+        version, known, servers = self._servers_shown
         if version != self._hub.catalog.version or known != settings:
             servers = tuple(name for name in self._hub.catalog.servers() if settings.has_server(name))
-            self._filter_in_steps = self._hub.catalog.version, settings, servers
+            self._servers_shown = self._hub.catalog.version, settings, servers
         return servers
 
     def _sources(self, kind: CatalogKind, settings: ProfileSettings) -> dict[str, Source]:
@@ -309,6 +309,7 @@ class ProfileView:
         return {server: self._hub.catalog.entries(list_id(server, kind)) for server in servers}
 
     def _current_table(self, kind: CatalogKind) -> KindTable | None:
+        """Return the table if it is up to date."""
         table = self._tables.get(kind)
         if table is None or table.version != self._hub.catalog.version or table.settings != self._settings():
             return None
@@ -317,7 +318,7 @@ class ProfileView:
     def _is_cheap_to_make(self, kind: CatalogKind) -> bool:
         """Return whether the table can be made at once: the lists not yet read are short."""
         settings = self._settings()
-        rendering = _rendering(kind, settings)
+        rendering = _make_rendering(kind, settings)
         previous = self._table_with_settings(kind, settings)
         previous_groups = previous.groups if previous is not None else {}
         unmade: list[Source] = []
@@ -348,7 +349,7 @@ class ProfileView:
 
     def _make_table_in_steps(self, kind: CatalogKind) -> Generator[None, None, KindTable]:
         settings, version = self._settings(), self._hub.catalog.version
-        sources, rendering = self._sources(kind, settings), _rendering(kind, settings)
+        sources, rendering = self._sources(kind, settings), _make_rendering(kind, settings)
         groups: dict[str, ListGroup] = {}
         distinct: list[ListGroup] = []
         for lists in _group_servers(rendering, sources):
@@ -404,7 +405,7 @@ def _compares_names(kind: CatalogKind, settings: ProfileSettings) -> bool:
     return kind is CatalogKind.TOOL and (_has_tool_filter(settings) or settings.tools == "search")
 
 
-def _rendering(kind: CatalogKind, settings: ProfileSettings) -> ListRendering:
+def _make_rendering(kind: CatalogKind, settings: ProfileSettings) -> ListRendering:
     if kind not in NAMED_KINDS:
         return ListRendering(kind=kind)
     rule = NameRule(

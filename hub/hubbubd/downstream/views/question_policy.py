@@ -237,4 +237,5 @@ def _can_come_without_person(params: Mapping[str, Any], result: Mapping[str, Any
 
 
 def _as_mapping(value: object) -> Mapping[str, Any]:
+    """Return a value if it is a mapping, else an empty one."""
     return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}

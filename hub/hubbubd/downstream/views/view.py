@@ -71,11 +71,11 @@ class EndpointView(Protocol):
         ...
 
     def shows(self, server: str, principal: Principal) -> bool:
-        """Return whether the calls of a server are shown: of those shown, and of what hosts ask people."""
+        """Return whether a principal sees calls of a server: one that is shown, or the one for questions of hosts."""
         ...
 
     @property
-    def people(self) -> bool:
+    def has_people_tools(self) -> bool:
         """Whether hosts have tools that ask people."""
         ...
 
@@ -84,28 +84,28 @@ class EndpointView(Protocol):
         ...
 
     async def settle(self, kind: CatalogKind) -> None:
-        """Make what is shown of a kind ready, in turns: what is asked next costs little."""
+        """Make what is shown of a kind, in turns, so that `entries` and `find_entry` return at once."""
         ...
 
     def is_settled(self, kind: CatalogKind) -> bool:
-        """Return whether it is ready, or little work."""
+        """Return whether what is shown of a kind is ready, or can be made at once."""
         ...
 
     def entries(self, kind: CatalogKind, principal: Principal, *, apps: bool = False) -> Sequence[bytes]:
-        """Return all entries of a kind, in order: MCP objects as JSON. What is not settled may be older.
+        """Return all entries of a kind, in order: MCP objects as JSON. Before `settle` they may be older.
 
         With `apps` those for a host that shows pages of apps: what only pages may call, too.
         """
         ...
 
-    def entry(self, kind: CatalogKind, named: str, principal: Principal) -> bytes | None:
+    def find_entry(self, kind: CatalogKind, named: str, principal: Principal) -> bytes | None:
         """Return the entry of a tool or prompt by its name; None if there is none."""
         ...
 
-    def target(
+    def find_target(
         self, kind: CatalogKind, named: str, principal: Principal, pages_read: PagesRead | None = None
     ) -> ServerTarget:
-        """Return where a tool, prompt or resource is. Raises NotFound.
+        """Return the server that has a tool, prompt or resource, and its own name for it. Raises NotFound.
 
         `pages_read` is what the host has read of pages, as a page may have named it, the way its server does; None for
         a host that shows no pages.
@@ -146,7 +146,7 @@ class ServerView:
     """The endpoint of one server."""
 
     transparent = True
-    people = False
+    has_people_tools = False
 
     def __init__(self, hub: Hub, server: str) -> None:
         self.name = f"s/{server}"
@@ -195,7 +195,7 @@ class ServerView:
         return {**capabilities, "extensions": expected_extensions(self._hub, self._server)}
 
     async def settle(self, kind: CatalogKind) -> None:
-        """As `EndpointView.settle`: finds the entries by their names."""
+        """As `EndpointView.settle`: index the entries by their names."""
         source = self._list_entries(kind)
         if self._indexes.get(kind, ((), {}))[0] is not source:
             self._indexes[kind] = source, await in_turns(_index_names(source))
@@ -207,12 +207,13 @@ class ServerView:
         source = self._list_entries(kind)
         return kind is not CatalogKind.TOOL or self._tools.source is source or len(source) <= EXAMINED_AT_ONCE
 
-    def entry(self, kind: CatalogKind, named: str, principal: Principal) -> bytes | None:
-        """As `EndpointView.entry`, for what is settled."""
+    def find_entry(self, kind: CatalogKind, named: str, principal: Principal) -> bytes | None:
+        """As `EndpointView.find_entry`, for what is settled."""
         source, places = self._indexes.get(kind, ((), {}))
         return source[places[named]] if named in places and self.servers(principal) else None
 
     def _list_entries(self, kind: CatalogKind) -> tuple[bytes, ...]:
+        """Return the list of the server as the catalog has it."""
         return self._hub.catalog.entries(self._list_ids[kind])
 
     def entries(self, kind: CatalogKind, principal: Principal, *, apps: bool = False) -> Sequence[bytes]:
@@ -223,16 +224,17 @@ class ServerView:
             return self._list_entries(kind)
         return self._examined_tools().for_models
 
-    def target(
+    def find_target(
         self, kind: CatalogKind, named: str, principal: Principal, pages_read: PagesRead | None = None
     ) -> ServerTarget:
-        """As `EndpointView.target`: whatever it names, the server knows best whether there is such a thing."""
+        """As `EndpointView.find_target`: whatever it names, the server knows best whether there is such a thing."""
         if not self.servers(principal):
             raise NotFound("server", self._server)
         by_page = kind is CatalogKind.TOOL and named in self._examined_tools().for_pages_alone
         return ServerTarget(self._server, named, app=by_page)
 
     def _examined_tools(self) -> "_ServerTools":
+        """Return the tools of the server by whom they are for, examined now if the list has changed."""
         source = self._list_entries(CatalogKind.TOOL)
         if self._tools.source is not source:
             self._tools = at_once(_examine_tools(source))
@@ -245,7 +247,7 @@ class ServerView:
     searches_tools = False
 
     async def search(self, query: str, most: int, principal: Principal) -> list[bytes]:
-        """As `EndpointView.search`: never asked."""
+        """As `EndpointView.search`: never called."""
         return []
 
 
@@ -286,6 +288,7 @@ def _examine_tools(source: tuple[bytes, ...]) -> Generator[None, None, _ServerTo
 
 
 def _index_names(source: tuple[bytes, ...]) -> Generator[None, None, dict[str, int]]:
+    """Return the index of each name in a list, in short steps."""
     places: dict[str, int] = {}
     for at, entry in enumerate(source):
         yield

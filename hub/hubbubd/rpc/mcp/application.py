@@ -161,14 +161,14 @@ class McpApplication:
         self._endpoints = McpEndpoints(hub, handles)
         self._processes = HostProcesses()
         self._streams = Quota(
-            "open streams of hosts", HostLimits.of(settings).streams_per_principal, reason="TOO_MANY_STREAMS"
+            "open streams of hosts", HostLimits.from_settings(settings).streams_per_principal, reason="TOO_MANY_STREAMS"
         )
         self._unread = UnreadBytes()
         self._leaving = asyncio.Event()
         self._reading = anyio.CapacityLimiter(1)
 
     def _limits(self) -> HostLimits:
-        return HostLimits.of(self._hub.configuration.settings)
+        return HostLimits.from_settings(self._hub.configuration.settings)
 
     async def leave_with_hub(self) -> None:
         """From the hub's drain on, refuse new requests and end streams that last; what is under way has the grace."""
@@ -200,10 +200,12 @@ class McpApplication:
             if await self._serve_anybody(request):
                 return
             caller = await self._admission.authenticate(request)
-            request.hold_bytes = partial(self._unread.hold, caller.name)
+            request.hold_bytes = partial(self._unread.count_response, caller.name)
             await self._serve(request, caller, self._find_endpoint(scope["path"], caller))
         except HttpRefusal as answered:
-            await request.answer(answered.status, messages.error(None, answered.refusal), answered.headers)
+            await request.answer(
+                answered.status, messages.make_error_response(None, answered.refusal), answered.headers
+            )
         except HubError as exc:
             await self._refuse(request, exc)
         except ConnectionError:
@@ -276,14 +278,14 @@ class McpApplication:
             else:
                 await self._serve_with_session(request, message, caller, endpoint)
         except Refusal as refusal:
-            await request.answer(STATUS.get(refusal.code, 200), messages.error(id_, refusal))
+            await request.answer(STATUS.get(refusal.code, 200), messages.make_error_response(id_, refusal))
         except HubError as exc:
             await self._refuse(request, exc, id_)
 
     async def _refuse(self, request: HostHttpRequest, exc: HubError, id_: Id | None = None) -> None:
         refusal = Refusal(HUB_FAILED, exc.message, {"reason": exc.reason, **exc.metadata})
         await request.answer(
-            status_of(exc), messages.error(id_, refusal), self._admission.headers_of_refusal(request, exc)
+            status_of(exc), messages.make_error_response(id_, refusal), self._admission.headers_of_refusal(request, exc)
         )
 
     async def _serve_while_valid(self, caller: Principal, serve: Serve, host_request: HostRequest) -> bytes:
@@ -312,7 +314,7 @@ class McpApplication:
             await self._initialize(request, message, caller, endpoint)
             return
         if version is not None and version not in HANDSHAKE_REVISIONS:
-            raise introductions.refuse_revision(version)
+            raise introductions.refusal_for_revision(version)
         session = await self._find_session(request, caller, endpoint)
         if not isinstance(message, RequestMessage):
             session.receive(message)
@@ -328,7 +330,7 @@ class McpApplication:
     async def _initialize(
         self, request: HostHttpRequest, message: RequestMessage, caller: Principal, endpoint: McpEndpoint
     ) -> None:
-        host = introductions.host_of_handshake(message, caller, VIA)
+        host = introductions.parse_handshake_host(message, caller, VIA)
         session = await self.sessions.begin(host, endpoint)
         response = await session.begin(
             message, HostOutbox(), serve=partial(self._serve_while_valid, caller, endpoint.serve)
@@ -398,15 +400,15 @@ class McpApplication:
             raise Refusal(INVALID_REQUEST, "in this revision a host sends requests only")
         if isinstance(message, NotificationMessage):
             if version not in STATELESS_REVISIONS:
-                raise introductions.refuse_revision(version or "")
+                raise introductions.refusal_for_revision(version or "")
             await request.answer(202)
             return
         check_repeated(request.headers, request.doubled, message)
-        host, name, peer = introductions.host_of_request(message, caller, VIA), endpoint.view.name, request.peer
+        host, name, peer = introductions.parse_stateless_host(message, caller, VIA), endpoint.view.name, request.peer
         self._processes.recognise(host, name, peer)
         if message.method == "tools/call":
             await endpoint.view.settle(CatalogKind.TOOL)
-            tool = endpoint.view.entry(CatalogKind.TOOL, str(message.params.get("name")), caller)
+            tool = endpoint.view.find_entry(CatalogKind.TOOL, str(message.params.get("name")), caller)
             check_arguments(tool, message.params.get("arguments"), request.headers)
         outlet = HostOutbox()
         host_request = HostRequest(
@@ -414,14 +416,14 @@ class McpApplication:
             method=message.method,
             params=message.params,
             host=host,
-            tell=outlet.tell,
+            send=outlet.send,
             leaving=self._leaving,
             own_hold_s=request.hold_s,
         )
         with ExitStack() as streams:
             if message.method == LISTEN:
                 streams.enter_context(self._count_stream(caller))
-                streams.enter_context(self._processes.listening(host, name, peer))
+                streams.enter_context(self._processes.note_stream(host, name, peer))
             task = asyncio.create_task(self._serve_while_valid(caller, endpoint.serve, host_request))
             await reply(request, task, outlet, message.id)
 

@@ -52,7 +52,7 @@ class McpService:
         self._hub = hub
         self._endpoints = McpEndpoints(hub, handles)
         self._hosts = BridgedHosts(
-            hub.calls, hub.clock.steady, charge, lambda: HostLimits.of(hub.configuration.settings)
+            hub.calls, hub.clock.steady, charge, lambda: HostLimits.from_settings(hub.configuration.settings)
         )
         self._max_message_bytes = max_message_bytes - FRAME_BYTES
 
@@ -69,7 +69,7 @@ class McpService:
             raise InvalidArgument.field("open.session_key", "must be 16 to 64 letters, digits, `_` and `-`")
         endpoint = self._endpoint(first.open, principal())
         opened = pb.ServeResponse.Opened(
-            max_message_bytes=self._max_message_bytes, questions=self._endpoints.questions(endpoint)
+            max_message_bytes=self._max_message_bytes, questions=self._endpoints.who_answers(endpoint)
         )
         await write(pb.ServeResponse(opened=opened).SerializeToString())
         outlet = HostOutbox(UNREAD_MESSAGES * (self._max_message_bytes + FRAME_BYTES))
@@ -81,7 +81,7 @@ class McpService:
             stream.hand_on(first)
             await stream.run(frames)
             if removed.done():
-                raise endpoint.removal
+                raise endpoint.removed_error
         finally:
             removed.cancel()
             self._hosts.part(host, left=stream.host_leaves or not current().standing())
@@ -164,7 +164,7 @@ class _BridgeStream:
         """Write what there is for the host, until the stream is closed. A frame without a message shows life."""
         while True:
             await self._outlet.wait_for_news(BOOKMARK_S)
-            waiting = self._outlet.take()
+            waiting = self._outlet.take_all()
             if self._outlet.closed and not waiting:
                 if self._calls.stopped.is_set():
                     await self._write(pb.ServeResponse(taken=self.taken_count).SerializeToString())

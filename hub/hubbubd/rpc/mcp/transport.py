@@ -24,7 +24,7 @@ from hubbubd.core.jsonrpc import (
     UNSUPPORTED_VERSION,
 )
 from hubbubd.downstream import HostOutbox, ReplayStream
-from hubbubd.downstream.calls.call_results import refusal_of_error
+from hubbubd.downstream.calls.call_results import refusal_from_error
 from hubbubd.downstream.hosts.unread_bytes import SMALL
 from hubbubd.downstream.protocol import messages
 from hubbubd.downstream.protocol.messages import Id, Message, MessageTooLarge, Refusal
@@ -225,10 +225,12 @@ async def read_message(request: HostHttpRequest, max_bytes: int, reading: anyio.
     body = await request.body(max_bytes)
     short = len(body) <= JSON_AT_ONCE
     try:
-        return messages.read(body) if short else await to_thread.run_sync(messages.read, body, limiter=reading)
+        return messages.parse(body) if short else await to_thread.run_sync(messages.parse, body, limiter=reading)
     except Refusal as refusal:
-        id_ = messages.id_of_refused(body) if short else None
-        await request.answer(413 if isinstance(refusal, MessageTooLarge) else 400, messages.error(id_, refusal))
+        id_ = messages.find_refused_id(body) if short else None
+        await request.answer(
+            413 if isinstance(refusal, MessageTooLarge) else 400, messages.make_error_response(id_, refusal)
+        )
         return None
 
 
@@ -243,12 +245,12 @@ async def reply(request: HostHttpRequest, task: asyncio.Task[bytes], outbox: Hos
     stream = HostEventStream(request)
     try:
         await outbox.wait_for_news(KEEPALIVE_S)
-        if task.done() and outbox.empty:
+        if task.done() and outbox.is_empty:
             response = _get_response(task)
             if response is None:  # it was cancelled: there is nothing to say (MCP, basic/utilities/cancellation)
                 await request.answer(202)
             else:
-                code = messages.error_code(response)
+                code = messages.read_error_code(response)
                 await request.answer(200 if code is None else STATUS.get(code, 200), response)
             return
         await stream.begin()
@@ -292,7 +294,7 @@ async def reply_resumably(
 async def resume(request: HostHttpRequest, replay: ReplayStream, after: int) -> None:
     """Send what came on a stream after an event, and what comes."""
     outbox, first = replay.reopen(after)
-    replay.presence.change(here=True)
+    replay.presence.set_here(here=True)
     gone = _watch_connection(request, replay, outbox)
     try:
         await _send_replay(request, replay, outbox, first, gone, primed=False)
@@ -307,7 +309,7 @@ def _watch_connection(request: HostHttpRequest, replay: ReplayStream, outbox: Ho
         if not gone.cancelled():
             outbox.close()
             if replay.outlet is outbox:  # else the host has resumed the stream over another connection
-                replay.presence.change(here=False)
+                replay.presence.set_here(here=False)
 
     gone = request.watch_connection()
     gone.add_done_callback(on_gone)
@@ -344,7 +346,7 @@ def _get_response(task: asyncio.Task[bytes], error_id: Id | None = None) -> byte
         return None
     error = task.exception()
     if isinstance(error, HubError) and error_id is not None:
-        return messages.error(error_id, refusal_of_error(error))
+        return messages.make_error_response(error_id, refusal_from_error(error))
     return task.result()
 
 
@@ -377,8 +379,8 @@ class HostEventStream:
                 continue
             if until.done():
                 return
-            await self.say(outbox.take())
-            if outbox.closed and outbox.empty:
+            await self.say(outbox.take_all())
+            if outbox.closed and outbox.is_empty:
                 return
 
     async def say(self, waiting: Sequence[bytes]) -> None:
@@ -399,9 +401,9 @@ class HostEventStream:
             await self._send(self._event(message))
         except ResourceExhausted as exc:
             log.warning("no room for a message to a host", reason=exc.reason, bytes=len(message), **exc.metadata)
-            if (id_ := messages.id_of_response(message)) is not None:
+            if (id_ := messages.read_response_id(message)) is not None:
                 self._count = number
-                await self._send(self._event(messages.error(id_, refusal_of_error(exc))))
+                await self._send(self._event(messages.make_error_response(id_, refusal_from_error(exc))))
 
     def _event(self, message: bytes) -> bytes:
         named = b"" if self._event_id is None else f"id: {self._event_id(self._count)}\n".encode()
