@@ -110,7 +110,7 @@ class ScriptedHost:
         task.add_done_callback(lambda _: outlet.close())
         answering: dict[Any, asyncio.Task[None]] = {}
         try:
-            while not (outlet.closed and outlet.empty):
+            while not (outlet.closed and outlet.is_empty):
                 await outlet.wait_for_news()
                 for raw in outlet.take_all():
                     message = parse(raw)

@@ -38,7 +38,7 @@ async def listening(at: Place, **wanted: Any) -> NewHost:
     """A host whose `subscriptions/listen` was acknowledged."""
     host = at.new()
     host.begin("subscriptions/listen", notifications=wanted)
-    await until(lambda: not host.outlet.empty)
+    await until(lambda: not host.outlet.is_empty)
     return host
 
 
@@ -151,7 +151,7 @@ async def test_a_subscription_ends_with_its_stream(place: Opened) -> None:
     async with place(OLD, capabilities={"resources": {"subscribe": True}}) as at:
         host = at.new()
         under_way = host.begin("subscriptions/listen", notifications={"resourceSubscriptions": ["x://a"]})
-        await until(lambda: not host.outlet.empty)
+        await until(lambda: not host.outlet.is_empty)
         under_way.cancel()
         await until(lambda: [each.method for each in at.peer.sent][-1] == "resources/unsubscribe")
 
@@ -160,7 +160,7 @@ async def test_a_subscription_ends_with_a_result_when_the_hub_does(place: Opened
     async with place(OLD, capabilities=ALL, listing=lists(**offers)) as at:
         host = at.new()
         under_way = host.begin("subscriptions/listen", notifications=LISTENED)
-        await until(lambda: not host.outlet.empty)
+        await until(lambda: not host.outlet.is_empty)
         await at.hub.drain(0)
         assert b'"result":{"resultType":"complete","_meta":{"%s":1}}' % SUBSCRIPTION.encode() in await under_way
 

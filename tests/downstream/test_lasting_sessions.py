@@ -76,7 +76,7 @@ async def test_what_a_session_is_told_of_goes_on(life: Lives) -> None:
     async with life() as at:
         session = await taken_up(at, host.session)
         assert session is not None
-        await until(lambda: not session.outlet.empty)
+        await until(lambda: not session.outlet.is_empty)
         updated = [message["params"] for message in said(session.outlet, "notifications/resources/updated")]
         assert updated == [{"uri": URI}]  # it may have changed meanwhile
         at.hub.subscriptions.handle_update("one", {"uri": URI})
@@ -93,7 +93,7 @@ async def test_an_answer_to_what_an_earlier_process_has_asked_is_none_to_what_th
 
     async def asked_in_a_call(host: OldHost) -> tuple[Any, asyncio.Task[bytes]]:
         call = host.begin("tools/call", name="t")
-        await until(lambda: not host.outlet.empty)
+        await until(lambda: not host.outlet.is_empty)
         (question,) = said(host.outlet, "elicitation/create")
         return question["id"], call
 

@@ -42,12 +42,12 @@ async def bridges_come_and_go(at: Place) -> None:
     """Begins streams of bridges and ends them at some moment, with a word or without."""
     hosts = BridgedHosts(at.hub.calls, at.hub.clock.steady)
     for number in range(COUNT // 10):
-        host = hosts.join(ADA, f"key-{number}", at.endpoint, HostOutbox())
+        host = hosts.add_stream(ADA, f"key-{number}", at.endpoint, HostOutbox())
         for id_, method in enumerate(("initialize", "ping")):
             host.receive(payload.dumps({"jsonrpc": "2.0", "id": id_, "method": method, "params": HELLO}))
         if number % 2:
             assert await host.outlet.wait_for_news(60)
-        hosts.part(host, left=number % 3 == 0)
+        hosts.end_stream(host, left=number % 3 == 0)
 
 
 async def test_sessions_that_are_dropped_end_with_all_that_they_had(place: Opened) -> None:

@@ -16,7 +16,7 @@ async def ended(replay: ReplayStream, response: bytes) -> None:
         return await done
 
     task = asyncio.create_task(respond())
-    replay.follow(task)
+    replay.end_with(task)
     done.set_result(response)
     await task
     await asyncio.sleep(0)
@@ -74,6 +74,6 @@ async def test_a_host_that_reads_nothing_loses_the_connection_and_may_resume() -
         replay.send(b"x" * 1024 * 1024)
     assert outlet.closed
     assert outlet.overrun
-    assert outlet.empty
+    assert outlet.is_empty
     again = resumed(kept, replay.event_id(5))
     assert again == [b"x" * 1024 * 1024]

@@ -73,7 +73,7 @@ async def test_a_host_goes_on_in_its_session_once_its_profile_is_there_again(mad
 async def test_a_host_behind_a_bridge_is_told_before_its_stream_ends(made: Stage) -> None:
     hub, outlet = made.hub, HostOutbox()
     endpoint = McpEndpoints(hub, handles(hub)).find_profile("mine")
-    host = BridgedHosts(hub.calls, hub.clock.steady).join(ADA, "k" * 16, endpoint, outlet)
+    host = BridgedHosts(hub.calls, hub.clock.steady).add_stream(ADA, "k" * 16, endpoint, outlet)
     host.receive(json.dumps(envelope(READ)).encode())
     await made.arrived()
     await made.reload(mcp_profiles={})

@@ -10,7 +10,7 @@ from hubbubd.members import MemberStatus, Schema
 from hubbubd.store import StoreLocked, StoreTooNew, StoreUnavailable, Write
 from hubbubd.store.postgres import sql as sql
 from hubbubd.store.postgres.database import Database
-from hubbubd.store.transfer.postgres import hold_database
+from hubbubd.store.transfer.postgres import lock_database
 
 from ..postgres import Postgres
 from .entering import LIMIT_S, Heard, Open, cut_off, told
@@ -193,7 +193,7 @@ async def test_a_hub_alone_and_a_copy_mind_no_rows_of_those_that_do_not_run(
     await (await enter(None)).store.close()
     await ask("INSERT INTO {s}.members SELECT 'crashed', 1, '', 'live', '', '', '', 0, now(), 'infinity', now(), 1")
     with newer(2):
-        async with hold_database(postgres.url, schema, None):
+        async with lock_database(postgres.url, schema, None):
             pass
         await ask("UPDATE {s}.members SET standing = 'live'")
     with newer(4):
@@ -221,7 +221,7 @@ async def test_a_copy_finishes_no_upgrade_of_what_it_reads(enter: Open, newer: N
     await a.members.set_own_status(MemberStatus.GONE)
     await a.store.close()
     with newer():
-        async with hold_database(postgres.url, schema, None) as held, held.open_reader() as reading:
+        async with lock_database(postgres.url, schema, None) as held, held.open_reader() as reading:
             assert reading is not None
     await enter("a")
 

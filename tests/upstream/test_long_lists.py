@@ -94,9 +94,9 @@ def test_of_tools_headers_only_those_of_the_last_whole_list_are_kept() -> None:
     page(revision, range(10, 20), "more", None)
     assert len(revision.tool_headers) == 20
     page(revision, range(15, 25), None, "more")
-    assert revision.tool_headers.header_names_of("tool 3"), "the other list is not whole yet"
+    assert revision.tool_headers.find_header_names("tool 3"), "the other list is not whole yet"
     page(revision, range(25, 30), "more", None)
-    assert revision.tool_headers.header_names_of("tool 3") is None
+    assert revision.tool_headers.find_header_names("tool 3") is None
     assert len(revision.tool_headers) == 15
     page(revision, range(MAX_MAPPED + 10), None, None)
     assert len(revision.tool_headers) == MAX_MAPPED
@@ -107,7 +107,7 @@ def test_two_who_list_the_tools_at_once_make_no_headers_forgotten() -> None:
     for cursor, more, names in ((None, "2", range(10)), ("2", "3", range(10, 20)), ("3", None, range(20, 30))):
         page(revision, names, cursor, more)
         page(revision, names, cursor, more)
-    assert all(revision.tool_headers.header_names_of(f"tool {at}") for at in range(30))
+    assert all(revision.tool_headers.find_header_names(f"tool {at}") for at in range(30))
 
 
 @pytest.mark.parametrize("cursor", ["3", "of nobody"])

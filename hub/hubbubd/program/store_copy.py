@@ -15,7 +15,7 @@ from hubbubd.config.store_addresses import OPTION, DatabasePlace, Place, StoreCo
 from hubbubd.errors import ConfigError
 from hubbubd.program import console
 from hubbubd.store import engines
-from hubbubd.store.transfer.sqlite import hold_file
+from hubbubd.store.transfer.sqlite import lock_file
 from hubbubd.store.transfer.store_transfer import LockedStore, OnCopied, Transferred, transfer
 from hubbubd.store.vault.file import NAME as TOKENS
 from hubbubd.store.vault.file import TokenFile
@@ -70,12 +70,12 @@ async def held(place: Place, settings: HubSettings, *, make: bool) -> AsyncGener
     """Hold a store for a block; `make` is whether it need not be there. Raises StoreLocked and as the engines do."""
     if isinstance(place, DatabasePlace):
         engines.require_database()
-        from hubbubd.store.transfer.postgres import hold_database
+        from hubbubd.store.transfer.postgres import lock_database
 
-        async with hold_database(place.url, place.schema, settings.store.password()) as database:
+        async with lock_database(place.url, place.schema, settings.store.password()) as database:
             yield database
     else:
-        async with hold_file(place.path, make=make) as file:
+        async with lock_file(place.path, make=make) as file:
             yield file
 
 

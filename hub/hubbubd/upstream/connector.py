@@ -41,17 +41,17 @@ class McpConnector:
         self._import_lock = anyio.Lock()
 
     async def delete_oauth_secrets(self, server: str) -> None:
-        """As `ports.Connector`; nothing of the server is redacted any more."""
+        """Delete the OAuth tokens and the registered client of a server. Raises OSError."""
         for owner in (server, oauth_owner(server)):
             REDACTION.set_secrets(owner, ())
         await self._vault.put(server, None)
 
     def spec_secrets(self, server: str) -> dict[str, Any] | None:
-        """As `ports.Connector`."""
+        """Return what `store_spec_secrets` stored last, or None."""
         return self._vault.get(_spec_key(server))
 
     async def store_spec_secrets(self, server: str, secrets: dict[str, Any] | None) -> None:
-        """As `ports.Connector`."""
+        """Store the secrets of a server's spec, as JSON; None deletes them. Raises OSError, Overtaken in a race."""
         name = _spec_key(server)
         try:
             await self._vault.put(name, secrets or None)
@@ -63,14 +63,14 @@ class McpConnector:
             await self._vault.put(name, secrets or None)
 
     async def refresh_secrets(self, *servers: str) -> None:
-        """As `ports.Connector`."""
+        """Read again all secrets of servers, since other members of the fleet may have changed them. Raises OSError."""
         await self._vault.refresh(*servers)
 
     @asynccontextmanager
     async def open(
         self, config: ServerConfig, inbound: Inbound, era: Era | None, confinement: Confinement | None
     ) -> AsyncGenerator[McpLink]:
-        """As `ports.Connector`."""
+        """Return a context manager around one connection to a server; arguments and errors as in `ports.Connector`."""
         async with self._import_lock:
             if self._link_opener is None:
                 self._link_opener = (await to_thread.run_sync(_import_link_opener))(

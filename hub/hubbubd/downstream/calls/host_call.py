@@ -144,6 +144,7 @@ class CallObserver:
             self.news = asyncio.get_running_loop().create_future()
 
     def _on_call(self, call: Call, event: object) -> None:
+        """Pass on an event of the call, and listen to the questions that it names from now on."""
         if event is not None:
             if self._on_live is not None:
                 self._on_live(call, event)
@@ -351,6 +352,7 @@ class HostCall:
     # Whether the host is there
 
     def _on_presence(self) -> None:
+        """Count the host again that is back; one that is away counts as gone after RETURN_S."""
         if self.request.presence.here:
             self._count_host(self._hub.calls.find(self.call_id))
         else:  # it may come back
@@ -358,6 +360,7 @@ class HostCall:
             self._departure = asyncio.get_running_loop().call_later(RETURN_S, self._note_departure)
 
     def _count_host(self, call: Call | None) -> None:
+        """Count the host among those that wait, unless it is; it is there."""
         if self._departure is not None:
             self._cancel_departure()
         if self.state is HostCallState.GONE:
@@ -367,6 +370,7 @@ class HostCall:
             self._attendance.add_host(self.call_id, call)
 
     def _note_departure(self) -> None:
+        """Note that the host has gone; the call may go on."""
         if self.state is not HostCallState.TICKETED:
             self.state = HostCallState.GONE
         self._uncount_host(left=True)

@@ -242,10 +242,10 @@ class TaskMode(Enum):
 
 
 class RequestSender(Protocol):
-    """Sends a request, a method and its params, to a host. `late` gets the response that comes after a cancellation."""
+    """Sends a request to a host. `on_late` gets a response that comes after the request was cancelled."""
 
     def __call__(
-        self, method: str, params: dict[str, Any], late: Callable[[ResponseMessage], None] | None = None
+        self, method: str, params: dict[str, Any], on_late: Callable[[ResponseMessage], None] | None = None
     ) -> Awaitable[ResponseMessage]: ...
 
 

@@ -29,11 +29,17 @@ log = structlog.get_logger(__name__)
 class SharedSecrets(Protocol):
     """What the members of a fleet share (`upstream.ports.SecretsVault`)."""
 
-    def get(self, server: str) -> dict[str, Any] | None: ...
+    def get(self, server: str) -> dict[str, Any] | None:
+        """Return what was stored last, as far as this member knows, or None."""
+        ...
 
-    async def put(self, server: str, secrets: dict[str, Any] | None) -> None: ...
+    async def put(self, server: str, secrets: dict[str, Any] | None) -> None:
+        """Replace what is stored; durable on return. Raises OSError, Overtaken in a race."""
+        ...
 
-    async def refresh(self, *servers: str) -> None: ...
+    async def refresh(self, *servers: str) -> None:
+        """Read again what is stored. Raises OSError."""
+        ...
 
 
 class SharedStateKeyRing(StateKeyRing):

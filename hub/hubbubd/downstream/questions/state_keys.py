@@ -86,7 +86,7 @@ class StateKeyRing:
 
     @classmethod
     def in_memory(cls, clock: Clock) -> "StateKeyRing":
-        """Return keys that end with the process, for where nothing is kept."""
+        """Return a ring whose keys end with the process, for a hub that stores nothing."""
         return cls(Path(), clock, StateKeys().with_new_key(clock.now()))
 
     @property

@@ -58,7 +58,7 @@ class BridgedHosts:
         self._hosts: dict[tuple[str, str], BridgedHost] = {}
         self._cancelling: set[asyncio.Task[None]] = set()
 
-    def join(self, principal: Principal, key: str, endpoint: McpEndpoint, outlet: HostOutbox) -> "BridgedHost":
+    def add_stream(self, principal: Principal, key: str, endpoint: McpEndpoint, outlet: HostOutbox) -> "BridgedHost":
         """Add a new stream of a bridge, and end an older one that is still open: the bridge has given that up."""
         name = principal.name, key
         if (before := self._hosts.get(name)) is not None:
@@ -68,7 +68,7 @@ class BridgedHosts:
         )
         return host
 
-    def part(self, host: "BridgedHost", *, left: bool) -> None:
+    def end_stream(self, host: "BridgedHost", *, left: bool) -> None:
         """End a stream. The calls of a host that has `left` are cancelled now, others unless it comes back for them.
 
         One whose credential has ended has left, too.

@@ -69,7 +69,7 @@ class ReplayStream:
             self._add(message)
             self.outlet.send(message)
 
-    def follow(self, task: asyncio.Task[bytes]) -> None:
+    def end_with(self, task: asyncio.Task[bytes]) -> None:
         """End the stream once the task of its request is done, with the response."""
         task.add_done_callback(self._end)
 

@@ -125,8 +125,8 @@ class EndpointSession:
             response = self._sent_requests.pop(message.id, None)
             if response is not None and not response.done():
                 response.set_result(message)
-            elif (late := self._late_listeners.pop(message.id, None)) is not None:
-                late(message)
+            elif (on_late := self._late_listeners.pop(message.id, None)) is not None:
+                on_late(message)
         elif message.method == "notifications/cancelled":
             task = self._running.get(_as_id(message.params.get("requestId")))
             if task is not None:
@@ -137,11 +137,11 @@ class EndpointSession:
         outlet: MessageSink,
         method: str,
         params: dict[str, Any],
-        late: Callable[[ResponseMessage], None] | None = None,
+        on_late: Callable[[ResponseMessage], None] | None = None,
     ) -> ResponseMessage:
         """Send a request of the hub on a stream, and return the host's response; tell it if that is cancelled, and why.
 
-        `late` gets the response that comes all the same.
+        `on_late` gets the response that comes all the same.
         """
         id_ = next(self._ids)
         response = self._sent_requests[id_] = asyncio.get_running_loop().create_future()
@@ -151,8 +151,8 @@ class EndpointSession:
         except asyncio.CancelledError as exc:
             reason = str(exc.args[0]) if exc.args else "it is not needed any more"
             outlet.send(messages.make_notification("notifications/cancelled", {"requestId": id_, "reason": reason}))
-            if late is not None:
-                self._late_listeners[id_] = late
+            if on_late is not None:
+                self._late_listeners[id_] = on_late
                 if len(self._late_listeners) > MAX_LATE_LISTENERS:
                     self._late_listeners.popitem(last=False)
             raise

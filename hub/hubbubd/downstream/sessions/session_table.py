@@ -92,7 +92,7 @@ class EndpointSessions:
         self._records.follow(self._follow_record)
 
     def __iter__(self) -> Iterator[EndpointSession]:
-        """Iterate over the sessions that this process has taken up."""
+        """Iterate over the sessions that this process has begun or restored."""
         return (entry.session for entry in self._entries.values() if entry.session is not None)
 
     def __len__(self) -> int:

@@ -133,10 +133,10 @@ def _add_task_to_requests(ask: RequestSender, task_id: str) -> RequestSender:
     """Return `ask` extended so that each request names the task in its `_meta`."""
 
     async def ask_about_task(
-        method: str, params: dict[str, Any], late: Callable[[ResponseMessage], None] | None = None
+        method: str, params: dict[str, Any], on_late: Callable[[ResponseMessage], None] | None = None
     ) -> ResponseMessage:
         meta: dict[str, Any] = {**(params.get("_meta") or {}), RELATED_TASK: {"taskId": task_id}}
-        return await ask(method, {**params, "_meta": meta}, late)
+        return await ask(method, {**params, "_meta": meta}, on_late)
 
     return ask_about_task
 

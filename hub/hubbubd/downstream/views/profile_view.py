@@ -103,26 +103,26 @@ class ProfileView:
 
     @property
     def policy(self) -> QuestionPolicy:
-        """As `EndpointView.policy`."""
+        """Who is asked what the profile's servers ask, as it is configured now."""
         return self._policy.for_settings(self._settings())
 
     def servers(self, principal: Principal) -> list[str]:
-        """As `EndpointView.servers`."""
+        """Return the names of the servers that the profile shows to a principal, in order."""
         return [name for name in self._shown_servers(self._settings()) if principal.may(Permission.CALL, name)]
 
     def shows(self, server: str, principal: Principal) -> bool:
-        """As `EndpointView.shows`."""
+        """Return whether a principal sees calls of a server: one that is shown, or the one for questions of hosts."""
         if server == PEOPLE and self.has_people_tools:
             return principal.may(Permission.CALL, server)
         return server in self.servers(principal)
 
     @property
     def has_people_tools(self) -> bool:
-        """As `EndpointView.has_people_tools`."""
+        """Whether hosts have tools that ask people."""
         return self._settings().people
 
     def introduction(self, principal: Principal) -> EndpointIntroduction:
-        """As `EndpointView.introduction`: what any of the servers can do."""
+        """Return what the profile says of itself: its capabilities are what any of its servers can do."""
         settings = self._settings()
         shown_servers = map(self._hub.servers.find, self.servers(principal))
         records = [record for record in shown_servers if record is not None]
@@ -165,7 +165,7 @@ class ProfileView:
         return apps | declared_skills(each for _, each in entries)
 
     async def settle(self, kind: CatalogKind) -> None:
-        """As `EndpointView.settle`. One task makes it for all who wait, and goes on when they do not."""
+        """Make what is shown of a kind, in turns. One task does it for all callers, even if they are cancelled."""
         for _ in range(MAX_ROUNDS):
             if self.is_settled(kind):
                 return
@@ -175,28 +175,28 @@ class ProfileView:
             await asyncio.shield(self._making_tasks[kind])
 
     def is_settled(self, kind: CatalogKind) -> bool:
-        """As `EndpointView.is_settled`."""
+        """Return whether what is shown of a kind is ready, or can be made at once."""
         return self._current_table(kind) is not None or self._is_cheap_to_make(kind)
 
     def entries(self, kind: CatalogKind, principal: Principal, *, apps: bool = False) -> Sequence[bytes]:
-        """As `EndpointView.entries`."""
+        """Return all entries of a kind, in order, as `EndpointView.entries`; first the hub's own tools."""
         table = self._usable_table(kind)
         own = own_tool_entries(table.settings) if kind is CatalogKind.TOOL else ()
         listed = table.listed_with_apps if apps else table.listed
         return ChainedLists([own, *(listed.get(server, ()) for server in self.servers(principal))])
 
     def find_entry(self, kind: CatalogKind, named: str, principal: Principal) -> bytes | None:
-        """As `EndpointView.find_entry`."""
+        """Return the entry of a tool or prompt by its shown name; None if there is none."""
         found = self._usable_table(kind).find(named)
         return found.shown if found is not None and principal.may(Permission.CALL, found.server) else None
 
     @property
     def searches_tools(self) -> bool:
-        """As `EndpointView.searches_tools`."""
+        """Whether tools are searched for instead of listed."""
         return self._settings().tools == "search"
 
     async def search(self, query: str, most: int, principal: Principal) -> list[bytes]:
-        """As `EndpointView.search`."""
+        """Return the entries of the tools that fit a query best, the best first."""
         await self.settle(CatalogKind.TOOL)
         return await in_turns(
             self._search_in_steps(query, most, self._usable_table(CatalogKind.TOOL), self.servers(principal))
@@ -215,7 +215,7 @@ class ProfileView:
     def find_target(
         self, kind: CatalogKind, named: str, principal: Principal, pages_read: PagesRead | None = None
     ) -> ServerTarget:
-        """As `EndpointView.find_target`. InvalidArgument: several servers have it, or others may call it."""
+        """As `EndpointView.find_target`. InvalidArgument: several servers have it, or only pages may call it."""
         if kind in URI_MEMBERS:
             return self._find_resource(named, principal, pages_read or PagesRead())
         entry = self._usable_table(kind).find(named)
@@ -231,7 +231,7 @@ class ProfileView:
         raise NotFound("tool", named) if kind is CatalogKind.TOOL else NotFound("prompt", named)
 
     def render_result(self, server: str, result: bytes, spelled: Spelling = USUAL_SPELLING) -> bytes:
-        """As `EndpointView.render_result`: URIs say which server they are of."""
+        """Return a server's result with URIs that say which server they are of, as `EndpointView.render_result`."""
         return payload.dumps(rewrite_uris(payload.loads(result), server, spelled)) if may_have_uris(result) else result
 
     def _find_app_tool(self, own_name: str, principal: Principal, pages_read: PagesRead) -> ServerTarget:

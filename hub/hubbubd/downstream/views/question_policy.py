@@ -159,7 +159,7 @@ def declares_tasks(host_capabilities: Mapping[str, Any]) -> bool:
 
 
 def select_known_capabilities(host_capabilities: Mapping[str, Any]) -> dict[str, Any]:
-    """Return of a host's capabilities what the hub reads: of bounded size, whatever the host said."""
+    """Return the parts of a host's capabilities that the hub reads; their size is bounded."""
     capabilities: dict[str, Any] = {}
     modes = _as_mapping(host_capabilities.get("elicitation"))
     if "elicitation" in host_capabilities and (not modes or "form" in modes or "url" in modes):

@@ -160,19 +160,19 @@ class ServerView:
 
     @property
     def policy(self) -> QuestionPolicy:
-        """As `EndpointView.policy`: that of the profile `default`."""
+        """Who is asked what the server asks: as in the profile `default`."""
         return self._policy.for_settings(self._hub.configuration.settings.mcp_profiles.get(DEFAULT, DEFAULT_PROFILE))
 
     def servers(self, principal: Principal) -> list[str]:
-        """As `EndpointView.servers`."""
+        """Return the server's name, if a principal may call it."""
         return [self._server] if principal.may(Permission.CALL, self._server) else []
 
     def shows(self, server: str, principal: Principal) -> bool:
-        """As `EndpointView.shows`."""
+        """Return whether a principal sees calls of a server: of this one, if it may call it."""
         return server in self.servers(principal)
 
     def introduction(self, principal: Principal) -> EndpointIntroduction:
-        """As `EndpointView.introduction`: the server's own. Raises NotFound."""
+        """Return what the server says of itself, as far as hosts may use it through the hub. Raises NotFound."""
         record = self._hub.servers.get(self._server)
         server_capabilities: dict[str, Any] = (
             payload.loads(record.capabilities) if record.capabilities else self._probable_capabilities()
@@ -195,7 +195,7 @@ class ServerView:
         return {**capabilities, "extensions": expected_extensions(self._hub, self._server)}
 
     async def settle(self, kind: CatalogKind) -> None:
-        """As `EndpointView.settle`: index the entries by their names."""
+        """Index the entries of a kind by their names, in turns."""
         source = self._list_entries(kind)
         if self._indexes.get(kind, ((), {}))[0] is not source:
             self._indexes[kind] = source, await in_turns(_index_names(source))
@@ -203,12 +203,12 @@ class ServerView:
             self._tools = await in_turns(_examine_tools(source))
 
     def is_settled(self, kind: CatalogKind) -> bool:
-        """As `EndpointView.is_settled`: lists are passed on as they are, but for what is for pages alone."""
+        """Return whether a list can be returned at once: of tools, those for pages alone have to be found first."""
         source = self._list_entries(kind)
         return kind is not CatalogKind.TOOL or self._tools.source is source or len(source) <= EXAMINED_AT_ONCE
 
     def find_entry(self, kind: CatalogKind, named: str, principal: Principal) -> bytes | None:
-        """As `EndpointView.find_entry`, for what is settled."""
+        """Return the entry of a tool or prompt by its name; None if there is none, or `settle` was not called."""
         source, places = self._indexes.get(kind, ((), {}))
         return source[places[named]] if named in places and self.servers(principal) else None
 
@@ -217,7 +217,7 @@ class ServerView:
         return self._hub.catalog.entries(self._list_ids[kind])
 
     def entries(self, kind: CatalogKind, principal: Principal, *, apps: bool = False) -> Sequence[bytes]:
-        """As `EndpointView.entries`."""
+        """Return all entries of a kind as the server lists them, as `EndpointView.entries`."""
         if not self.servers(principal):
             return ()
         if apps or kind is not CatalogKind.TOOL:
@@ -227,7 +227,7 @@ class ServerView:
     def find_target(
         self, kind: CatalogKind, named: str, principal: Principal, pages_read: PagesRead | None = None
     ) -> ServerTarget:
-        """As `EndpointView.find_target`: whatever it names, the server knows best whether there is such a thing."""
+        """Return the server and the name as it is: the server decides whether it has that. Raises NotFound."""
         if not self.servers(principal):
             raise NotFound("server", self._server)
         by_page = kind is CatalogKind.TOOL and named in self._examined_tools().for_pages_alone
@@ -241,13 +241,13 @@ class ServerView:
         return self._tools
 
     def render_result(self, server: str, result: bytes, spelled: Spelling = USUAL_SPELLING) -> bytes:
-        """As `EndpointView.render_result`: unchanged."""
+        """Return the result unchanged."""
         return result
 
     searches_tools = False
 
     async def search(self, query: str, most: int, principal: Principal) -> list[bytes]:
-        """As `EndpointView.search`: never called."""
+        """Return nothing: tools are not searched for here."""
         return []
 
 

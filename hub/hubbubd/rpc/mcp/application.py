@@ -381,7 +381,7 @@ class McpApplication:
             message = RequestMessage(lost.request_id, RESUMED, {})
             serve = partial(self._serve_while_valid, caller, session.endpoint.resume)
             try:
-                found[0].follow(_begin(session, message, found[0], lost.call_key, serve, hold_s=None))
+                found[0].end_with(_begin(session, message, found[0], lost.call_key, serve, hold_s=None))
             except Refusal as refusal:
                 raise HttpRefusal(400, refusal) from None
             found[0].is_known_to_host = True

@@ -73,7 +73,7 @@ class McpService:
         )
         await write(pb.ServeResponse(opened=opened).SerializeToString())
         outlet = HostOutbox(UNREAD_MESSAGES * (self._max_message_bytes + FRAME_BYTES))
-        host = self._hosts.join(principal(), first.open.session_key, endpoint, outlet)
+        host = self._hosts.add_stream(principal(), first.open.session_key, endpoint, outlet)
         stream = _BridgeStream(host, outlet, write, self._hub)
         removed = asyncio.create_task(endpoint.wait_until_removed())
         removed.add_done_callback(lambda _: outlet.close())
@@ -84,7 +84,7 @@ class McpService:
                 raise endpoint.removed_error
         finally:
             removed.cancel()
-            self._hosts.part(host, left=stream.host_leaves or not current().standing())
+            self._hosts.end_stream(host, left=stream.host_leaves or not current().standing())
         if outlet.overrun:
             raise ResourceExhausted("this bridge does not read what the hub says", reason="WATCHER_TOO_SLOW")
         if self._hub.calls.stopped.is_set():

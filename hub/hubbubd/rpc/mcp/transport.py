@@ -271,7 +271,7 @@ async def reply_resumably(
 
     Raises HubError.
     """
-    replay.follow(task)
+    replay.end_with(task)
     outbox, primed = replay.outlet, revision >= PRIMED
     gone = _watch_connection(request, replay, outbox)
     try:

@@ -55,7 +55,7 @@ class PostgresMembers:
         return self._entrant.lease_ttl_s
 
     async def renew_lease(self, position: int, for_s: float | None = None) -> ClockReading:
-        """As `Membership`: send a heartbeat. `for_s` is by default the time of a lease."""
+        """Send a heartbeat; return a reading of the database's clock. `for_s` is by default the time of a lease."""
         sent_at = 0.0
 
         def note_sent() -> None:
@@ -88,7 +88,7 @@ class PostgresMembers:
         ]
 
     async def expel(self, member: Member) -> Expulsion:
-        """As `Membership`: declare an overdue member gone.
+        """Declare an overdue member gone, as `Membership`.
 
         GONE_BEFORE may also come if the connection broke and this was sent twice.
         """
@@ -105,20 +105,20 @@ class PostgresMembers:
             self._identity.end(Expelled("this hub has left the fleet; it keeps nothing more"))
 
     async def set_status(self, member: Member, status: MemberStatus) -> bool:
-        """As `Membership`: set the status of any member; False if that term of it is over."""
+        """Set the status of any member, as `Membership`; return False if that term of it is over."""
         return bool(await self._query(sql.APPOINT, self.name, self.life, member.name, member.life, status.value))
 
     async def count_standbys(self) -> int | None:
-        """As `Membership`: None if the database requires some and this member may not see them."""
+        """Return the number of synchronous standbys; None if some are required and this member cannot see them."""
         [[required, visible, count]] = await self._query(sql.STANDBYS)
         return None if required and not visible else count
 
     async def finish_upgrade(self) -> Schema:
-        """As `Membership`: require the newest version of the tables, if all members know it."""
+        """Require the newest version of the tables, if all members know it; return what is required then."""
         return Schema(*await self._update_own_row(sql.FINISH_UPGRADE))
 
     async def publish(self, address: str, forward: str) -> None:
-        """As `Membership`: publish where clients and other members reach this one."""
+        """Publish where clients and other members reach this one, now and with every heartbeat."""
         self._addresses = address, forward
         await self._update_own_row(sql.PUBLISH, address, forward)
 

@@ -64,15 +64,15 @@ class _Connection(DatabaseConnection, Protocol):
 
 
 @asynccontextmanager
-async def hold_database(url: str, schema: str, password: str | None) -> AsyncGenerator["HeldDatabase"]:
-    """Hold the store in a schema for a block, whether or not it is there.
+async def lock_database(url: str, schema: str, password: str | None) -> AsyncGenerator["LockedDatabase"]:
+    """Lock the store in a schema for a block, whether or not it is there.
 
     Raises StoreLocked when a hub has it open, StoreTooNew, and StoreUnavailable when the database does not fit.
     """
     database = Database(url, schema, password)
     connection = cast("_Connection", await database.connect())
     try:
-        store = HeldDatabase(database, connection)
+        store = LockedDatabase(database, connection)
         with _translate_errors(database.name):
             await database.check_durability(connection)
             await connection.execute(_NO_TIMEOUTS)
@@ -98,7 +98,7 @@ def _translate_errors(name: str) -> Generator[None]:
         raise as_store_error(name, error) from error
 
 
-class HeldDatabase:
+class LockedDatabase:
     """A store in a schema whose lock this process has; implements `store_transfer.LockedStore`."""
 
     def __init__(self, database: Database, connection: _Connection) -> None:
@@ -141,6 +141,8 @@ class HeldDatabase:
 
 
 class _PostgresReader:
+    """A `SourceReader` of a store in a database, within one transaction."""
+
     def __init__(self, database: Database, connection: _Connection) -> None:
         self._database = database
         self._connection = connection
@@ -166,6 +168,8 @@ class _PostgresReader:
 
 
 class _PostgresWriter:
+    """A `TargetWriter` of a store in a database."""
+
     def __init__(self, database: Database, connection: _Connection) -> None:
         self._database = database
         self._connection = connection

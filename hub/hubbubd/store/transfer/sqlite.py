@@ -30,8 +30,8 @@ SELECT count(value), count(*) - count(value),
 
 
 @asynccontextmanager
-async def hold_file(path: Path, *, make: bool) -> AsyncGenerator["HeldFile"]:
-    """Hold the store in a file for a block; with `make` it need not be there, and its directory is made.
+async def lock_file(path: Path, *, make: bool) -> AsyncGenerator["LockedFile"]:
+    """Lock the store in a file for a block; with `make` it need not be there, and its directory is made.
 
     Raises StoreLocked when a hub has it open, and StoreError.
     """
@@ -47,12 +47,12 @@ async def hold_file(path: Path, *, make: bool) -> AsyncGenerator["HeldFile"]:
             raise StoreError(f"there is no store {path}")
         lock = file.lock_store(path)
     try:
-        yield HeldFile(path)
+        yield LockedFile(path)
     finally:
         os.close(lock)
 
 
-class HeldFile:
+class LockedFile:
     """A store in a file that this process has locked; implements `store_transfer.LockedStore`."""
 
     def __init__(self, path: Path) -> None:
@@ -112,6 +112,8 @@ class HeldFile:
 
 
 class _SqliteReader:
+    """A `SourceReader` of a store in a file."""
+
     def __init__(self, db: sqlite3.Connection, name: str) -> None:
         self._db = db
         self._name = name
@@ -143,6 +145,8 @@ def _fetch_slice(cursor: sqlite3.Cursor) -> list[Row]:
 
 
 class _SqliteWriter:
+    """A `TargetWriter` of a store in a file."""
+
     def __init__(self, db: sqlite3.Connection, name: str) -> None:
         self._db = db
         self._name = name

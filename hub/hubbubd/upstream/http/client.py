@@ -272,11 +272,11 @@ class _Content(Payload):
         self._permit = permit
 
     def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
-        """As `aiohttp.payload.Payload`."""
+        """Return the content as text."""
         return self._content.decode(encoding, errors)
 
     async def write(self, writer: AbstractStreamWriter) -> None:
-        """As `aiohttp.payload.Payload`."""
+        """Send the content, once that is permitted, and note the progress; called by aiohttp. Raises TimeoutError."""
         if self._permit is not None:
             await self._permit()
         self._progress.started = True
@@ -290,7 +290,7 @@ class _Content(Payload):
         await writer.drain()
 
     async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
-        """As `aiohttp.payload.Payload`; the length is that of the content."""
+        """Send the content, as `write`; the length is always that of the content."""
         await self.write(writer)
 
 

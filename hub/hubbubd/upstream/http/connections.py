@@ -84,7 +84,7 @@ class Resolver(AbstractResolver):
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[ResolveResult]:
-        """As `aiohttp.abc.AbstractResolver`; addresses in the order of the system's resolver. Raises OSError."""
+        """Return the addresses of a host, if the policy allows them, in the order of the system. Raises OSError."""
         try:
             found = await anyio.getaddrinfo(host, port, family=family, type=socket.SOCK_STREAM)
         except UnicodeError as exc:
@@ -102,7 +102,7 @@ class Resolver(AbstractResolver):
         ]
 
     async def close(self) -> None:
-        """As `aiohttp.abc.AbstractResolver`."""
+        """Do nothing: the resolver holds nothing."""
 
 
 class PooledConnector(aiohttp.TCPConnector):

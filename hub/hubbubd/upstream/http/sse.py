@@ -86,11 +86,11 @@ class HttpWithSse:
             raise UpstreamError(self._fault)
 
     async def send(self, item: SessionMessage, /) -> None:
-        """As `streams.WriteStream`."""
+        """Start to POST a message, as `streams.WriteStream`."""
         await self._write_stream.send(item)
 
     async def aclose(self) -> None:
-        """As `streams.WriteStream`."""
+        """Accept no more messages."""
         await self._write_stream.aclose()
 
     async def end(self) -> None:

@@ -111,7 +111,7 @@ class StreamableHttp:
         self._version: str | None = None
 
     async def send(self, item: SessionMessage, /) -> None:
-        """As `streams.WriteStream`."""
+        """Start to POST a message; a cancellation may close the connection of its request instead."""
         message, metadata = item.message, item.metadata
         if isinstance(message, JSONRPCNotification) and message.method == "notifications/cancelled":
             if self._version in MODERN_PROTOCOL_VERSIONS:  # there, the end of the request's connection cancels it
@@ -137,7 +137,7 @@ class StreamableHttp:
         self._callbacks.mark_lost(fault)
 
     async def aclose(self) -> None:
-        """As `streams.WriteStream`."""
+        """Accept no more messages."""
         await self._write_stream.aclose()
 
     async def end(self) -> None:

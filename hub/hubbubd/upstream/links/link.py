@@ -95,7 +95,7 @@ class ServerLink:
         self._closed = anyio.Event()
 
     async def hold_open(self) -> None:
-        """Open the transport and keep it until `close`. Never raises."""
+        """Open the transport and hold it open until `close`. Never raises."""
         # What arrives over this connection does not belong to the context that opened it.
         CALL.set(None)
         OUTGOING.set(None)
@@ -150,7 +150,7 @@ class ServerLink:
         self._hello = replace(hello, pid=self._streams.pid)
 
     async def close(self) -> None:
-        """End the connection and wait until all of it is gone."""
+        """End the connection and wait until its transport is closed."""
         self._closing.set()
         if not self._ready.is_set():
             self._hold_scope.cancel()
@@ -159,13 +159,13 @@ class ServerLink:
             await self._closed.wait()
 
     async def wait_lost(self) -> Fault:
-        """As `ports.McpLink`."""
+        """Wait until the connection has ended, and return why."""
         await self._lost.wait()
         assert self._fault is not None
         return self._fault
 
     def stderr_tail(self) -> tuple[str, ...]:
-        """As `ports.McpLink`."""
+        """Return the last lines that a stdio server wrote to stderr; empty for others."""
         return self._streams.stderr_tail() if self._streams is not None else ()
 
     def stray_tail(self) -> tuple[str, ...]:
@@ -173,7 +173,7 @@ class ServerLink:
         return self._streams.stray_tail() if self._streams is not None else ()
 
     def missing_response_hint(self) -> str | None:
-        """As `ports.McpLink`."""
+        """Return what may explain why a response is missing, as the end of a sentence; None if nothing does."""
         return self._dispatcher.unexpected_response if self._dispatcher is not None else None
 
     async def _receive(
@@ -196,7 +196,7 @@ class ServerLink:
 
     @property
     def hello(self) -> Hello:
-        """As `ports.McpLink`."""
+        """The server's introduction, once `connect` has returned."""
         assert self._hello is not None, "connected"
         return self._hello
 
@@ -209,7 +209,7 @@ class ServerLink:
         on_progress: OnProgress | None = None,
         span: Span | None = None,
     ) -> dict[str, Any]:
-        """As `ports.McpLink`."""
+        """Send a request and return its checked result; arguments and errors as in `ports.McpLink`."""
         if span is None and not self._instrumentation.on:
             return await self._send_checked(method, params, call_id, on_progress)
         return await self._instrumentation.send_instrumented(
@@ -251,13 +251,13 @@ class ServerLink:
         return {**(params or {}), "_meta": {LOG_LEVEL_META_KEY: self.log_level, **((params or {}).get("_meta") or {})}}
 
     async def notify(self, method: str, params: dict[str, Any] | None) -> None:
-        """As `ports.McpLink`."""
+        """Send a notification; dropped once the connection is gone."""
         assert self._revision is not None, "connected"
         if self._dispatcher is not None:
             await self._dispatcher.notify(method, *self._revision.stamp(method, params))
 
     async def listen(self, notifications: dict[str, Any], on_acknowledged: OnAcknowledged) -> None:
-        """As `ports.McpLink`."""
+        """Subscribe to a stateless server's notifications, and return when the server ends that, as `ports.McpLink`."""
         assert self._revision is not None, "connected"
         method = "subscriptions/listen"
         if self._revision.era is Era.HANDSHAKE:
@@ -266,15 +266,15 @@ class ServerLink:
         await self._send(method, *stamped, on_acknowledged=on_acknowledged)
 
     async def probe(self, *, by_list: bool = False) -> None:
-        """As `ports.McpLink`. Whatever answers the request is a sign of life: an error, a refusal, a page of HTML.
+        """Check that the server responds. Any response is a sign of life: an error, a refusal, a page of HTML.
 
         Not so a ping that is refused though others were answered before (`SessionLossDetector`).
         """
         assert self._revision is not None, "connected"
         method = "ping" if self._revision.era is Era.HANDSHAKE else "server/discover"
-        await self._probe("tools/list" if by_list else method)
+        await self._probe_session("tools/list" if by_list else method)
 
-    async def _probe(self, method: str, other_refusal: Exception | None = None) -> None:
+    async def _probe_session(self, method: str, other_refusal: Exception | None = None) -> None:
         assert self._revision is not None, "connected"
         try:
             # Not cancellable: any answer counts, so there is nothing to cancel at the server.
@@ -297,7 +297,7 @@ class ServerLink:
     async def _check_session(self, other_refusal: Exception | None = None) -> None:
         """Ping the server after another refusal, REASON_LIMIT_S at most; mark a connection without session as lost."""
         with suppress(PeerError, UpstreamError), anyio.move_on_after(REASON_LIMIT_S):
-            await self._probe("ping", other_refusal)
+            await self._probe_session("ping", other_refusal)
 
     @property
     def _has_session(self) -> bool:
@@ -308,7 +308,7 @@ class ServerLink:
     async def _send_for_negotiation(
         self, method: str, params: dict[str, Any] | None, headers: dict[str, str]
     ) -> dict[str, Any]:
-        """As `negotiation.SendRequest`."""
+        """Send a request of the negotiation, which is never cancelled at the server."""
         return await self._instrumentation.send_instrumented(
             method, params, None, lambda sent_params: self._send(method, sent_params, headers, cancellable=False)
         )

@@ -128,5 +128,5 @@ class PermittedStream:
         await self._inner.send(item)
 
     async def aclose(self) -> None:
-        """As `WriteStream`."""
+        """Close the inner stream."""
         await self._inner.aclose()

@@ -183,7 +183,7 @@ class StatelessRevision:
         try:
             if isinstance(name, str):
                 headers[MCP_NAME_HEADER] = encode_header_value(name)
-                if method == "tools/call" and (header_names := self.tool_headers.header_names_of(name)):
+                if method == "tools/call" and (header_names := self.tool_headers.find_header_names(name)):
                     headers.update(mcp_param_headers(header_names, own_params.get("arguments") or {}))
         except UnicodeEncodeError:
             problem = "a text that is repeated as a header has half of a surrogate pair, which no header can express"

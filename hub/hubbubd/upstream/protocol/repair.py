@@ -153,7 +153,7 @@ def _replace_empty_list(value: Any, path: tuple[int | str, ...]) -> bool:
 
 
 def _value_at(value: Any, path: tuple[int | str, ...]) -> Any:
-    """Return what is at a path; None when it is there no more."""
+    """Return the value at a path; None if the path leads to nothing any more."""
     for step in path:
         try:
             value = value[step]

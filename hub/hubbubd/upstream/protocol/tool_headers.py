@@ -44,7 +44,7 @@ class ToolHeaders:
     def __len__(self) -> int:
         return sum(len(tools.header_names) for tools in (self._listed, *self._incomplete.values()))
 
-    def header_names_of(self, tool: str) -> HeaderNames | None:
+    def find_header_names(self, tool: str) -> HeaderNames | None:
         """Return the header names of a tool's arguments that are repeated; None for none."""
         lists = (*reversed(self._incomplete.values()), self._listed)
         return next((tools.header_names[tool] for tools in lists if tool in tools.header_names), None)

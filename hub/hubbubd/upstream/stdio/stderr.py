@@ -150,7 +150,7 @@ def _complaint_start(lines: list[str]) -> int:
 
 
 def _limit_line(line: bytes) -> bytes:
-    """Limit a line to the bytes that the kept characters can take."""
+    """Cut a line to as many bytes as TAIL_CHARACTERS characters can take."""
     return line[: 4 * TAIL_CHARACTERS].removesuffix(b"\r")
 
 

@@ -32,7 +32,7 @@ class Access:
         self._needs_oauth = config.oauth is not None or vault.get(config.name) is not None
 
     async def send(self, request: HttpRequest, hop: Hop) -> HttpResponse:
-        """As `client.AccessLayer`. Raises UpstreamError (AUTHENTICATION_FAILED)."""
+        """Send a request, with OAuth if the server asks for it. Raises UpstreamError (AUTHENTICATION_FAILED)."""
         response: HttpResponse | None = None
         if self._oauth is None and not self._needs_oauth:
             response = await hop(request)

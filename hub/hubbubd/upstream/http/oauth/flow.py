@@ -187,7 +187,7 @@ class OAuth:
         return provider
 
     async def send(self, request: HttpRequest, hop: Hop, response: HttpResponse | None) -> HttpResponse:
-        """As `client.AccessLayer`. Raises UpstreamError (AUTHENTICATION_FAILED).
+        """Send a request with a token, renewed where it is refused. Raises UpstreamError (AUTHENTICATION_FAILED).
 
         `response` is what the request got without a token, if it was sent before there was an `OAuth`.
         """

@@ -80,19 +80,19 @@ class OAuthStorage:
             self.restore(self.context)
 
     async def get_tokens(self) -> OAuthToken | None:
-        """As the SDK's TokenStorage."""
+        """Return the tokens of the context, as the SDK's TokenStorage."""
         return self.context.current_tokens if self.context is not None else None
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
-        """As the SDK's TokenStorage."""
+        """Return the registered client of the context, as the SDK's TokenStorage."""
         return self.context.client_info if self.context is not None else None
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
-        """As the SDK's TokenStorage."""
+        """Store the whole context, which has these tokens already."""
         await self.save()
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
-        """As the SDK's TokenStorage."""
+        """Store the whole context, which has this client already."""
         await self.save()
 
     def _redact_secrets(self, context: OAuthContext) -> None:

@@ -43,7 +43,7 @@ class HttpReadStream:
         return not self._unread and self._reader is not None and not self._reader.done()
 
     async def receive(self) -> SessionMessage | Exception:
-        """As `streams.ReadStream`."""
+        """Return the next message, or why one could not be parsed. Raises EndOfStream."""
         while not self._unread:
             if self._ended:
                 raise anyio.EndOfStream

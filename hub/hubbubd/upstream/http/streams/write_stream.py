@@ -39,7 +39,7 @@ class HttpWriteStream:
         self._closed = False
 
     async def send(self, item: SessionMessage, /) -> None:
-        """As `streams.WriteStream`. Raises TypeError for what JSON cannot express."""
+        """Start to send a message, in its order. Raises ClosedResourceError; TypeError for what is not JSON."""
         if self._closed:
             raise anyio.ClosedResourceError
         message, metadata = item.message, item.metadata
