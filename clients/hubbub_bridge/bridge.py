@@ -47,6 +47,7 @@ class _Bridge:
         self._uplink: Uplink | None = None
 
     async def run(self) -> None:
+        """Carry messages until the host leaves, a signal comes, or a task fails. Raises what a task failed with."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._host_has_left.set)
@@ -72,7 +73,7 @@ class _Bridge:
                 raise end
 
     def _on_request(self) -> None:
-        """Have the hub looked for, and do without it after a while."""
+        """Look for the hub now. After HUB_WAIT_S, answer from the cache what still waits."""
         if self._uplink is not None:
             self._uplink.look_now()
             if self._uplink.connected:
@@ -80,14 +81,14 @@ class _Bridge:
         asyncio.get_running_loop().call_later(HUB_WAIT_S, self._conversation.answer_from_cache)
 
     async def _read_host(self) -> None:
-        """Take what the host says, until it closes its end."""
+        """Pass the lines of the host to the conversation until it closes its end, then wait for the last responses."""
         async with contextlib.aclosing(read_lines(self._stdin, MAX_LINE_BYTES)) as host_lines:
             async for line in host_lines:
                 self._host_has_written.set()
                 if isinstance(line, LineTooLong):
                     self._conversation.refuse_long_line()
                 else:
-                    self._conversation.from_host(line)
+                    self._conversation.handle_host_message(line)
                 await self._writer.wait_for_capacity()
                 uplink = self._uplink
                 if uplink is not None and not uplink.has_capacity and not await self._wait_for_capacity(uplink):
@@ -98,7 +99,7 @@ class _Bridge:
                 await self._writer.wait_until_written()
 
     async def _wait_for_capacity(self, uplink: "Uplink") -> bool:
-        """Wait while too much waits to be sent; False if the host has left meanwhile, and its end is not read."""
+        """Wait while too much waits to be sent; return False if the host has left meanwhile."""
         waiting = asyncio.create_task(uplink.wait_for_capacity())
         try:
             while not (await asyncio.wait({waiting}, timeout=HANGUP_POLL_S))[0]:
@@ -109,7 +110,10 @@ class _Bridge:
         return True
 
     async def _connect_and_carry(self) -> None:
-        """Connect to the hub, once the host has spoken and has its first response, if that is known."""
+        """Connect to the hub, and carry messages until cancelled.
+
+        It begins once the host has written something and has its first response, if that is known.
+        """
         await self._host_has_written.wait()
         await self._writer.wait_until_written()
         from hubbub_bridge.uplink import Uplink

@@ -1,7 +1,7 @@
 """One host's conversation with the hub, whichever process of the hub serves it, or none. It does no input or output.
 
-    host ── from_host ──> Conversation ── Send ──> hub            requests are kept until they have a response
-    host <── tell_host ── Conversation <── from_hub ── hub
+    host ── handle_host_message ──> Conversation ── Send ──> hub     requests are stored until they have a response
+    host <── send_to_host ── Conversation <── handle_hub_message ── hub
 
 A new connection to the hub begins with what makes it the same conversation: the handshake, and each request that has
 no response yet. The hub joins these to the calls that it has made for them.
@@ -87,7 +87,7 @@ class UnansweredRequest:
     @property
     def method(self) -> str:
         """The method; empty if there is no valid one."""
-        return messages.text_member(self.message, "method")
+        return messages.find_text(self.message, "method")
 
     @property
     def id(self) -> object:
@@ -98,13 +98,13 @@ class UnansweredRequest:
 class Conversation:
     """What a host has asked and was asked, on one bridge. Not thread-safe.
 
-    `tell_host` takes a message for the host. `on_request` is called whenever a request begins to wait for the hub.
+    `send_to_host` sends a message to the host. `on_request` is called whenever a request begins to wait for the hub.
     """
 
     def __init__(
-        self, tell_host: WriteLine, memory: ResponseCache, version: str, on_request: Callable[[], None]
+        self, send_to_host: WriteLine, memory: ResponseCache, version: str, on_request: Callable[[], None]
     ) -> None:
-        self._tell_host = tell_host
+        self._send_to_host = send_to_host
         self._memory = memory
         self._version = version
         self._on_request = on_request
@@ -118,7 +118,7 @@ class Conversation:
         self._handshake: UnansweredRequest | None = None
         self._initialized = b""
         self._connection_state: dict[str, UnansweredRequest] = {}
-        self._silent_requests: dict[Key, UnansweredRequest] = {}
+        self._cache_requests: dict[Key, UnansweredRequest] = {}
         self._questions: dict[Key, object] = {}
         self._listed_kinds: set[str] = set()
         self._lists_may_differ = False
@@ -129,71 +129,73 @@ class Conversation:
 
     # The host
 
-    def from_host(self, raw: bytes) -> None:
-        """Take a line of the host."""
+    def handle_host_message(self, raw: bytes) -> None:
+        """Handle a line from the host: a request, a response, or a notification."""
         try:
             message = messages.parse(raw)
         except MalformedMessage as wrong:
-            self._tell_host(messages.error(None, wrong.code, str(wrong)))
+            self._send_to_host(messages.make_error(None, wrong.code, str(wrong)))
             return
         if "method" not in message:
-            self._take_response(message, raw)
+            self._handle_host_response(message, raw)
         elif "id" in message:
-            self._take_request(UnansweredRequest(raw, message))
+            self._handle_request(UnansweredRequest(raw, message))
         else:
-            self._take_notification(message, raw)
+            self._handle_notification(message, raw)
 
     def refuse_long_line(self) -> None:
         """Say that a line of the host was too long to be read."""
-        self._tell_host(messages.error(None, INVALID_REQUEST, "the message is too long"))
+        self._send_to_host(messages.make_error(None, INVALID_REQUEST, "the message is too long"))
 
-    def _take_request(self, request: UnansweredRequest) -> None:
-        """Answer a request of the host from what is known, refuse it, or have it wait for the hub's response."""
+    def _handle_request(self, request: UnansweredRequest) -> None:
+        """Answer a request of the host from the cache, refuse it, or have it wait for the hub's response."""
         if not messages.is_valid_id(request.id):
             message = f"id must be a string or a number of at most {messages.MAX_ID} characters"
-            self._tell_host(messages.error(None, INVALID_REQUEST, message))
+            self._send_to_host(messages.make_error(None, INVALID_REQUEST, message))
             return
         key = messages.make_key(request.id)
         if key in self._waiting:
-            self._refuse(request, INVALID_REQUEST, "a request with this id is under way")
+            self._refuse_request(request, INVALID_REQUEST, "a request with this id is under way")
             return
         is_full = len(self._waiting) >= MAX_REQUESTS or self._waiting_bytes > MAX_WAITING_BYTES
         if is_full:
-            self._refuse(request, HUB_AWAY, f"{len(self._waiting)} requests wait for a response; wait for one of them")
+            self._refuse_request(
+                request, HUB_AWAY, f"{len(self._waiting)} requests wait for a response; wait for one of them"
+            )
             return
         if request.method == HANDSHAKE:
             self._handshake, self._initialized = request, b""
             self._connection_state.clear()
         if request.method in (HANDSHAKE, DISCOVER) and (response := self._find_cached_response(request)) is not None:
-            self._tell_host(response)
-            self._ask_silently(request)
+            self._send_to_host(response)
+            self._request_for_cache(request)
             return
         if request.method == "ping" and self._send is None:
-            self._tell_host(messages.result(request.id, {}))
+            self._send_to_host(messages.make_result(request.id, {}))
             return
         self._add_waiting(key, request)
         self._send_request(request)
         self._on_request()
 
     def _send_request(self, request: UnansweredRequest) -> None:
-        """Send a request, if there is a hub and it takes as long a one."""
+        """Send a request to the hub if there is one; refuse a request that is too long for it."""
         if self._send is None:
             return
         if len(request.raw) > self._max_message_bytes:
             self._remove_waiting(messages.make_key(request.id))
-            self._refuse(request, INVALID_REQUEST, self._describe_length(request.raw))
+            self._refuse_request(request, INVALID_REQUEST, self._describe_length(request.raw))
             return
-        request.number = self._send_counted(request.raw, request.may_be_taken)
+        request.number = self._send_and_count(request.raw, request.may_be_taken)
 
-    def _ask_silently(self, request: UnansweredRequest) -> None:
-        """Ask the hub what the host need not hear any more, so that it is known the next time."""
+    def _request_for_cache(self, request: UnansweredRequest) -> None:
+        """Send the hub a request whose response only goes into the cache: the host has its response already."""
         if self._send is not None and len(request.raw) <= self._max_message_bytes:
-            self._silent_requests[messages.make_key(request.id)] = request
-            self._send_counted(request.raw)
+            self._cache_requests[messages.make_key(request.id)] = request
+            self._send_and_count(request.raw)
 
-    def _take_notification(self, message: Message, raw: bytes) -> None:
-        """Note what a notification of the host means for later connections, and send it on."""
-        match messages.text_member(message, "method"):
+    def _handle_notification(self, message: Message, raw: bytes) -> None:
+        """Note what a notification of the host means for later connections, and send it to the hub."""
+        match messages.find_text(message, "method"):
             case "notifications/initialized":
                 self._initialized = raw
             case "notifications/cancelled":
@@ -205,21 +207,22 @@ class Conversation:
                 pass
         self._send_if_connected(raw)
 
-    def _take_response(self, message: Message, raw: bytes) -> None:
-        """Take the host's response. One to a question that was withdrawn meanwhile goes nowhere."""
+    def _handle_host_response(self, message: Message, raw: bytes) -> None:
+        """Send the host's response to the hub, but not a response to a question that was withdrawn meanwhile."""
         id_ = message.get("id")
         if self._questions.pop(messages.make_key(id_), None) is None:
             return
         if self._send is not None and len(raw) > self._max_message_bytes:
-            raw = messages.error(id_, INVALID_REQUEST, self._describe_length(raw))
+            raw = messages.make_error(id_, INVALID_REQUEST, self._describe_length(raw))
         self._send_if_connected(raw)
 
     def _send_if_connected(self, raw: bytes) -> None:
+        """Send a message to the hub if there is one, and the message is not too long for it."""
         if self._send is not None and len(raw) <= self._max_message_bytes:
-            self._send_counted(raw)
+            self._send_and_count(raw)
 
-    def _send_counted(self, raw: bytes, again: bool = False) -> int:
-        """Send a message to the hub, and return its place."""
+    def _send_and_count(self, raw: bytes, again: bool = False) -> int:
+        """Send a message, and return its number on this connection. `again`: a hub may have taken it before."""
         assert self._send is not None
         self._send(raw, again)
         self._sent += 1
@@ -227,145 +230,145 @@ class Conversation:
 
     # The hub
 
-    def connected(self, send: Send, max_message_bytes: int) -> None:
-        """Go on with a hub."""
+    def on_connected(self, send: Send, max_message_bytes: int) -> None:
+        """Begin a connection to a hub: send the handshake, and each request that has no response yet."""
         self._send, self._max_message_bytes, self._sent = send, max_message_bytes, 0
         if self._handshake is not None:
             if messages.make_key(self._handshake.id) in self._waiting:
                 self._send_request(self._handshake)
             else:
-                self._ask_silently(self._handshake)
+                self._request_for_cache(self._handshake)
         if self._initialized:
             self._send_if_connected(self._initialized)
         for request in self._connection_state.values():
-            self._ask_silently(request)
+            self._request_for_cache(request)
         for request in [each for each in self._waiting.values() if each is not self._handshake]:
             self._send_request(request)
         if self._lists_may_differ:
             self._notify_list_changes()
         self._lists_may_differ = True
 
-    def disconnected(self, reached: int) -> None:
-        """Go on without a hub, which may have taken as many messages as have `reached` it.
+    def on_disconnected(self, reached: int) -> None:
+        """End the connection to a hub, which may have taken the first `reached` messages of it.
 
-        Its questions are withdrawn, and come again with the next connection.
+        The questions of the hub are withdrawn, and come again with the next connection.
         """
         self._send = None
-        self._silent_requests.clear()
+        self._cache_requests.clear()
         for request in self._waiting.values():
             request.may_be_taken = request.may_be_taken or 0 < request.number <= reached
             request.number = 0
         for id_ in self._questions.values():
             gone = {"requestId": id_, "reason": "the connection to the hub is lost; it will ask again"}
-            self._tell_host(messages.notification("notifications/cancelled", gone))
+            self._send_to_host(messages.make_notification("notifications/cancelled", gone))
         self._questions.clear()
         if self._waiting:
             self._on_request()
 
-    def from_hub(self, raw: bytes, *, draining: bool = False) -> None:
-        """Take a message of the hub; `draining` if it shuts down."""
+    def handle_hub_message(self, raw: bytes, *, draining: bool = False) -> None:
+        """Handle a message from the hub; `draining` if the hub is shutting down."""
         try:
             message = messages.parse(raw)
         except MalformedMessage:
             return
         if "method" not in message:
-            self._take_hub_response(message, raw, draining)
+            self._handle_hub_response(message, raw, draining)
             return
         if "id" in message:
             self._questions[messages.make_key(message["id"])] = message["id"]
-        elif messages.text_member(message, "method") == "notifications/cancelled":
+        elif messages.find_text(message, "method") == "notifications/cancelled":
             self._questions.pop(messages.make_key(messages.find_member(message, "params", "requestId")), None)
-        self._tell_host(raw)
+        self._send_to_host(raw)
 
-    def _take_hub_response(self, message: Message, raw: bytes, draining: bool) -> None:
-        """Give the host the hub's response, unless it answers what only the bridge has asked, or nothing any more."""
+    def _handle_hub_response(self, message: Message, raw: bytes, draining: bool) -> None:
+        """Send the hub's response to the host, unless it is for the cache alone, or nothing waits for it any more."""
         if message.get("id") is None:  # the hub could not read so much of a message
-            self._tell_host(raw)
+            self._send_to_host(raw)
             return
         key = messages.make_key(message.get("id"))
-        request = self._silent_requests.pop(key, None)
+        request = self._cache_requests.pop(key, None)
         if request is not None:
             self._remember_response(request, message)
             return
         request = self._waiting.get(key)
         if request is None:
             return  # the host has cancelled it, or was told otherwise
-        shutting_down = messages.text_member(message, "error", "data", "reason") == "SHUTTING_DOWN"
+        shutting_down = messages.find_text(message, "error", "data", "reason") == "SHUTTING_DOWN"
         if draining and shutting_down and not request.was_refused:  # else it is of a hub behind this one
             request.was_refused, request.may_be_taken, request.number = True, False, 0
             return
         self._remove_waiting(key)
         self._remember_response(request, message)
-        self._tell_host(raw)
+        self._send_to_host(raw)
 
     def _remember_response(self, request: UnansweredRequest, message: Message) -> None:
-        """Note what a response says of later ones."""
+        """Store what later connections need of a response: its result, a subscription, which lists the host has."""
         result = messages.find_member(message, "result")
         if not isinstance(result, dict):
             return
-        if request.method in CACHED_METHODS and not messages.text_member(request.message, "params", "cursor"):
-            self._memory.store(request.method, self._audience(request), result)  # pyright: ignore[reportUnknownArgumentType]
+        if request.method in CACHED_METHODS and not messages.find_text(request.message, "params", "cursor"):
+            self._memory.store(request.method, self._make_audience_key(request), result)  # pyright: ignore[reportUnknownArgumentType]
         if request.method in LIST_NAMES:
             self._listed_kinds.add(LIST_NAMES[request.method])
         if request.method in STATE_PARAMS:
-            name = messages.text_member(request.message, "params", STATE_PARAMS[request.method])
+            name = messages.find_text(request.message, "params", STATE_PARAMS[request.method])
             self._connection_state.pop(name, None)
             if request.method != "resources/unsubscribe" and len(self._connection_state) <= MAX_SUBSCRIPTIONS:
                 self._connection_state[name] = request
         if request.method == READ and len(self._connection_state) <= MAX_SUBSCRIPTIONS:
             # The next hub is to know which servers' pages the host has: one page of each is read again.
-            page = PAGE_OF.match(messages.text_member(request.message, "params", "uri"))
+            page = PAGE_OF.match(messages.find_text(request.message, "params", "uri"))
             if page is not None:
                 self._connection_state[f"{READ} {page[0]}"] = request
 
     # While it is away
 
     def answer_from_cache(self) -> None:
-        """Stop waiting for a hub where something is known without it: the handshake, and the tools."""
+        """Answer the waiting handshakes and lists of tools without the hub, as far as that is possible."""
         if self._send is not None:
             return
         for key, request in list(self._waiting.items()):
             if request.method in CACHED_METHODS:
                 known = self._find_cached_response(request)
                 if known is None and request.method != TOOLS:
-                    known = messages.result(request.id, self._make_up_introduction(request))
+                    known = messages.make_result(request.id, self._make_up_introduction(request))
                 if known is not None:
                     self._remove_waiting(key)
-                    self._tell_host(known)
+                    self._send_to_host(known)
 
     def fail_requests(self, why: str) -> None:
-        """Tell the host of each request that the hub cannot be asked, but for those that only wait for news."""
+        """Refuse the waiting requests, but for a handshake and a request that only waits for notifications."""
         for key, request in list(self._waiting.items()):
             if request.method not in (LISTEN, HANDSHAKE, DISCOVER):
                 if request.method in LIST_NAMES:
                     self._mark_list_outdated(request)
                 self._remove_waiting(key)
-                self._refuse(request, HUB_AWAY, why)
+                self._refuse_request(request, HUB_AWAY, why)
 
     def _find_cached_response(self, request: UnansweredRequest) -> bytes | None:
-        """Return the response to a request by what the hub said last."""
-        if messages.text_member(request.message, "params", "cursor"):
+        """Return the response to a request from the cache; None if it has none."""
+        if messages.find_text(request.message, "params", "cursor"):
             return None
-        found = self._memory.find(request.method, self._audience(request))
+        found = self._memory.find(request.method, self._make_audience_key(request))
         if found is None:
             return None
         if request.method in LIST_NAMES:
             self._mark_list_outdated(request)
-        return messages.result(request.id, found)
+        return messages.make_result(request.id, found)
 
     def _mark_list_outdated(self, request: UnansweredRequest) -> None:
-        """Note that the host has another list than the next hub, or none."""
+        """Note that the list which the host has may differ from that of the next hub."""
         self._listed_kinds.add(LIST_NAMES[request.method])
         self._lists_may_differ = True
 
     def _make_up_introduction(self, request: UnansweredRequest) -> Message:
-        """Return what a hub most likely says to a handshake, for a host that asks before any hub has run."""
+        """Return the most likely result of a handshake, for a host that asks before any hub has run."""
         introduction = {
             **ASSUMED_INTRODUCTION,
             "serverInfo": {**ASSUMED_INTRODUCTION["serverInfo"], "version": self._version},
         }
         if request.method == HANDSHAKE:
-            revision = messages.text_member(request.message, "params", "protocolVersion")
+            revision = messages.find_text(request.message, "params", "protocolVersion")
             return {"protocolVersion": revision if revision in WITH_HANDSHAKE else WITH_HANDSHAKE[0], **introduction}
         meta = {"io.modelcontextprotocol/serverInfo": introduction.pop("serverInfo")}
         cached = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
@@ -373,30 +376,32 @@ class Conversation:
 
     # What is common
 
-    def _audience(self, request: UnansweredRequest) -> str:
-        """Return for which hosts a response is: for those of a revision; that show pages of apps, if it depends on it.
+    def _make_audience_key(self, request: UnansweredRequest) -> str:
+        """Return the part of the cache key that names the hosts which a response is for.
 
-        The request says so itself, or the handshake did.
+        It is the revision, from the request or the handshake; for lists of tools also whether the host shows apps.
         """
-        revision, capabilities = messages.text_member(request.message, "params", "_meta", messages.REVISION), None
+        revision, capabilities = messages.find_text(request.message, "params", "_meta", messages.REVISION), None
         if revision:
             capabilities = messages.find_member(request.message, "params", "_meta", messages.CAPABILITIES)
         elif source := request if request.method == HANDSHAKE else self._handshake:
-            revision = messages.text_member(source.message, "params", "protocolVersion")
+            revision = messages.find_text(source.message, "params", "protocolVersion")
             capabilities = messages.find_member(source.message, "params", "capabilities")
         shows_apps = request.method == TOOLS and messages.find_member({"of": capabilities}, "of", "extensions", APPS)
         return revision if shows_apps in (None, False) else f"{revision} apps"
 
     def _notify_list_changes(self) -> None:
-        """Tell the host that the lists it has may be another hub's."""
+        """Notify the host that each list it has may have changed, since another hub may serve it now."""
         listeners = [listener for listener in self._waiting.values() if listener.method == LISTEN]
         for name in sorted(self._listed_kinds):
             method = f"notifications/{name}/list_changed"
             if self._handshake is not None:
-                self._tell_host(messages.notification(method))
+                self._send_to_host(messages.make_notification(method))
             for listener in listeners:
                 if messages.find_member(listener.message, "params", "notifications", f"{name}ListChanged") is True:
-                    self._tell_host(messages.notification(method, {"_meta": {messages.SUBSCRIPTION: listener.id}}))
+                    self._send_to_host(
+                        messages.make_notification(method, {"_meta": {messages.SUBSCRIPTION: listener.id}})
+                    )
 
     def _add_waiting(self, key: Key, request: UnansweredRequest) -> None:
         self._waiting[key] = request
@@ -410,8 +415,8 @@ class Conversation:
         if not self._waiting:
             self._none_waiting.set()
 
-    def _refuse(self, request: UnansweredRequest, code: int, why: str) -> None:
-        self._tell_host(messages.error(request.id, code, why))
+    def _refuse_request(self, request: UnansweredRequest, code: int, why: str) -> None:
+        self._send_to_host(messages.make_error(request.id, code, why))
 
     def _describe_length(self, raw: bytes) -> str:
         return f"the message is {len(raw)} bytes long; the hub takes {self._max_message_bytes}"

@@ -36,7 +36,7 @@ class MalformedMessage(ValueError):
 def parse(raw: bytes) -> Message:
     """Parse a message. Raises MalformedMessage."""
     try:
-        value: object = json.loads(raw.decode(), parse_constant=_refuse)
+        value: object = json.loads(raw.decode(), parse_constant=_refuse_constant)
     except (ValueError, RecursionError):
         raise MalformedMessage(PARSE_ERROR, "the message is not valid JSON, or is nested too deeply") from None
     if isinstance(value, list):
@@ -46,7 +46,7 @@ def parse(raw: bytes) -> Message:
     return cast("Message", value)
 
 
-def _refuse(constant: str) -> None:
+def _refuse_constant(constant: str) -> None:
     """Refuse NaN and Infinity, which JSON does not have. Raises ValueError."""
     raise ValueError(constant)
 
@@ -59,7 +59,7 @@ def is_valid_id(id_: object) -> bool:
 
 
 def make_key(id_: object) -> Key:
-    """Return an id as a key of a table. One that is no valid id stands for itself, as text."""
+    """Return an id as a key of a table. What is no valid id becomes a key by its JSON."""
     if isinstance(id_, str | int | float) and not isinstance(id_, bool):
         return isinstance(id_, str), id_
     return True, json.dumps(id_)
@@ -75,33 +75,33 @@ def find_member(message: Mapping[str, Any], *path: str) -> Any:
     return found
 
 
-def object_member(message: Mapping[str, Any], *path: str) -> Message:
+def find_object(message: Mapping[str, Any], *path: str) -> Message:
     """Return a member within objects that is an object; an empty one if it is missing or something else."""
     found = find_member(message, *path)
     return cast("Message", found) if isinstance(found, dict) else {}
 
 
-def text_member(message: Mapping[str, Any], *path: str) -> str:
+def find_text(message: Mapping[str, Any], *path: str) -> str:
     """Return a member within objects that is text; empty if it is missing or something else."""
     found = find_member(message, *path)
     return found if isinstance(found, str) else ""
 
 
-def dumps(message: Mapping[str, Any]) -> bytes:
-    """Return a message as one line."""
+def encode_line(message: Mapping[str, Any]) -> bytes:
+    """Return a message as JSON in one line, without the line end."""
     return json.dumps(message, separators=(",", ":")).encode()
 
 
-def result(id_: object, value: Mapping[str, Any]) -> bytes:
-    """Return the response with a result."""
-    return dumps({"jsonrpc": "2.0", "id": id_, "result": value})
+def make_result(id_: object, value: Mapping[str, Any]) -> bytes:
+    """Return the response with a result, as one line of JSON."""
+    return encode_line({"jsonrpc": "2.0", "id": id_, "result": value})
 
 
-def error(id_: object, code: int, message: str) -> bytes:
-    """Return the response with an error."""
-    return dumps({"jsonrpc": "2.0", "id": id_, "error": {"code": code, "message": message}})
+def make_error(id_: object, code: int, message: str) -> bytes:
+    """Return the response with an error, as one line of JSON."""
+    return encode_line({"jsonrpc": "2.0", "id": id_, "error": {"code": code, "message": message}})
 
 
-def notification(method: str, params: Mapping[str, Any] | None = None) -> bytes:
-    """Return a notification."""
-    return dumps({"jsonrpc": "2.0", "method": method} | ({"params": params} if params else {}))
+def make_notification(method: str, params: Mapping[str, Any] | None = None) -> bytes:
+    """Return a notification, as one line of JSON."""
+    return encode_line({"jsonrpc": "2.0", "method": method} | ({"params": params} if params else {}))

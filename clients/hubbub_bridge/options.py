@@ -28,7 +28,7 @@ class BridgeOptions:
         return {"server": self.server} if self.server else {"profile": self.profile or "default"}
 
     def open_cache(self) -> ResponseCache:
-        """Return what the hub said last at this endpoint, to whoever has the same token."""
+        """Open the cache of responses of this endpoint; callers with another token have another cache."""
         address = self.where.address or os.environ.get("HUBBUB_ADDRESS")
         token = self.where.token or os.environ.get("HUBBUB_TOKEN")
         return ResponseCache(
@@ -37,7 +37,7 @@ class BridgeOptions:
 
     @property
     def _cache_dir(self) -> Path | None:
-        """Where what the hub said is kept: the data directory; None if this user has none."""
+        """The directory of the cache: the data directory; None if this user has none."""
         given = self.where.data_dir or os.environ.get("HUBBUB_DATA_DIR")
         if given:
             return Path(given)

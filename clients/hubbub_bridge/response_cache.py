@@ -30,7 +30,7 @@ class ResponseCache:
         return cast("dict[str, Any]", found) if isinstance(found, dict) else None
 
     def store(self, method: str, revision: str, result: Mapping[str, Any]) -> None:
-        """Keep a result, on disk if it is new."""
+        """Store a result in memory, and on disk if it is new."""
         key = f"{method} {revision}"
         if self._results.get(key) == result:
             return
@@ -41,6 +41,7 @@ class ResponseCache:
         self._save()
 
     def _load(self) -> dict[str, Any]:
+        """Return the results in the file; none if it is not there or cannot be read."""
         with suppress(OSError, ValueError, RecursionError):
             if self._file is not None and self._file.is_file() and self._file.stat().st_size <= MAX_BYTES:
                 content: object = json.loads(self._file.read_bytes())

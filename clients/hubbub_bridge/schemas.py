@@ -14,7 +14,8 @@ def is_recursive(schema: object) -> bool:
     """Return whether a schema refers to itself, by way of others or not (`$ref`: JSON Schema 2020-12, 8.2.3)."""
     budget = iter(range(MAX_STEPS))  # for all that is referred to together: each may be within others
     references_by_ref = {
-        ref: set(_references(_resolve(schema, ref), budget)) for ref in set(_references(schema, iter(range(MAX_STEPS))))
+        ref: set(_find_references(_resolve_reference(schema, ref), budget))
+        for ref in set(_find_references(schema, iter(range(MAX_STEPS))))
     }
     try:
         TopologicalSorter(references_by_ref).prepare()
@@ -23,7 +24,7 @@ def is_recursive(schema: object) -> bool:
     return "#" in references_by_ref
 
 
-def _references(schema: object, budget: Iterator[int]) -> Iterator[str]:
+def _find_references(schema: object, budget: Iterator[int]) -> Iterator[str]:
     """Yield the references of a schema to itself, as long as the common budget of steps lasts."""
     unvisited = [schema]
     while unvisited and next(budget, None) is not None:
@@ -38,7 +39,7 @@ def _references(schema: object, budget: Iterator[int]) -> Iterator[str]:
             unvisited += cast("list[object]", node)
 
 
-def _resolve(schema: object, ref: str) -> object:
+def _resolve_reference(schema: object, ref: str) -> object:
     """Return what a reference names within a schema (RFC 6901); None if there is no such thing."""
     found = schema
     for part in ref.removeprefix("#").split("/")[1:]:

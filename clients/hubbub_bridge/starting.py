@@ -20,7 +20,7 @@ class StartedHub:
         self._started = -RESTART_PAUSE_S
 
     def start_hub(self) -> None:
-        """Start it in a session of its own, unless that was done a moment ago. That it fails, its absence shows."""
+        """Start a hub in a session of its own, unless one was started within RESTART_PAUSE_S. Failures are ignored."""
         if time.monotonic() < self._started + RESTART_PAUSE_S:
             return
         self._started = time.monotonic()

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, cast
 
-from hubbub_bridge.messages import REVISION, Message, dumps, find_member, object_member, text_member
+from hubbub_bridge.messages import REVISION, Message, encode_line, find_member, find_object, find_text
 from hubbub_bridge.schemas import SCHEMAS, is_recursive
 from hubbub_local.hosts.kinds import NAME
 from hubbub_local.hosts.permits import PERMIT
@@ -123,22 +123,24 @@ class _Host:
         self._meta: Message = {}
 
     async def fill_in(self, trial: Trial) -> None:
-        """Introduce itself, and list everything. Raises TrialFailed."""
+        """Connect as a host, list everything, and write into `trial` what was found. Raises TrialFailed."""
         introduction = await self._introduce(trial.revision)
-        server = object_member(introduction, "serverInfo") or object_member(
+        server = find_object(introduction, "serverInfo") or find_object(
             introduction, "_meta", "io.modelcontextprotocol/serverInfo"
         )
         trial.server = (
-            f"{text_member(server, 'title') or text_member(server, 'name')} {text_member(server, 'version')}".strip()
+            f"{find_text(server, 'title') or find_text(server, 'name')} {find_text(server, 'version')}".strip()
         )
-        offered = object_member(introduction, "capabilities")
-        listed = {name: await self._list(name, method) for name, method in LISTS.items() if _is_offered(offered, name)}
+        offered = find_object(introduction, "capabilities")
+        listed = {
+            name: await self._fetch_list(name, method) for name, method in LISTS.items() if _is_offered(offered, name)
+        }
         trial.counts = {name: len(entries) for name, entries in listed.items()}
-        trial.permits = any(text_member(tool, "name") == PERMIT for tool in listed.get("tools", []))
-        trial.warnings = list_warnings(text_member(introduction, "instructions"), listed.get("tools", []))
+        trial.permits = any(find_text(tool, "name") == PERMIT for tool in listed.get("tools", []))
+        trial.warnings = list_warnings(find_text(introduction, "instructions"), listed.get("tools", []))
 
     async def _introduce(self, revision: str) -> Message:
-        """Return what the hub says of itself: by the handshake, or since 2026-07-28 by `server/discover`."""
+        """Make the handshake (since 2026-07-28 `server/discover`), and return what the hub says of itself."""
         client_info: Message = {"name": "hubbub-mcp-check", "version": "1"}
         capabilities: Message = {"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {}}
         if revision == HANDSHAKE:
@@ -154,15 +156,16 @@ class _Host:
         }
         return await self._request("server/discover", {})
 
-    async def _list(self, name: str, method: str) -> list[Message]:
+    async def _fetch_list(self, name: str, method: str) -> list[Message]:
+        """Return all entries of one list, from all its pages. Raises TrialFailed."""
         found: list[Message] = []
         cursor: dict[str, str] = {}
         for _ in range(MAX_PAGES):
             page = await self._request(method, cursor)
             found += find_member(page, name) or []
-            if not text_member(page, "nextCursor"):
+            if not find_text(page, "nextCursor"):
                 break
-            cursor = {"cursor": text_member(page, "nextCursor")}
+            cursor = {"cursor": find_text(page, "nextCursor")}
         return found
 
     async def _request(self, method: str, params: Message) -> Message:
@@ -178,17 +181,18 @@ class _Host:
             if message.get("id") == self._count and "method" not in message:
                 break
         if "error" in message:
-            raise TrialFailed(f"{method}: {text_member(message, 'error', 'message')}")
-        return object_member(message, "result")
+            raise TrialFailed(f"{method}: {find_text(message, 'error', 'message')}")
+        return find_object(message, "result")
 
     async def _send(self, message: Message) -> None:
-        self._stdin.write(dumps({"jsonrpc": "2.0", **message}) + b"\n")
+        self._stdin.write(encode_line({"jsonrpc": "2.0", **message}) + b"\n")
         with suppress(ConnectionError):  # that it has ended, the next read shows
             await self._stdin.drain()
 
 
-def _is_offered(offered: Mapping[str, Any], name: str) -> bool:
-    return ("resources" if name == "resourceTemplates" else name) in offered
+def _is_offered(capabilities: Mapping[str, Any], name: str) -> bool:
+    """Return whether the hub has the capability that a list needs."""
+    return ("resources" if name == "resourceTemplates" else name) in capabilities
 
 
 def list_warnings(instructions: str, tools: Sequence[Message]) -> list[str]:
@@ -198,10 +202,10 @@ def list_warnings(instructions: str, tools: Sequence[Message]) -> list[str]:
         found.append(
             f"instructions: {len(instructions)} characters, of which Claude Code shows {MAX_INSTRUCTIONS_CHARS}"
         )
-    names = [text_member(tool, "name") for tool in tools]
+    names = [find_text(tool, "name") for tool in tools]
     prefix_chars = len(f"mcp__{NAME}__")
     long_descriptions = [
-        text_member(tool, "name") for tool in tools if len(text_member(tool, "description")) > MAX_DESCRIPTION_CHARS
+        find_text(tool, "name") for tool in tools if len(find_text(tool, "description")) > MAX_DESCRIPTION_CHARS
     ]
     found += [
         _warn_of_long_names(
@@ -223,7 +227,7 @@ def list_warnings(instructions: str, tools: Sequence[Message]) -> list[str]:
             [name for name in names if not API_NAME.fullmatch(name)], "with characters that APIs of models refuse"
         ),
         _warn_of_names(
-            [text_member(tool, "name") for tool in tools if any(is_recursive(tool.get(name)) for name in SCHEMAS)],
+            [find_text(tool, "name") for tool in tools if any(is_recursive(tool.get(name)) for name in SCHEMAS)],
             "with a recursive schema, on which some hosts fail whole; `flatten_schemas` of a profile helps",
         ),
         _warn_of_names(long_descriptions, f"whose description Claude Code cuts at {MAX_DESCRIPTION_CHARS} characters"),
@@ -235,10 +239,12 @@ def list_warnings(instructions: str, tools: Sequence[Message]) -> list[str]:
 
 
 def _warn_of_long_names(names: Sequence[str], longest: int, problem: str) -> str:
+    """Return a warning that lists the names longer than `longest` characters; empty if there are none."""
     return _warn_of_names([name for name in names if len(name) > longest], problem)
 
 
 def _warn_of_names(names: Sequence[str], problem: str) -> str:
+    """Return a warning that counts tools with a problem, and lists the first names; empty if there are none."""
     if not names:
         return ""
     more = f" and {len(names) - MAX_NAMES_SHOWN} more" if len(names) > MAX_NAMES_SHOWN else ""

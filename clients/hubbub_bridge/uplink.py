@@ -46,19 +46,19 @@ class Outbox:
         self._has_capacity = asyncio.Event()
         self._has_capacity.set()
         self._leaving = False
-        self.told_hub_of_end = False
-        """Whether the hub was told that the host has left."""
+        self.sent_leave = False
+        """Whether the hub was sent that the host has left."""
 
     def queue_message(self, message: bytes, again: bool) -> None:
-        """Put a message behind the others; `again`: a hub may have taken it before."""
+        """Add a message to the end of the queue; `again`: a hub may have taken it before."""
         self._waiting.append((message, again))
         self._bytes += len(message)
         if self._bytes > MAX_UNSENT_BYTES:
             self._has_capacity.clear()
         self._has_messages.set()
 
-    def leave(self) -> None:
-        """Tell the hub, after what waits, that the host has left."""
+    def queue_leave(self) -> None:
+        """Have the hub told that the host has left, after the messages that wait."""
         self._leaving = True
         self._has_messages.set()
 
@@ -67,27 +67,30 @@ class Outbox:
         """Whether not too much waits to be sent."""
         return self._has_capacity.is_set()
 
-    def abandon(self) -> None:
-        """Let nobody wait for room: the stream has ended."""
+    def release_waiters(self) -> None:
+        """End each `wait_for_capacity`, since the stream has ended."""
         self._has_capacity.set()
 
     async def wait_for_capacity(self) -> None:
         """Wait until not too much waits to be sent."""
         await self._has_capacity.wait()
 
-    async def write(self, send: SendFrame) -> None:
-        """Send what comes, until the host has left. What the hub does not take, a read of the stream explains."""
+    async def send_queued(self, send: SendFrame) -> None:
+        """Send the queued messages, and those queued later, until the host has left.
+
+        A refusal ends it without an error: the reader of the stream gets it, too.
+        """
         with contextlib.suppress(HubbubError):
             while not self._leaving or self._waiting:
                 await self._has_messages.wait()
                 self._has_messages.clear()
                 while self._waiting:
-                    await send(self._take_frame())
+                    await send(self._next_frame())
             await send(pb.ServeRequest(leave=True))
-            self.told_hub_of_end = True
+            self.sent_leave = True
 
-    def _take_frame(self) -> pb.ServeRequest:
-        """Take the next messages, as one frame."""
+    def _next_frame(self) -> pb.ServeRequest:
+        """Remove the next messages from the queue, and return them as one frame."""
         frame = pb.ServeRequest(again=self._waiting[0][1])
         size = 0
         while self._waiting and len(frame.messages) < MAX_FRAME_MESSAGES:
@@ -105,15 +108,15 @@ class Outbox:
 
 
 class Uplink:
-    """Keeps one conversation with the hub going. `host_reads` returns once the host has read what it was told."""
+    """Keeps one conversation with the hub going. `wait_for_host` returns once the host has read what it was told."""
 
     def __init__(
-        self, endpoint: BridgeOptions, conversation: Conversation, host_reads: Callable[[], Awaitable[None]]
+        self, endpoint: BridgeOptions, conversation: Conversation, wait_for_host: Callable[[], Awaitable[None]]
     ) -> None:
         self._link = _make_connection(endpoint)
-        self._open = _make_opening(endpoint)
+        self._open = _make_open_message(endpoint)
         self._conversation = conversation
-        self._wait_for_host = host_reads
+        self._wait_for_host = wait_for_host
         self._own_hub = StartedHub(endpoint.where.data_dir) if endpoint.start else None
         self._outbox: Outbox | None = None
         self._look_soon = asyncio.Event()
@@ -127,10 +130,10 @@ class Uplink:
         return self._outbox is not None
 
     def look_now(self) -> None:
-        """Look for the hub now, since the host has asked something; where it refuses the bridge, say so now."""
+        """Try to connect now, since the host has sent a request; answer without the hub if it refuses the bridge."""
         self._look_soon.set()
         if self._refusal is not None:
-            self._give_up(self._refusal)
+            self._answer_without_hub(self._refusal)
 
     @property
     def has_capacity(self) -> bool:
@@ -148,58 +151,59 @@ class Uplink:
             while True:
                 try:
                     await self._link.moved()  # a hub that has started again may have another token
-                    is_over = await self._stream()
+                    is_over = await self._run_stream()
                 except HubbubError as error:
-                    await self._wait_after(self._link.explain_refusal(error))
+                    await self._wait_before_retry(self._link.explain_refusal(error))
                 else:
                     if is_over:
                         return
-                    await self._wait_after(Unavailable("the hub ended the connection", reason="STREAM_ENDED"))
+                    await self._wait_before_retry(Unavailable("the hub ended the connection", reason="STREAM_ENDED"))
         finally:
             await self._link.close()
 
     def leave(self) -> None:
         """Tell the hub that the host has left, which ends `run`. Without a hub there is nobody to tell."""
         if self._outbox is not None:
-            self._outbox.leave()
+            self._outbox.queue_leave()
 
-    async def _stream(self) -> bool:
-        """Carry messages over one stream until it ends; True if it ended because the host has left."""
+    async def _run_stream(self) -> bool:
+        """Carry messages over one stream until it ends; return True if it ended because the host has left."""
         async with self._link.dialogue(lambda hub: hub.mcp.Serve) as (send, responses):
             await send(pb.ServeRequest(open=self._open))
             opening = await anext(responses, None)
             if opening is None or not opening.HasField("opened"):
                 return False
             outbox = self._outbox = Outbox()
-            writing = asyncio.create_task(outbox.write(send))
+            writing = asyncio.create_task(outbox.send_queued(send))
             self._pause_s, self._refusal = MIN_PAUSE_S, None
             try:
-                self._conversation.connected(outbox.queue_message, opening.opened.max_message_bytes)
+                self._conversation.on_connected(outbox.queue_message, opening.opened.max_message_bytes)
                 await self._read(responses, outbox)
-                return outbox.told_hub_of_end
+                return outbox.sent_leave
             finally:
                 writing.cancel()
-                outbox.abandon()
+                outbox.release_waiters()
                 self._outbox = None
                 self._away_since = asyncio.get_running_loop().time()
                 self._look_soon.clear()
-                self._conversation.disconnected(outbox.reached)
+                self._conversation.on_disconnected(outbox.reached)
 
     async def _read(self, responses: AsyncGenerator[pb.ServeResponse, None], outbox: Outbox) -> None:
+        """Pass the messages of the hub to the conversation until the stream ends."""
         async for response in responses:
             if response.HasField("taken"):
                 outbox.reached = response.taken
             for message in response.messages:
-                self._conversation.from_hub(message, draining=response.draining)
+                self._conversation.handle_hub_message(message, draining=response.draining)
             await self._wait_for_host()
 
-    async def _wait_after(self, error: HubbubError) -> None:
-        """Say what is wrong where that is due, and wait before the next attempt."""
+    async def _wait_before_retry(self, error: HubbubError) -> None:
+        """Wait before the next attempt to connect, and answer without the hub if it refuses or is away for long."""
         lasting = not isinstance(error, (Unavailable, ResourceExhausted))
         away_s = asyncio.get_running_loop().time() - self._away_since
         self._refusal = error if lasting else None
         if lasting or away_s >= GIVE_UP_AFTER_S:
-            self._give_up(error)
+            self._answer_without_hub(error)
         if self._own_hub is not None and error.reason == "HUB_UNREACHABLE":
             self._own_hub.start_hub()
         pause_s = self._pause_s if away_s >= GIVE_UP_AFTER_S else min(self._pause_s, GIVE_UP_AFTER_S - away_s)
@@ -210,17 +214,21 @@ class Uplink:
                 await (asyncio.Event() if lasting else self._look_soon).wait()
         self._look_soon.clear()
 
-    def _give_up(self, error: HubbubError) -> None:
+    def _answer_without_hub(self, error: HubbubError) -> None:
+        """Answer what waits from the cache, and refuse the rest with an explanation."""
         self._conversation.answer_from_cache()
-        self._conversation.fail_requests(advise(error))
+        self._conversation.fail_requests(explain_error(error))
 
 
-async def questions(endpoint: BridgeOptions) -> dict[str, str]:
-    """Return who is asked what servers ask at an endpoint, by kind. Raises HubbubError."""
+async def fetch_question_routes(endpoint: BridgeOptions) -> dict[str, str]:
+    """Return where each kind of question of an endpoint goes: `host`, `inbox`, `both`, `host-first`.
+
+    Raises HubbubError.
+    """
     connection = _make_connection(endpoint)
     try:
         async with connection.dialogue(lambda hub: hub.mcp.Serve) as (send, responses):
-            await send(pb.ServeRequest(open=_make_opening(endpoint), leave=True))
+            await send(pb.ServeRequest(open=_make_open_message(endpoint), leave=True))
             opening = await anext(responses, None)
             return dict(opening.opened.questions) if opening is not None else {}
     finally:
@@ -231,13 +239,13 @@ def _make_connection(endpoint: BridgeOptions) -> HubConnection:
     return HubConnection(endpoint.where, endpoint.name, CONNECT_S, SILENCE_S)
 
 
-def _make_opening(endpoint: BridgeOptions) -> pb.ServeRequest.Open:
+def _make_open_message(endpoint: BridgeOptions) -> pb.ServeRequest.Open:
     return pb.ServeRequest.Open(
         session_key=endpoint.session_key, bridge_version=endpoint.version, **endpoint.endpoint_params
     )
 
 
-def advise(error: HubbubError) -> str:
+def explain_error(error: HubbubError) -> str:
     """Return what is wrong, and what to do about it, for the person at the host."""
     match error:
         case Unauthenticated():

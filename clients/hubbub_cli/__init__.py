@@ -27,11 +27,11 @@ def main() -> None:
         bounds.clamp_terminal_size()
     except KeyboardInterrupt:
         sys.exit(1)
-    sys.exit(outcome(sys.argv[1:]))
+    sys.exit(run_command_line(sys.argv[1:]))
 
 
-def outcome(words: list[str]) -> int:
-    """Run a command line, and return its exit status. Raises SystemExit when it completes words for a shell."""
+def run_command_line(words: list[str]) -> int:
+    """Run a command line, and return its exit status. Raises SystemExit when it completes a word for a shell."""
     from hubbub_cli.run import streams
 
     try:

@@ -24,7 +24,7 @@ app = Commands(
 )
 
 
-def _say_version(wanted: bool) -> None:
+def _print_version(wanted: bool) -> None:
     if wanted:
         streams.say(f"hubbub {__version__}")
         raise typer.Exit
@@ -77,7 +77,7 @@ def options(
     ] = False,
     version: Annotated[
         bool,
-        typer.Option("--version", is_eager=True, expose_value=False, callback=_say_version, help="Show the version."),
+        typer.Option("--version", is_eager=True, expose_value=False, callback=_print_version, help="Show the version."),
     ] = False,
 ) -> None:
     """Watch and answer what MCP servers ask, and call them, through one hub."""

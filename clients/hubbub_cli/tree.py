@@ -146,10 +146,10 @@ class Root(LightGroup):
         words = ctx._protected_args  # pyright: ignore - Typer has no public name for it
         if words or ctx.params["as_json"] or ctx.params["output"] == "json":
             return super().invoke(ctx)
-        streams.say(self.overview(ctx).rstrip())
+        streams.say(self.render_overview(ctx).rstrip())
         return None
 
-    def overview(self, ctx: Any) -> str:
+    def render_overview(self, ctx: Any) -> str:
         """Return the short help: the commands, without the options."""
         formatter = ctx.make_formatter()
         self.format_usage(ctx, formatter)

@@ -10,7 +10,7 @@ from hubbub_client import payload
 from hubbub_client.data.literals import LogLevel
 from hubbub_client.data.records import Call, PendingRequest, Progress
 from hubbub_client.data.watch_events import CallEvent, Progressed, Upsert
-from hubbub_shared.durations import duration_of
+from hubbub_shared.durations import to_duration
 
 LOG_LEVEL_KEY = "io.modelcontextprotocol/logLevel"
 
@@ -69,8 +69,8 @@ def call_spec(server: str, method: str, params: Mapping[str, Any] | None, option
         method=method,
         params=b"" if params is None else payload.dumps(params),
         call_id=options.get("call_id") or (secrets.token_hex(16) if followed else ""),
-        timeout=None if timeout_s is None else duration_of(timeout_s),
-        max_duration=None if max_s is None else duration_of(max_s),
+        timeout=None if timeout_s is None else to_duration(timeout_s),
+        max_duration=None if max_s is None else to_duration(max_s),
         as_task=options.get("as_task", False),
     )
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, cast
 
-from hubbub_local.secrecy import find_secrets, why_secret
+from hubbub_local.secrecy import find_secret_reason, find_secrets
 
 MAX_BYTES: Final = 16 * 1024 * 1024
 """The largest configuration file that is changed."""
@@ -46,7 +46,7 @@ def read_config(file: Path) -> str:
 
 
 def parse_config(text: str) -> dict[str, Any]:
-    """Return what a text says. Raises Unchangeable."""
+    """Return a text of TOML as a table. Raises Unchangeable."""
     try:
         return tomllib.loads(text)
     except (ValueError, RecursionError) as exc:
@@ -105,7 +105,7 @@ def split_key(key: str) -> tuple[str, ...]:
 
 
 def parse_value(text: str) -> Any:
-    """Return what is meant by a value that somebody typed: as TOML has it, else the text itself."""
+    """Return the value that somebody typed: parsed as TOML if it is, else the text itself."""
     try:
         found = tomllib.loads(f"value = {text}")
     except (ValueError, RecursionError):
@@ -114,12 +114,12 @@ def parse_value(text: str) -> Any:
 
 
 def mask_secrets(text: str) -> dict[str, Any]:
-    """Return what a text says, without secrets; references stay, as they give nothing away. Raises Unchangeable."""
+    """Return a text of TOML as a table, with MASK for secrets; references are no secrets. Raises Unchangeable."""
     return cast("dict[str, Any]", _mask_values(parse_config(text), ()))
 
 
 def _mask_values(value: object, path: tuple[str, ...]) -> object:
-    """Return a value without secrets; `path` leads to it."""
+    """Return a value with MASK for the secrets in it; `path` leads to it."""
     if isinstance(value, list):
         return [_mask_values(each, path) for each in cast("list[object]", value)]
     if isinstance(value, str):
@@ -138,7 +138,7 @@ def _mask_values(value: object, path: tuple[str, ...]) -> object:
 
 def _is_secret(key: str, value: object) -> bool:
     return isinstance(value, str) and (
-        (key in ("client_secret", "private_key") and "${" not in value) or why_secret(key, value) is not None
+        (key in ("client_secret", "private_key") and "${" not in value) or find_secret_reason(key, value) is not None
     )
 
 
@@ -166,15 +166,18 @@ def _mask_server(spec: dict[str, object]) -> dict[str, object]:
 
 
 def _mask_query(url: str) -> str:
+    """Return a url with MASK in place of its query."""
     head, mark, _ = url.partition("?")
     return f"{head}?{MASK}" if mark and url != MASK else url
 
 
 def _is_reference(value: str) -> bool:
+    """Return whether a text is one `${...}` and nothing else."""
     return value.startswith("${") and value.endswith("}") and value.count("${") == 1
 
 
 def _check_text(text: str, expected: Mapping[str, Any]) -> None:
+    """Raise Unchangeable unless a text parses to what is expected."""
     try:
         is_expected = tomllib.loads(text) == expected
     except (ValueError, RecursionError):
@@ -184,6 +187,7 @@ def _check_text(text: str, expected: Mapping[str, Any]) -> None:
 
 
 def _set_in_table(table: Mapping[str, Any], path: Sequence[str], value: Any, key: str) -> dict[str, Any]:
+    """Return a table with a value set at a path; `key` is the path in errors. Raises Unchangeable."""
     first, *rest = path
     if not rest:
         return {**table, first: value}
@@ -194,7 +198,7 @@ def _set_in_table(table: Mapping[str, Any], path: Sequence[str], value: Any, key
 
 
 def _set_in_text(text: str, path: Sequence[str], value: Any) -> str:
-    """Return the text with a value at a place, as tomlkit writes it. Raises Unchangeable."""
+    """Return the text with a value set at a path, as tomlkit writes it. Raises Unchangeable."""
     import tomlkit  # imported late: only changes need it
     from tomlkit.exceptions import TOMLKitError
 
@@ -233,7 +237,7 @@ def _render_server(name: str, spec: Mapping[str, Any]) -> str:
 
 
 def _to_plain(value: Any) -> Any:
-    """Return a value as lists and dicts."""
+    """Return a value with plain lists and dicts in place of other sequences and mappings."""
     if isinstance(value, Mapping):
         return {str(key): _to_plain(each) for key, each in cast("Mapping[object, Any]", value).items()}
     if isinstance(value, (list, tuple)):

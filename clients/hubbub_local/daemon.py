@@ -142,7 +142,7 @@ def start_hub(
 
 
 def _wait_for_ready_line(process: "subprocess.Popen[bytes]", log: Path) -> dict[str, Any]:
-    """Return the ready line. Raises NotStarted with the hub's own words."""
+    """Return the ready line of a hub that starts. Raises NotStarted with the hub's own message."""
     output = {"stdout": b"", "stderr": b""}
     give_up = time.monotonic() + START_LIMIT_S
     with selectors.DefaultSelector() as reading:
@@ -164,11 +164,11 @@ def _wait_for_ready_line(process: "subprocess.Popen[bytes]", log: Path) -> dict[
     raise NotStarted(last.removeprefix("hubbubd: ") or f"the hub ended at once; its log is {log}")
 
 
-def find_holder(directory: Path) -> int | None:
+def find_hub_pid(directory: Path) -> int | None:
     """Return the process id of the hub that runs for a data directory; None if none does.
 
-    It is sure: a hub holds a lock from its start to its end, and the system releases the lock of a killed one. Raises
-    OSError if the directory may not be looked into.
+    This is certain: a hub holds a lock from its start to its end, and the system releases the lock of a killed one.
+    Raises OSError if the directory may not be read.
     """
     try:
         lock = os.open(directory / LOCK, os.O_RDONLY)
@@ -187,21 +187,21 @@ def find_holder(directory: Path) -> int | None:
 
 
 def end_hub(directory: Path, pid: int, *, now: bool = False) -> Iterator[float]:
-    """End the hub that `find_holder` has found; yield the seconds it has taken, now and then, until it has ended.
+    """End the hub with this process id; yield the seconds it has taken, every REPORT_S, until it has ended.
 
-    With `now` it gives calls under way no time. Raises NotEnded.
+    The pid is that of `find_hub_pid`. With `now`, calls under way get no time to end. Raises NotEnded.
     """
     began_at = last_report_at = time.monotonic()
     second_signal_at = began_at + SECOND_SIGNAL_S if now else None
     with processes.hold_process(pid) as process:
         # The process is held now: if it is still the hub, no other one can get its signals.
-        if process is None or find_holder(directory) != pid:
+        if process is None or find_hub_pid(directory) != pid:
             return
-        _ask_to_end(process)
+        _terminate_hub(process)
         while not process.wait_for_end(POLL_S):
             at = time.monotonic()
             if second_signal_at is not None and at >= second_signal_at:
-                _ask_to_end(process)
+                _terminate_hub(process)
                 second_signal_at = None
             if at - began_at > END_LIMIT_S:
                 message = f"the hub (process {pid}) still ends after {END_LIMIT_S:g} s; `kill -9 {pid}` ends it at once"
@@ -211,8 +211,8 @@ def end_hub(directory: Path, pid: int, *, now: bool = False) -> Iterator[float]:
                 yield at - began_at
 
 
-def _ask_to_end(process: processes.HeldProcess) -> None:
-    """Send SIGTERM to a hub. Raises NotEnded."""
+def _terminate_hub(process: processes.HeldProcess) -> None:
+    """Send SIGTERM to a hub. Raises NotEnded if it belongs to another user."""
     try:
         process.terminate()
     except PermissionError:
@@ -220,7 +220,7 @@ def _ask_to_end(process: processes.HeldProcess) -> None:
 
 
 def is_listening(directory: Path) -> bool:
-    """Return whether something listens where the last hub of a data directory said it does; quick, and not certain."""
+    """Return whether something listens at the address in `client.json`; quick, but it may be another program."""
     try:
         address = json.loads((directory / "client.json").read_bytes())["address"]
         if address.startswith("unix:"):
@@ -235,9 +235,9 @@ def is_listening(directory: Path) -> bool:
 
 
 def is_missing(directory: Path) -> bool:
-    """Return whether there is no hub for a data directory on this machine, and none that starts or ends."""
+    """Return whether no hub runs, starts or ends for a data directory on this machine."""
     if is_listening(directory):
         return False
     with suppress(OSError):
-        return find_holder(directory) is None
+        return find_hub_pid(directory) is None
     return False

@@ -18,14 +18,14 @@ class Keyring(Protocol):
     """Keeps secrets by name."""
 
     def store_secret(self, name: str, secret: str) -> str:
-        """Keep a secret, and return the reference to it for the configuration file. Raises NoKeyring.
+        """Store a secret, and return the reference to it for the configuration file. Raises NoKeyring.
 
         Another secret of that name stays, since another file may refer to it: this one then gets a number.
         """
         ...
 
 
-def system_keyring() -> Keyring:
+def open_system_keyring() -> Keyring:
     """Return the keyring of this system. Raises NoKeyring."""
     try:
         library: Any = import_module("keyring")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hubbub_client.transport.discovery import content_of
-from hubbub_local.daemon import LOCK, find_holder
+from hubbub_local.daemon import LOCK, find_hub_pid
 from hubbub_shared.platform import processes
 
 
@@ -25,7 +25,7 @@ def find_hubs() -> Iterator[RunningHub]:
     """Yield the hubs that run; none where the system does not show open files."""
     for pid, path in processes.find_open_files(LOCK):
         with suppress(OSError):  # it has ended
-            if find_holder(path.parent) == pid:
+            if find_hub_pid(path.parent) == pid:
                 yield RunningHub(pid, path.parent, content_of(path.parent / "client.json").get("address"))
 
 
@@ -36,9 +36,9 @@ def find_hub_at_address(message: str) -> RunningHub | None:
 
 
 def add_advice(message: str, beside_command: str) -> str:
-    """Return why a hub was not started, with what to do if another one has its address.
+    """Return a message about a hub that was not started, with advice if another hub has its address.
 
-    `beside_command` is the command that starts it at a free one.
+    `beside_command` is the command that starts it at a free address.
     """
     other = find_hub_at_address(message) if "in use" in message else None
     if other is None:

@@ -20,7 +20,7 @@ class Machine:
 
     @classmethod
     def here(cls) -> "Machine":
-        """Return those of this process."""
+        """Return the machine of this process."""
         return cls(platform=platform.NAME, home=Path.home(), environ=os.environ)
 
     def application_dir(self, name: str) -> Path:
@@ -28,12 +28,12 @@ class Machine:
         return settings_directory(name, self.platform, self.home, self.environ)
 
 
-def find_config_file(at: Machine) -> Path:
-    """Return the configuration file of a hub for which none is named."""
-    return default_config_file(at.platform, at.home, at.environ)
+def find_config_file(machine: Machine) -> Path:
+    """Return the configuration file that a hub reads if no file is named."""
+    return default_config_file(machine.platform, machine.home, machine.environ)
 
 
-def listed_config_files(environ: Mapping[str, str]) -> list[Path]:
+def list_config_files(environ: Mapping[str, str]) -> list[Path]:
     """Return the configuration files that HUBBUBD_CONFIG names, as for `hubbubd`; none if it is not set."""
     return [Path(each).expanduser() for each in environ.get("HUBBUBD_CONFIG", "").split(os.pathsep) if each]
 

@@ -72,12 +72,17 @@ class Secret:
 
 
 def find_secrets(spec: Mapping[str, Any]) -> list[Secret]:
-    """Return the secrets of a spec in the hub's form, with the values as they are meant. Texts that refer are none."""
-    return [*_find_in_texts(spec, "env"), *_find_in_texts(spec, "headers"), *_find_in_args(spec), *_find_in_url(spec)]
+    """Return the secrets of a spec in the hub's form, unescaped. A text with a reference is no secret."""
+    return [
+        *_find_secrets_in_table(spec, "env"),
+        *_find_secrets_in_table(spec, "headers"),
+        *_find_secrets_in_args(spec),
+        *_find_secrets_in_url(spec),
+    ]
 
 
 def find_prompted_paths(spec: Mapping[str, Any], ids: Collection[str]) -> list[SpecPath]:
-    """Return the ways to the texts that have a value of these ids in them, which a person is asked for (`Ask`)."""
+    """Return the paths of the texts that contain a prompt (`InputPrompt`) with one of these ids."""
     marks = [f"${{input:{each}}}" for each in ids]
 
     def has_mark(text: object) -> bool:
@@ -93,7 +98,7 @@ def find_prompted_paths(spec: Mapping[str, Any], ids: Collection[str]) -> list[S
 
 
 def make_prompted_secret(spec: Mapping[str, Any], path: SpecPath) -> Secret:
-    """Return the text that a way leads to as a secret."""
+    """Return the text at a path of a spec as a secret."""
     value: Any = spec
     for part in path:
         value = value[part]
@@ -114,8 +119,8 @@ def replace_secret(spec: Mapping[str, Any], secret: Secret, reference: str) -> d
     return {**spec, str(key): {**spec[str(key)], str(rest[0]): value}}
 
 
-def why_secret(name: str, value: str) -> str | None:
-    """Return why the value of a name is taken for a secret; None if it is not."""
+def find_secret_reason(name: str, value: str) -> str | None:
+    """Return why the value with a name is taken for a secret; None if it is not."""
     if not value or _REFERENCE.search(value):
         return None
     bare = re.sub(r"^(bearer|basic|token)\s+", "", value.strip(), flags=re.IGNORECASE)
@@ -168,13 +173,14 @@ def _is_path_or_address(value: str) -> bool:
     return value.startswith(("/", "./", "../", "~/", "http://", "https://")) or value[1:3] in (":\\", ":/")
 
 
-def _find_in_texts(spec: Mapping[str, Any], key: str) -> Iterator[Secret]:
+def _find_secrets_in_table(spec: Mapping[str, Any], key: str) -> Iterator[Secret]:
+    """Yield the secrets of a table of the spec, `env` or `headers`."""
     for name, value in cast("Mapping[str, str]", spec.get(key, {})).items():
-        if why := why_secret(name, value):
+        if why := find_secret_reason(name, value):
             yield Secret(path=(key, name), name=name, value=unescape(value), why=why)
 
 
-def _find_in_args(spec: Mapping[str, Any]) -> Iterator[Secret]:
+def _find_secrets_in_args(spec: Mapping[str, Any]) -> Iterator[Secret]:
     """Yield the secrets among the arguments: `--token VALUE`, `--token=VALUE`, and values without a name."""
     named = ""
     for number, arg in enumerate(cast("Sequence[str]", spec.get("args", ()))):
@@ -187,20 +193,21 @@ def _find_in_args(spec: Mapping[str, Any]) -> Iterator[Secret]:
             name, value, before = option[1], option[2], f"{option[1]}="
         else:
             named = ""
-        if why := why_secret(name, value):
+        if why := find_secret_reason(name, value):
             plain = name.lstrip("-") or f"argument {number + 1}"
             yield Secret(path=("args", number), name=plain, value=unescape(value), why=why, before=before)
 
 
-def _find_in_url(spec: Mapping[str, Any]) -> Iterator[Secret]:
+def _find_secrets_in_url(spec: Mapping[str, Any]) -> Iterator[Secret]:
+    """Yield the query of the url if it has a secret."""
     head, mark, query = str(spec.get("url", "")).partition("?")
     for pair in query.split("&") if mark else []:
         name, _, value = pair.partition("=")
-        if why := why_secret(name, value):
+        if why := find_secret_reason(name, value):
             yield Secret(path=("url",), name="url", value=unescape(query), why=f"{name} {why}", before=f"{head}?")
             return
 
 
 def unescape(text: str) -> str:
-    """Return a text of the hub's form without references as it is meant."""
+    """Return the plain text of a text in the hub's form that has no references."""
     return text.replace("$${", "${")

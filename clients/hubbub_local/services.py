@@ -128,7 +128,7 @@ def _quote_for_unit(word: str, *, command: bool = False) -> str:
 
 
 def _render_plist(service: UserService) -> bytes:
-    """Return an agent, by launchd.plist(5)."""
+    """Return the file of a launchd agent (launchd.plist(5))."""
     return plistlib.dumps(
         {
             "Label": LABEL,
@@ -165,14 +165,14 @@ def write_service_file(machine: Machine, service: UserService) -> Path:
 
 
 def enable_service(machine: Machine) -> None:
-    """Let the system start the service now, and whenever the person logs in. Raises ServiceFailed."""
+    """Have the system start the service now, and whenever the person logs in. Raises ServiceFailed."""
     if find_service_kind(machine) == "launchd":
         _run_launchctl("bootout", check=False)
-        _run_checked("launchctl", "bootstrap", _launchd_domain(), str(find_service_file(machine, "launchd")))
+        _run_or_fail("launchctl", "bootstrap", _make_launchd_domain(), str(find_service_file(machine, "launchd")))
         return
-    _run_checked("systemctl", "--user", "daemon-reload")
-    _run_checked("systemctl", "--user", "enable", UNIT)
-    _run_checked("systemctl", "--user", "restart", UNIT)
+    _run_or_fail("systemctl", "--user", "daemon-reload")
+    _run_or_fail("systemctl", "--user", "enable", UNIT)
+    _run_or_fail("systemctl", "--user", "restart", UNIT)
 
 
 def start_service(machine: Machine) -> None:
@@ -182,7 +182,7 @@ def start_service(machine: Machine) -> None:
         _run_launchctl("bootstrap", str(find_service_file(machine, "launchd")), check=False)
         _run_launchctl("kickstart")
         return
-    _run_checked("systemctl", "--user", "start", UNIT)
+    _run_or_fail("systemctl", "--user", "start", UNIT)
 
 
 def stop_service(machine: Machine) -> None:
@@ -191,7 +191,7 @@ def stop_service(machine: Machine) -> None:
     if find_service_kind(machine) == "launchd":
         _run_launchctl("bootout")
         return
-    _run_checked("systemctl", "--user", "stop", UNIT)
+    _run_or_fail("systemctl", "--user", "stop", UNIT)
 
 
 def uninstall_service(machine: Machine) -> Path:
@@ -200,13 +200,13 @@ def uninstall_service(machine: Machine) -> Path:
     if find_service_kind(machine) == "launchd":
         _run_launchctl("bootout", check=False)
     elif is_manager_reachable(machine):
-        _run_checked("systemctl", "--user", "disable", "--now", UNIT, check=False)
+        _run_or_fail("systemctl", "--user", "disable", "--now", UNIT, check=False)
     try:
         path.unlink()
     except OSError as error:
         raise ServiceFailed(f"{path} cannot be removed: {error.strerror}") from None
     if find_service_kind(machine) == "systemd" and is_manager_reachable(machine):
-        _run_checked("systemctl", "--user", "daemon-reload", check=False)
+        _run_or_fail("systemctl", "--user", "daemon-reload", check=False)
     return path
 
 
@@ -214,7 +214,7 @@ def make_status_command(machine: Machine) -> list[str]:
     """Return the command of the system that shows how the service is. Raises ServiceFailed."""
     find_installed_file(machine)
     if find_service_kind(machine) == "launchd":
-        return ["launchctl", "print", f"{_launchd_domain()}/{LABEL}"]
+        return ["launchctl", "print", f"{_make_launchd_domain()}/{LABEL}"]
     return ["systemctl", "--user", "--no-pager", "status", UNIT]
 
 
@@ -252,16 +252,18 @@ def find_installed_file(machine: Machine) -> Path:
     return path
 
 
-def _launchd_domain() -> str:
+def _make_launchd_domain() -> str:
     return f"gui/{processes.user_id()}"
 
 
 def _run_launchctl(verb: str, *words: str, check: bool = True) -> None:
-    where = _launchd_domain() if verb == "bootstrap" else f"{_launchd_domain()}/{LABEL}"
-    _run_checked("launchctl", verb, where, *words, check=check)
+    """Run a verb of launchctl on the service. Raises ServiceFailed as `_run_or_fail`."""
+    where = _make_launchd_domain() if verb == "bootstrap" else f"{_make_launchd_domain()}/{LABEL}"
+    _run_or_fail("launchctl", verb, where, *words, check=check)
 
 
-def _run_checked(*command_line: str, check: bool = True) -> None:
+def _run_or_fail(*command_line: str, check: bool = True) -> None:
+    """Run a program of the system. Raises ServiceFailed if it cannot run, or with `check` if it fails."""
     process = _run_command(*command_line)
     if check and process.returncode:
         *_, message = ["", *(process.stderr or process.stdout).splitlines()]
@@ -269,6 +271,7 @@ def _run_checked(*command_line: str, check: bool = True) -> None:
 
 
 def _run_command(*command_line: str) -> "subprocess.CompletedProcess[str]":
+    """Run a program of the system, and return its output and status. Raises ServiceFailed if it cannot run."""
     try:
         return subprocess.run(  # noqa: S603 - a program of the system, by its name
             command_line, capture_output=True, text=True, check=False, timeout=COMMAND_LIMIT_S, errors="replace"

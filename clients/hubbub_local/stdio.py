@@ -54,6 +54,7 @@ async def read_lines(descriptor: int, max_bytes: int) -> AsyncGenerator[bytes | 
 
 
 async def _read(descriptor: int) -> bytes:
+    """Return the next bytes of a descriptor; empty at its end, and when it is reset."""
     with suppress(OSError):  # a program that has left may reset it
         return await pipes.read(descriptor, READ_BYTES)
     return b""
@@ -74,7 +75,7 @@ class PipeLineWriter:
         self._written.set()
 
     def queue_line(self, message: bytes) -> None:
-        """Put a message, which has no line end within, behind those that wait."""
+        """Queue a message, which must have no line end in it, to be written."""
         self._waiting.append(message)
         self._bytes += len(message)
         if self._bytes > MAX_UNREAD_BYTES:

@@ -15,11 +15,11 @@ from anyio.abc import TaskGroup
 from hubbub_client.data.records import PendingRequest
 from hubbub_client.data.watch_events import Removed, Reset, Synced, Upsert
 from hubbub_client.hub import Hub
-from hubbub_notify.plan import GATHER_S, Plan, history_s
+from hubbub_notify.plan import GATHER_S, Plan, count_history_s
 from hubbub_notify.rules import Rules
 from hubbub_notify.sent_log import SentLog
 from hubbub_notify.target import Target
-from hubbub_notify.text import compose_notice, page_view
+from hubbub_notify.text import compose_notice, find_page_view
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -67,13 +67,13 @@ AnswerAt = Callable[[Sequence[PendingRequest], str], Awaitable[str]]
 
 @dataclass(slots=True)
 class Notifier:
-    """One service. `targets` returns whom to tell now; `say` gets what was done."""
+    """One service. `targets` returns whom to tell now; `report` is called with what was done."""
 
     rules: Rules
     targets: Callable[[], Sequence[Target]]
     state: SentLog
     answer_at: AnswerAt
-    say: Callable[[News], None]
+    report: Callable[[News], None]
     _: KW_ONLY
     zone: tzinfo | None = None
     clock: Callable[[], float] = time.time
@@ -84,43 +84,44 @@ class Notifier:
     _file_limiter: anyio.CapacityLimiter = field(init=False, default_factory=lambda: anyio.CapacityLimiter(1))
 
     async def run(self, hub: Hub, stop: anyio.Event | None = None, *, once: bool = False) -> None:
-        """Work until stopped, and let attempts end within GRACE_S; with `once`, tell of what is due now, and end.
+        """Notify until stopped, and let attempts end within GRACE_S; with `once`, notify only of what is due now.
 
-        Raises HubbubError if the hub refuses, StateProblem if the file cannot be used.
+        Raises HubbubError if the hub refuses, SentLogProblem if the file cannot be used.
         """
-        await self._resume()
+        await self._load_earlier_attempts()
         try:
             async with anyio.create_task_group() as sending:
                 async with anyio.create_task_group() as deciding:
-                    deciding.start_soon(self._stop, stop or anyio.Event(), deciding.cancel_scope)
+                    deciding.start_soon(self._wait_for_stop, stop or anyio.Event(), deciding.cancel_scope)
                     if not once:
-                        deciding.start_soon(self._decide, sending)
-                    await self._watch(hub, once=once)
+                        deciding.start_soon(self._notify_forever, sending)
+                    await self._watch_inbox(hub, once=once)
                     # A watch ends only with `once`, which waits for no others.
-                    await self._notify_of_due(sending, (), gather_s=0.0)
+                    await self._send_due(sending, (), gather_s=0.0)
                     deciding.cancel_scope.cancel()
                 if once and not self._stopping.is_set():
                     return
                 sending.cancel_scope.deadline = anyio.current_time() + GRACE_S
         except BaseExceptionGroup as group:
-            raise _first_exception(group) from None
+            raise _find_first_exception(group) from None
 
-    async def _resume(self) -> None:
-        """Read what earlier services did, and report what was cut off."""
+    async def _load_earlier_attempts(self) -> None:
+        """Read what earlier services sent from the file, and report the attempts that were cut off."""
         keys = {target.key for target in self.targets()}
-        if cut_off := await self._run_on_file(self.state.mark_cut_off, keys):
-            self.say(News("unknown", tuple(cut_off), why="the service was ended while it sent"))
-        self._notified_before = await self._run_on_file(self.state.notified_requests, keys)
-        since_s = self.clock() - history_s(self.rules)
-        self._plan = Plan(self.rules, await self._run_on_file(self.state.notice_times, since_s))
+        if cut_off := await self._run_in_thread(self.state.mark_cut_off, keys):
+            self.report(News("unknown", tuple(cut_off), why="the service was ended while it sent"))
+        self._notified_before = await self._run_in_thread(self.state.list_notified_requests, keys)
+        since_s = self.clock() - count_history_s(self.rules)
+        self._plan = Plan(self.rules, await self._run_in_thread(self.state.list_notice_times, since_s))
 
-    async def _stop(self, stop: anyio.Event, scope: anyio.CancelScope) -> None:
+    async def _wait_for_stop(self, stop: anyio.Event, scope: anyio.CancelScope) -> None:
+        """Wait for `stop`, then cancel the scope and let attempts under way know."""
         await stop.wait()
         self._stopping.set()
         scope.cancel()
 
-    async def _watch(self, hub: Hub, *, once: bool) -> None:
-        """Keep the plan up to date; with `once`, return when it has all that is open now."""
+    async def _watch_inbox(self, hub: Hub, *, once: bool) -> None:
+        """Update the plan with each change of the inbox; with `once`, return when the plan has all that is open now."""
         open_ids: set[str] = set()
         # Those that a new snapshot has not confirmed yet.
         unconfirmed: set[str] = set()
@@ -144,23 +145,24 @@ class Notifier:
                             self._plan.remove(id_)
                         unconfirmed = set[str]()
                         # Also what the rules leave out is open: another service may notify of it.
-                        await self._run_on_file(self.state.delete_old, set(open_ids))
+                        await self._run_in_thread(self.state.delete_old, set(open_ids))
                         if once:
                             return
                     case _:
                         continue
-                self._wake()
+                self._wake_up()
 
-    def _wake(self) -> None:
+    def _wake_up(self) -> None:
+        """Have `_notify_forever` look at the plan again, since it has changed."""
         self._changed.set()
         self._changed = anyio.Event()
 
-    async def _decide(self, sending: TaskGroup) -> None:
-        """Notify of what is due, forever."""
+    async def _notify_forever(self, sending: TaskGroup) -> None:
+        """Send what is due, and wait until the next is due or something changes; forever."""
         while True:
             changed = self._changed
-            await self._notify_of_due(sending, PAUSES_S)
-            next_at = self._plan.next_time()
+            await self._send_due(sending, PAUSES_S)
+            next_at = self._plan.find_next_time()
             pause_s = MAX_SLEEP_S
             if next_at is not None:
                 min_sleep_s = MIN_SLEEP_S if self.targets() else NO_TARGET_SLEEP_S
@@ -168,11 +170,12 @@ class Notifier:
             with anyio.move_on_after(pause_s):
                 await changed.wait()
 
-    async def _notify_of_due(self, sending: TaskGroup, pauses: Sequence[float], gather_s: float = GATHER_S) -> None:
+    async def _send_due(self, sending: TaskGroup, pauses: Sequence[float], gather_s: float = GATHER_S) -> None:
+        """Start to send what is due now to each target; `pauses` are those before repeated attempts, seconds."""
         targets = self.targets()
-        if not targets or not (due := self._plan.take_due(self.clock(), gather_s)):
+        if not targets or not (due := self._plan.pop_due(self.clock(), gather_s)):
             return
-        await self._run_on_file(self.state.count_notice, self.clock())
+        await self._run_in_thread(self.state.record_notice, self.clock())
         for target in targets:
             sending.start_soon(self._send, target, due, pauses)
 
@@ -184,16 +187,16 @@ class Notifier:
         for pause_s in (*pauses, None):
             wanted = [request for request in wanted if self._plan.is_wanted(request.id)]
             if not wanted:
-                self.say(News("answered", tuple(request.id for request in requests), target.name))
+                self.report(News("answered", tuple(request.id for request in requests), target.name))
                 return
             # Somebody who is answering one is not disturbed by a repetition; it waits until the claim is given up.
             wanted = [request for request in wanted if not self._plan.requeue_if_claimed(request.id)]
             ids = [request.id for request in wanted]
-            begun = await self._run_on_file(self.state.begin_attempt, id_, target.key, ids)
+            begun = await self._run_in_thread(self.state.begin_attempt, id_, target.key, ids)
             wanted = [request for request in wanted if request.id in begun]
             if not wanted:  # another service has sent it, or each is being answered
                 return
-            view = page_view(wanted)
+            view = find_page_view(wanted)
             if view not in answer_at_by_view:
                 answer_at_by_view[view] = await self.answer_at(wanted, view)
             notice = compose_notice(id_, wanted, answer_at_by_view[view], content=self.rules.content, zone=self.zone)
@@ -201,23 +204,25 @@ class Notifier:
             if outcome == "failed" and pause_s is None and pauses:
                 outcome = "gave_up"
             with anyio.CancelScope(shield=True):  # what has been sent is written down, whatever ends meanwhile
-                await self._run_on_file(self.state.end_attempt, id_, target.key, outcome)
+                await self._run_in_thread(self.state.end_attempt, id_, target.key, outcome)
             again_s = pause_s if outcome == "failed" else None
-            self.say(News("told" if outcome == "sent" else outcome, tuple(begun), target.name, why, again_s))
+            self.report(News("told" if outcome == "sent" else outcome, tuple(begun), target.name, why, again_s))
             if again_s is None or await self._is_stopped_within(again_s):
                 return
 
     async def _is_stopped_within(self, pause_s: float) -> bool:
+        """Wait for so many seconds, or until the service is stopped; return whether it is."""
         with anyio.move_on_after(pause_s):
             await self._stopping.wait()
         return self._stopping.is_set()
 
-    async def _run_on_file(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Use the file in a thread, to the end, one at a time."""
+    async def _run_in_thread(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call a method of the sent log in a thread, one at a time, and wait for its end."""
         return await anyio.to_thread.run_sync(lambda: work(*args, **kwargs), limiter=self._file_limiter)
 
 
-def _first_exception(error: BaseException) -> BaseException:
+def _find_first_exception(error: BaseException) -> BaseException:
+    """Return the first exception of a group, also of a group within it; any other exception as it is."""
     while isinstance(error, BaseExceptionGroup):
         error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
     return error

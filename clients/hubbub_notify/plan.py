@@ -17,8 +17,8 @@ GATHER_S = 1.0
 HOUR_S = 3600.0
 
 
-def history_s(rules: Rules) -> float:
-    """Return how long ago a notification can have been that still counts, seconds."""
+def count_history_s(rules: Rules) -> float:
+    """Return for how many seconds before now notifications count against the limits."""
     return max(HOUR_S, rules.digest_s)
 
 
@@ -37,7 +37,7 @@ class Plan:
         return id_ in self._open or id_ in self._notified
 
     def update(self, request: PendingRequest) -> None:
-        """Take a pending request as it is now."""
+        """Add or replace a pending request; one that is not open, or that no rule is about, is removed."""
         if request.state != "open" or not self._rules.applies_to(request):
             self.remove(request.id)
         elif request.id in self._notified:
@@ -56,7 +56,7 @@ class Plan:
             self._notified[id_] = self._open.pop(id_, None) or self._notified.get(id_)
 
     def requeue_if_claimed(self, id_: str) -> bool:
-        """Return whether somebody holds a claim. Such a request waits again, until the claim is given up."""
+        """Return whether somebody holds a claim; such a request is queued again until the claim ends."""
         request = self._notified.get(id_) or self._open.get(id_)
         if request is None or request.claim is None:
             return False
@@ -64,23 +64,23 @@ class Plan:
         self._open[id_] = request
         return True
 
-    def take_due(self, now: float, gather_s: float = GATHER_S) -> tuple[PendingRequest, ...]:
-        """Return what people are to be told of now, oldest first, and count it as told; empty if nothing is due.
+    def pop_due(self, now: float, gather_s: float = GATHER_S) -> tuple[PendingRequest, ...]:
+        """Return the requests that people are to be told of now, oldest first, and mark them as notified.
 
-        The first that is due waits for others for `gather_s` seconds.
+        It is empty if nothing is due. The first that is due waits for others for `gather_s` seconds.
         """
-        next_at = self.next_time(gather_s)
+        next_at = self.find_next_time(gather_s)
         if next_at is None or next_at > now:
             return ()
-        due = [request for request in self._unclaimed() if self._due_time(request) <= now]
+        due = [request for request in self._list_unclaimed() if self._find_due_time(request) <= now]
         due.sort(key=lambda request: request.created_at)
         self.mark_notified(request.id for request in due)
         self._sent.append(now)
         return tuple(due)
 
-    def next_time(self, gather_s: float = GATHER_S) -> float | None:
-        """Return when `take_due` will have something, if nothing changes; None if nothing waits."""
-        first_due = min((self._due_time(request) for request in self._unclaimed()), default=None)
+    def find_next_time(self, gather_s: float = GATHER_S) -> float | None:
+        """Return when `pop_due` will have something, if nothing changes; None if nothing waits."""
+        first_due = min((self._find_due_time(request) for request in self._list_unclaimed()), default=None)
         if first_due is None:
             return None
         next_at = first_due + gather_s
@@ -88,10 +88,11 @@ class Plan:
             next_at = max(next_at, self._sent[-1] + self._rules.digest_s)
         if len(self._sent) == self._rules.per_hour:
             next_at = max(next_at, self._sent[0] + HOUR_S)
-        return self._quiet_hours.first_audible(next_at) if self._quiet_hours is not None else next_at
+        return self._quiet_hours.find_first_audible(next_at) if self._quiet_hours is not None else next_at
 
-    def _unclaimed(self) -> list[PendingRequest]:
+    def _list_unclaimed(self) -> list[PendingRequest]:
         return [each for each in self._open.values() if each.claim is None]
 
-    def _due_time(self, request: PendingRequest) -> float:
+    def _find_due_time(self, request: PendingRequest) -> float:
+        """Return when a pending request is due if nobody claims it, in seconds since 1970."""
         return request.created_at.timestamp() + self._rules.after_s

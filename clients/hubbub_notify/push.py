@@ -60,7 +60,7 @@ class Keys:
         point = self._private.public_key().public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)
         self.public = urlsafe_b64encode(point).rstrip(b"=").decode()
 
-    def authorization_header(self, endpoint: str, contact: str | None) -> str:
+    def make_authorization_header(self, endpoint: str, contact: str | None) -> str:
         """Return the header that says who pushes (RFC 8292)."""
         parts = urlsplit(endpoint)
         claims = {
@@ -84,18 +84,18 @@ class Browser:
 
     @property
     def key(self) -> str:
-        """Return what tells it apart."""
+        """Return what identifies it: a digest of its endpoint."""
         return hashlib.sha256(self.endpoint.encode()).hexdigest()[:16]
 
     @property
     def name(self) -> str:
-        """Return its push service."""
+        """Return what people call it: a browser by its push service."""
         return f"a browser by {urlsplit(self.endpoint).hostname}"
 
     async def send(self, notice: Notice) -> tuple[SendOutcome, str]:
-        """Try once. A push that is repeated replaces the first: a browser shows one of each id."""
+        """Send a notice once, and return the outcome and why. A repeated push replaces the first in the browser."""
         headers = {
-            "Authorization": self.keys.authorization_header(self.endpoint, self.contact),
+            "Authorization": self.keys.make_authorization_header(self.endpoint, self.contact),
             "Content-Encoding": "aes128gcm",
             "Content-Type": "application/octet-stream",
             "TTL": str(LIFETIME_S),

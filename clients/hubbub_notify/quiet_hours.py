@@ -28,7 +28,7 @@ class QuietHours:
             return self.begin <= minute < self.end
         return minute >= self.begin or minute < self.end
 
-    def first_audible(self, moment_s: float) -> float:
+    def find_first_audible(self, moment_s: float) -> float:
         """Return the first moment from this one on that is not quiet, in seconds since 1970."""
         if not self.covers(moment_s):
             return moment_s

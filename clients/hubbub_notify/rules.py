@@ -66,7 +66,8 @@ class Rules(BaseModel):
 
     @field_validator("urls", "servers", "kinds", mode="before")
     @classmethod
-    def _as_tuple(cls, value: object) -> object:
+    def _convert_to_tuple(cls, value: object) -> object:
+        """Return a list, or a single text, as a tuple."""
         if isinstance(value, list):
             return tuple(cast("list[object]", value))
         return (value,) if isinstance(value, str) else value
@@ -91,10 +92,11 @@ class Rules(BaseModel):
     @field_validator("link")
     @classmethod
     def _check_link(cls, value: str | None) -> str | None:
-        return None if value is None else _page_address(value)
+        return None if value is None else _check_page_address(value)
 
     @property
     def quiet_hours(self) -> QuietHours | None:
+        """The quiet hours in their time zone; None if there are none."""
         if self.quiet is None:
             return None
         return QuietHours(*parse_hours(self.quiet), ZoneInfo(self.timezone) if self.timezone else None)
@@ -150,7 +152,7 @@ def _resolve_variables(value: Any, environ: Mapping[str, str], key: str) -> Any:
     if not isinstance(value, str):
         return value
 
-    def replace(match: re.Match[str]) -> str:
+    def replace_reference(match: re.Match[str]) -> str:
         if match.group() == "$${":  # an escaped one
             return "${"
         reference = _VARIABLE.fullmatch(match["body"] or "") if match["end"] else None
@@ -165,11 +167,11 @@ def _resolve_variables(value: Any, environ: Mapping[str, str], key: str) -> Any:
             raise NoticeRuleProblem(f"{key}: {problem}")
         return variable
 
-    return _REFERENCE.sub(replace, value)
+    return _REFERENCE.sub(replace_reference, value)
 
 
-def _page_address(link: str) -> str:
-    """Return the address of a page without its last slash. Raises ValueError."""
+def _check_page_address(link: str) -> str:
+    """Return the address of a page without its last slash. Raises ValueError for what is no such address."""
     try:
         parts = urlsplit(link)
         host, _ = parts.hostname or "", parts.port  # reading the port checks it

@@ -35,7 +35,7 @@ class SentLogProblem(Exception):
 
 
 class SentLog:
-    """The file, for one `owner`: a name for the service that uses it. Every method raises StateProblem."""
+    """The file, for one `owner`: a name for the service that uses it. Every method raises SentLogProblem."""
 
     def __init__(self, file: Path, owner: str) -> None:
         self._owner = owner
@@ -61,13 +61,13 @@ class SentLog:
         )
         return sorted({str(request) for (request,) in rows})
 
-    def notice_times(self, since_s: float) -> list[float]:
-        """Return when notifications were made, since a time, ascending."""
+    def list_notice_times(self, since_s: float) -> list[float]:
+        """Return when notifications were made after a time, in seconds since 1970, ascending."""
         rows = self._execute("SELECT at FROM notices WHERE owner = ? AND at > ? ORDER BY at", (self._owner, since_s))
         return [at for (at,) in rows]
 
-    def notified_requests(self, targets: Collection[str]) -> set[str]:
-        """Return the ids of requests that each of these targets has been told of, or never will be."""
+    def list_notified_requests(self, targets: Collection[str]) -> set[str]:
+        """Return the ids of requests that all of these targets were told of, or will never be told of."""
         if not targets:
             return set()
         rows = self._execute(
@@ -77,14 +77,15 @@ class SentLog:
         )
         return {str(request) for (request,) in rows}
 
-    def count_notice(self, now: float) -> None:
+    def record_notice(self, now: float) -> None:
+        """Write that a notification was made at a time (seconds since 1970), and delete those older than KEPT_S."""
         self._execute("INSERT INTO notices VALUES (?, ?)", (now, self._owner))
         self._execute("DELETE FROM notices WHERE at < ?", (now - KEPT_S,))
 
     def begin_attempt(self, notice: str, target: str, requests: Iterable[str]) -> list[str]:
-        """Write the intent to tell a target of these requests; return those that nobody has told it of, nor begun to.
+        """Write the intent to tell a target of these requests, durably.
 
-        Durable on return.
+        Return the requests that no service has told it of, nor begun to.
         """
         now, begun = time.time(), list[str]()
         self._execute("BEGIN IMMEDIATE", ())
@@ -118,6 +119,7 @@ class SentLog:
         self._execute("COMMIT", ())
 
     def _execute(self, statement: str, values: Sequence[object]) -> list[tuple[Any, ...]]:
+        """Run a statement of SQL, and return its rows. Raises SentLogProblem, and rolls back, if it fails."""
         try:
             return self._store.execute(statement, values).fetchall()
         except sqlite3.Error as error:

@@ -48,21 +48,22 @@ class Service:
     name: str
 
     async def send(self, notice: Notice) -> tuple[SendOutcome, str]:
-        """Try once, in a thread of its own, with a time limit."""
+        """Send a notice once, in a thread of its own; return the outcome and why, after LIMIT_S at most."""
         attempt, ended, loop = _Attempt(), anyio.Event(), asyncio.get_running_loop()
 
-        def work() -> None:
-            self._send(notice, attempt)
+        def send_in_thread() -> None:
+            self._send_blocking(notice, attempt)
             with suppress(RuntimeError):  # the program has ended meanwhile
                 loop.call_soon_threadsafe(ended.set)
 
         # Not one of a pool: a thread that hangs would hold up all others, and the end of the program.
-        threading.Thread(target=work, name="notification", daemon=True).start()
+        threading.Thread(target=send_in_thread, name="notification", daemon=True).start()
         with anyio.move_on_after(LIMIT_S):
             await ended.wait()
         return attempt.outcome, attempt.why
 
-    def _send(self, notice: Notice, attempt: "_Attempt") -> None:
+    def _send_blocking(self, notice: Notice, attempt: "_Attempt") -> None:
+        """Send a notice by Apprise, and write into `attempt` what became of it."""
         with _capture_log() as messages:
             try:
                 # A fresh one: one that has sent before may sleep to keep to its own rate.
@@ -97,8 +98,8 @@ def parse_service(url: str, number: int, where: str) -> Service:
     """Return the service at a url, the `number`th in `where`. Raises NoticeRuleProblem, without the url in it."""
     scheme, colon, _ = url.partition("://")
     scheme = scheme.strip().lower()
-    url_forms = _url_forms()
-    this_url = f"{where}: the {ordinal(number)} url"
+    url_forms = _list_url_forms()
+    this_url = f"{where}: the {format_ordinal(number)} url"
     if not colon or not re.fullmatch(r"[a-z0-9-]{1,30}", scheme):
         raise NoticeRuleProblem(f"{this_url} does not begin with a service, such as mailto://")
     if url_forms.get(scheme) == "":
@@ -116,7 +117,7 @@ def parse_service(url: str, number: int, where: str) -> Service:
             f"{this_url} cannot be used: something in it is missing or wrong; it looks like {url_forms[scheme]}"
         )
     key = hashlib.sha256(url.encode()).hexdigest()[:16]
-    return Service(url, key, _service_name(url, scheme, number))
+    return Service(url, key, _make_service_name(url, scheme, number))
 
 
 def parse_services(urls: Sequence[str], where: str) -> list[Service]:
@@ -126,7 +127,7 @@ def parse_services(urls: Sequence[str], where: str) -> list[Service]:
 
 
 def redact_url(url: str, text: str) -> str:
-    """Return a text without any word of a url, but for its scheme, and its host where that is one."""
+    """Return a text with `…` for each word of a url, but for its scheme, and its host where that is no secret."""
     public: set[str] = set()
     with suppress(ValueError):
         parts = urlsplit(url)
@@ -141,15 +142,15 @@ def redact_url(url: str, text: str) -> str:
     return text
 
 
-def ordinal(number: int) -> str:
-    """Return 1st, 2nd, 3rd, 4th ..."""
+def format_ordinal(number: int) -> str:
+    """Return a number as 1st, 2nd, 3rd, 4th ..."""
     is_teen = 10 < number % 100 < 14
     suffix = "th" if is_teen else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
     return f"{number}{suffix}"
 
 
-def _service_name(url: str, scheme: str, number: int) -> str:
-    """Return the scheme with the host, where the url has one and it cannot be a part of a password."""
+def _make_service_name(url: str, scheme: str, number: int) -> str:
+    """Return a name for people: the scheme and the host, or without a host that is no secret the number of the url."""
     host = ""
     if scheme in HOST_SCHEMES:
         with suppress(ValueError):
@@ -157,7 +158,7 @@ def _service_name(url: str, scheme: str, number: int) -> str:
             has_odd_password = "@" not in parts.netloc and "@" in parts.path + parts.fragment  # it has a / or #
             if not has_odd_password:
                 host = f"{parts.hostname or ''}{f':{parts.port}' if parts.port else ''}"
-    return f"{scheme}://{host}" if host else f"{scheme}:// ({ordinal(number)} url)"
+    return f"{scheme}://{host}" if host else f"{scheme}:// ({format_ordinal(number)} url)"
 
 
 def _instantiate(url: str) -> Any:
@@ -166,8 +167,8 @@ def _instantiate(url: str) -> Any:
 
 
 @cache
-def _url_forms() -> dict[str, str]:
-    """Return the form of the urls of each scheme; it is empty where this machine has not what it takes."""
+def _list_url_forms() -> dict[str, str]:
+    """Return what a url of each scheme looks like; empty for schemes whose needs this machine lacks."""
     with warnings.catch_warnings():
         # Apprise imports all its services here, some of them by modules that Python has given up.
         warnings.simplefilter("ignore", DeprecationWarning)

@@ -13,14 +13,14 @@ class Target(Protocol):
 
     @property
     def key(self) -> str:
-        """Return what stays the same over restarts."""
+        """Return what identifies it, the same after each restart."""
         ...
 
     @property
     def name(self) -> str:
-        """Return what people are shown."""
+        """Return what people call it."""
         ...
 
     async def send(self, notice: Notice) -> tuple[SendOutcome, str]:
-        """Try once, for a bounded time; return what became of it, and why."""
+        """Send a notice once, for a bounded time; return the outcome, and why."""
         ...

@@ -41,8 +41,8 @@ class Notice:
     requests: tuple[str, ...] = ()
 
 
-def page_view(requests: Sequence[PendingRequest]) -> str:
-    """Return where in the page these are answered."""
+def find_page_view(requests: Sequence[PendingRequest]) -> str:
+    """Return the place in the web page where these requests are answered."""
     return f"request/{requests[0].id}" if len(requests) == 1 else "inbox"
 
 
@@ -59,12 +59,12 @@ def compose_notice(
         title, lines = _describe_single(requests[0])
     else:
         title = f"{len(requests)} questions wait"
-        counts = Counter(_plain_text(request.server) for request in requests).most_common()
+        counts = Counter(_clean_text(request.server) for request in requests).most_common()
         listed = ", ".join(f"{count} of {server}" for server, count in counts[:MAX_LISTED])
         others = len(counts) - MAX_LISTED
         lines = [f"{listed}, and of {others} other servers." if others > 0 else f"{listed}."]
     shown = [each for each in requests if content or (each.kind == "approval" and not is_single)]
-    lines += [_question_line(each, with_server=not is_single, content=content) for each in shown[:MAX_LISTED]]
+    lines += [_format_question(each, with_server=not is_single, content=content) for each in shown[:MAX_LISTED]]
     if len(shown) > MAX_LISTED:
         lines.append(f"... and {len(shown) - MAX_LISTED} more.")
     deadlines = [request.deadline for request in requests if request.deadline is not None]
@@ -73,7 +73,7 @@ def compose_notice(
         lines.append(f"Answer before {soonest}." if is_single else f"The first lapses at {soonest}.")
     if answer_at:
         lines.append(f"Answer: {answer_at}")
-    return Notice(id_, title, "\n".join(lines), page_view(requests), tuple(request.id for request in requests))
+    return Notice(id_, title, "\n".join(lines), find_page_view(requests), tuple(request.id for request in requests))
 
 
 def compose_test_notice(id_: str) -> Notice:
@@ -82,30 +82,31 @@ def compose_test_notice(id_: str) -> Notice:
 
 
 def _describe_single(request: PendingRequest) -> tuple[str, list[str]]:
-    """Return the title of a single pending request, and what it waits for: for an approval the tool and who calls."""
+    """Return the title and the lines about a single pending request."""
     view = approval_view(request) if request.kind == "approval" else None
     if view is None:
-        return f"{_plain_text(request.server)} asks", [f"It waits for {KINDS.get(request.kind, 'an answer')}."]
-    title = f"Approve {_plain_text(view.tool)} on {_plain_text(view.server)}?"
-    return title, [f"{_plain_text(view.headline)}.", *filter(None, [_plain_text(view.progress)])]
+        return f"{_clean_text(request.server)} asks", [f"It waits for {KINDS.get(request.kind, 'an answer')}."]
+    title = f"Approve {_clean_text(view.tool)} on {_clean_text(view.server)}?"
+    return title, [f"{_clean_text(view.headline)}.", *filter(None, [_clean_text(view.progress)])]
 
 
-def _question_line(request: PendingRequest, *, with_server: bool, content: bool) -> str:
-    """Return what is asked in one line; of a call to approve its arguments, if there is to be content."""
-    text, place = fold_code(question_text(request)), f"{_plain_text(request.server)}: " if with_server else ""
+def _format_question(request: PendingRequest, *, with_server: bool, content: bool) -> str:
+    """Return what is asked in one line; with `content`, for an approval also the arguments of the call."""
+    text, place = fold_code(question_text(request)), f"{_clean_text(request.server)}: " if with_server else ""
     if (view := approval_view(request)) is not None:
         with_ = f"with {arguments_line(view.arguments)}" if content else ""
         place, text = "", f"{view.headline} {with_}".strip() if with_server else with_
     if content and not with_server and (agent := agent_line(request)).partition(" …")[0] not in text:
-        return f"{place}{_cut(_plain_text(text))}\n{_cut(_plain_text(agent))}"
-    return place + _cut(_plain_text(text))
+        return f"{place}{_cut_question(_clean_text(text))}\n{_cut_question(_clean_text(agent))}"
+    return place + _cut_question(_clean_text(text))
 
 
-def _cut(text: str) -> str:
+def _cut_question(text: str) -> str:
     return f"{text[: MAX_QUESTION_CHARS - 1]}…" if len(text) > MAX_QUESTION_CHARS else text
 
 
-def _plain_text(text: str) -> str:
+def _clean_text(text: str) -> str:
+    """Return text of a server in one line, without characters that chat services take for markup."""
     return " ".join(clean(text[: 4 * MAX_QUESTION_CHARS]).translate(_HARMLESS).split())
 
 

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hubbub_client import Grant, HubbubError, PendingRequest, Upsert, WatchEvent, connect
-from hubbub_local.daemon import find_holder
+from hubbub_local.daemon import find_hub_pid
 from hubbub_shared.legible import clean
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -340,7 +340,7 @@ def empty_directory(directory: Path) -> Path:
     """Return the directory, with nothing of an earlier run in it. Raises Failed."""
     if directory.exists() and any(directory.iterdir()) and not (directory / MARK).is_file():
         raise Failed(f"{directory} is not of this program: name another one with --dir")
-    running_now = [member for member in MEMBERS if (directory / member).is_dir() and find_holder(directory / member)]
+    running_now = [member for member in MEMBERS if (directory / member).is_dir() and find_hub_pid(directory / member)]
     if running_now:
         raise Failed(f"members run in {directory} already; end them first, or name another directory with --dir")
     shutil.rmtree(directory, ignore_errors=True)

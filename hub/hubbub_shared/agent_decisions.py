@@ -43,7 +43,7 @@ class AgentDecisions:
         return next((each for each in self.choices if each.value == value), None)
 
     def find_default(self, action: object) -> AgentDecision | None:
-        """Return what an answer decides that names an action alone: the narrowest."""
+        """Return the narrowest decision of an action, for an answer that names no decision."""
         return next((each for each in self.choices if each.action == action), None)
 
 
@@ -66,5 +66,5 @@ _AGENTS = (CODEX,)
 
 
 def find_decisions(params: Mapping[str, Any]) -> AgentDecisions | None:
-    """Return the decisions that the question with these MCP params wants; None if it is like others."""
+    """Return the decisions that a question with these MCP params accepts; None for an ordinary question."""
     return next((each for each in _AGENTS if isinstance(params.get(each.mark), str)), None)

@@ -8,7 +8,7 @@ LONGEST_S: Final = 315_576_000_000
 """The longest duration of protocol buffers, in seconds."""
 
 
-def duration_of(seconds: float) -> Duration:
+def to_duration(seconds: float) -> Duration:
     """Return seconds as a Duration, to the microsecond. Raises ValueError for NaN and beyond LONGEST_S."""
     if seconds != seconds or abs(seconds) > LONGEST_S:
         raise ValueError(f"{seconds} is not a valid number of seconds")
@@ -17,6 +17,6 @@ def duration_of(seconds: float) -> Duration:
     return duration
 
 
-def seconds_of(duration: Duration) -> float:
+def to_seconds(duration: Duration) -> float:
     """Return a Duration in seconds, to the microsecond."""
     return round(duration.seconds + duration.nanos / 1e9, 6)

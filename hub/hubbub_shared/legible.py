@@ -64,8 +64,8 @@ def clean(text: str) -> str:
     return NOT_LEGIBLE.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
-def escaped(document: str) -> str:
-    """Return the same JSON with an escape for each character that `clean` would replace."""
+def escape_json(document: str) -> str:
+    """Return the same JSON text with an escape for each character that `clean` would replace."""
     return NOT_LEGIBLE.sub(lambda found: json.dumps(found.group())[1:-1], document)
 
 

@@ -13,7 +13,7 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 
 from hubbub.v1 import options_pb2, server_pb2
-from hubbub_shared.durations import duration_of, seconds_of
+from hubbub_shared.durations import to_duration, to_seconds
 
 _DURATION: Final = Duration.DESCRIPTOR.full_name
 _STRING_LIST: Final = server_pb2.StringList.DESCRIPTOR.full_name
@@ -32,8 +32,8 @@ class SpecField:
         """The path in an update mask."""
         return ".".join(self.steps)
 
-    def get(self, spec: Message) -> Any:
-        """Return the value as a configuration has it; None where the spec leaves it out."""
+    def get_value(self, spec: Message) -> Any:
+        """Return the value of the field in a spec as a configuration has it; None if the spec leaves it out."""
         *groups, name = self.steps
         holder = spec
         for group in groups:
@@ -44,8 +44,11 @@ class SpecField:
             return None
         return _read_value(self.descriptor, getattr(holder, name))
 
-    def put(self, spec: Message, value: Any) -> None:
-        """Set the field. Raises TypeError, ValueError, OverflowError or AttributeError if the value does not fit."""
+    def set_value(self, spec: Message, value: Any) -> None:
+        """Set the field of a spec.
+
+        Raises TypeError, ValueError, OverflowError or AttributeError if the value does not fit.
+        """
         *groups, name = self.steps
         holder: Any = spec
         for group in groups:
@@ -60,9 +63,9 @@ def _read_value(field: FieldDescriptor, value: Any) -> Any:
     if message == _STRING_LIST:
         return list(value.values)
     if message == _DURATION and not field.is_repeated:
-        return seconds_of(value)
+        return to_seconds(value)
     if message == _DURATION:
-        return [seconds_of(each) for each in value] or None
+        return [to_seconds(each) for each in value] or None
     if isinstance(value, Mapping):
         return dict(cast("Mapping[str, str]", value)) or None
     if field.is_repeated:
@@ -71,6 +74,7 @@ def _read_value(field: FieldDescriptor, value: Any) -> Any:
 
 
 def _write_value(field: FieldDescriptor, holder: Any, name: str, value: Any) -> None:
+    """Set a field of a message to a value as a configuration has it. Raises TypeError and others if it does not fit."""
     message = field.message_type and field.message_type.full_name
     if (field.is_repeated or message == _STRING_LIST) and isinstance(value, str):
         raise TypeError("must be a list")
@@ -78,9 +82,9 @@ def _write_value(field: FieldDescriptor, holder: Any, name: str, value: Any) -> 
         getattr(holder, name).SetInParent()
         getattr(holder, name).values.extend(value)
     elif message == _DURATION and field.is_repeated:
-        getattr(holder, name).extend(map(duration_of, value))
+        getattr(holder, name).extend(map(to_duration, value))
     elif message == _DURATION:
-        getattr(holder, name).CopyFrom(duration_of(value))
+        getattr(holder, name).CopyFrom(to_duration(value))
     elif field.is_repeated and isinstance(value, Mapping):
         getattr(holder, name).update(value)
     elif field.is_repeated:
@@ -89,18 +93,18 @@ def _write_value(field: FieldDescriptor, holder: Any, name: str, value: Any) -> 
         setattr(holder, name, value)
 
 
-def _walk(message: Descriptor, steps: tuple[str, ...] = ()) -> Iterator[SpecField]:
-    """Yield each field with a key. `roots` has none, nor has anything inside it: it is no plain value."""
+def _list_fields(message: Descriptor, steps: tuple[str, ...] = ()) -> Iterator[SpecField]:
+    """Yield each field of a message that has a key, also those within its messages, but nothing of `roots`."""
     for field in message.fields:
         key = field.GetOptions().Extensions[options_pb2.config_key]
         if key:
             yield SpecField(key, (*steps, field.name), field)
         elif field.message_type is not None and field.name != "roots":
-            yield from _walk(field.message_type, (*steps, field.name))
+            yield from _list_fields(field.message_type, (*steps, field.name))
 
 
 SPEC_FIELDS: Final[Mapping[str, SpecField]] = MappingProxyType(
-    {field.key: field for field in _walk(server_pb2.ServerSpec.DESCRIPTOR)}
+    {field.key: field for field in _list_fields(server_pb2.ServerSpec.DESCRIPTOR)}
 )
 """Fields of the spec by key of the configuration."""
 

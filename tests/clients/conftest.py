@@ -43,7 +43,7 @@ from hubbub.v1 import (
     task_pb2,
     task_pb2_grpc,
 )
-from hubbub_cli import outcome
+from hubbub_cli import run_command_line
 from hubbub_frontend.shell_commands import set_hub_prefix
 
 from .. import forks
@@ -340,7 +340,7 @@ def typed(hub: ScriptedHub, monkeypatch: pytest.MonkeyPatch) -> Callable[..., An
 
         def command() -> int:
             with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-                return outcome([*words])
+                return run_command_line([*words])
 
         monkeypatch.setenv("HUBBUB_DATA_DIR", str(hub.data_dir))
         with anyio.fail_after(60):

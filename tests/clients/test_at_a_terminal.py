@@ -14,7 +14,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message_factory import GetMessageClass
 
 from hubbub_cli.run import exit_status
-from hubbub_shared.legible import clean, escaped, is_clean
+from hubbub_shared.legible import clean, escape_json, is_clean
 
 from ..command_tree import whole
 from .conftest import SERVICES, Refusal
@@ -166,6 +166,6 @@ async def test_nothing_that_a_hub_says_steers_the_terminal(hub: Any, refuses: bo
 
 def test_escaped_json_has_the_same_value() -> None:
     document = json.dumps({TRICK: [TRICK, "\U000e0041é"]}, ensure_ascii=False)
-    assert json.loads(escaped(document)) == json.loads(document)
-    assert is_clean(escaped(document))
-    assert "é" in escaped(document)
+    assert json.loads(escape_json(document)) == json.loads(document)
+    assert is_clean(escape_json(document))
+    assert "é" in escape_json(document)

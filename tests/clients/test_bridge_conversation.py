@@ -50,10 +50,10 @@ class Sides:
     def says(self, *messages: Any) -> None:
         """The host says these."""
         for message in messages:
-            self.talk.from_host(json.dumps(message).encode())
+            self.talk.handle_host_message(json.dumps(message).encode())
 
     def connect(self) -> None:
-        self.talk.connected(self._send, LONGEST)
+        self.talk.on_connected(self._send, LONGEST)
 
     def _send(self, raw: bytes, again: bool) -> None:
         self.hub.append(json.loads(raw))
@@ -62,12 +62,12 @@ class Sides:
 
     def lose(self, reached: int = 1000) -> None:
         """The hub is gone, after it may have taken so many messages."""
-        self.talk.disconnected(reached)
+        self.talk.on_disconnected(reached)
 
     def answers(self, *messages: Any, draining: bool = False) -> None:
         """The hub says these."""
         for message in messages:
-            self.talk.from_hub(json.dumps(message).encode(), draining=draining)
+            self.talk.handle_hub_message(json.dumps(message).encode(), draining=draining)
 
     def told(self) -> list[Any]:
         """What the host was told since the last time."""
@@ -372,7 +372,7 @@ def test_the_ids_1_and_text_1_are_two(sides: Sides) -> None:
 )
 def test_what_is_no_message_is_answered_by_the_bridge(sides: Sides, line: bytes, code: int) -> None:
     shaken(sides)
-    sides.talk.from_host(line)
+    sides.talk.handle_host_message(line)
     (said,) = sides.told()
     assert (said["id"], said["error"]["code"]) == (None, code)
     assert sides.heard() == []

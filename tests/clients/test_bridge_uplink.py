@@ -20,8 +20,8 @@ async def test_a_host_has_left_only_once_the_hub_was_told(breaks: bool) -> None:
     outbox = Outbox()
     outbox.queue_message(b"{}", again=False)
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(outbox.write, say)
+        tasks.start_soon(outbox.send_queued, say)
         if not breaks:
-            outbox.leave()
-    assert outbox.told_hub_of_end is not breaks
+            outbox.queue_leave()
+    assert outbox.sent_leave is not breaks
     assert [(list(frame.messages), frame.leave) for frame in said] == ([] if breaks else [([b"{}"], False), ([], True)])

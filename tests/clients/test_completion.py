@@ -9,7 +9,7 @@ import anyio.to_thread
 import pytest
 
 from hubbub.v1 import catalog_pb2, server_pb2
-from hubbub_cli import outcome
+from hubbub_cli import run_command_line
 
 from .test_shells import TYPED
 from .world import furnish
@@ -30,7 +30,7 @@ def offered(hub: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
 
         def command() -> None:
             with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), contextlib.suppress(SystemExit):
-                outcome([])
+                run_command_line([])
 
         with anyio.fail_after(LIMIT_S):
             await anyio.to_thread.run_sync(command)

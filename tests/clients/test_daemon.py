@@ -33,21 +33,21 @@ def test_the_lock_is_that_of_the_store() -> None:
 
 
 def test_the_hub_is_the_process_that_holds_the_lock(held: Path) -> None:
-    assert daemon.find_holder(held) == os.getpid()
+    assert daemon.find_hub_pid(held) == os.getpid()
     assert not daemon.is_missing(held)
 
 
 @pytest.mark.parametrize("content", ["", "not a number", "0x1", "-5", "OWN\n", "999999999\n", "9" * 20])
 def test_a_lock_that_nobody_holds_is_no_hub_whatever_it_says(content: str, tmp_path: Path) -> None:
     (tmp_path / daemon.LOCK).write_text(content.replace("OWN", str(os.getpid())))
-    assert daemon.find_holder(tmp_path) is None
+    assert daemon.find_hub_pid(tmp_path) is None
     assert daemon.is_missing(tmp_path)
 
 
 def test_without_a_directory_there_is_no_hub(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for directory in (tmp_path / "nowhere", tmp_path / "file"):
-        assert daemon.find_holder(directory) is None
+        assert daemon.find_hub_pid(directory) is None
         assert daemon.is_missing(directory)
 
 

@@ -18,11 +18,11 @@ from hubbub_cli.machine import checks
 from .test_cli_words import listed
 
 
-def seen(directory: Path) -> dict[str, checks.Checked]:
+def seen(directory: Path) -> dict[str, checks.CheckResult]:
     return {each.finding.about: each for each in checks.check_data_directory(directory)}
 
 
-async def alone(directory: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, checks.Checked]:
+async def alone(directory: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, checks.CheckResult]:
     """What is found when no hub answers, but for its configuration: `hubbubd` is not asked."""
     monkeypatch.setattr(checks, "find_spec", lambda _: None)
     return {each.finding.about: each async for each in checks.check_without_hub(directory)}
@@ -230,7 +230,7 @@ async def test_what_a_killed_hub_has_left_behind_is_found_and_can_be_ended() -> 
     ended = await anyio.run_process([sys.executable, "-c", "import os; print(os.getpid())"])
     mark = f"{int(ended.stdout)}.0123"
     async with await anyio.open_process(["sleep", "600"], env={"HUBBUB_CONNECTION": mark}) as left:
-        (found,) = (each for each in checks.check_left_behind() if each.finding.about == f"process {left.pid}")
+        (found,) = (each for each in checks.check_orphaned_processes() if each.finding.about == f"process {left.pid}")
         assert found.repair is not None
         found.repair.do()
         with anyio.fail_after(60):
@@ -240,5 +240,5 @@ async def test_what_a_killed_hub_has_left_behind_is_found_and_can_be_ended() -> 
 @pytest.mark.usefixtures("processes")
 async def test_what_servers_of_a_running_hub_have_started_is_not_taken_for_left_behind() -> None:
     async with await anyio.open_process(["sleep", "600"], env={"HUBBUB_CONNECTION": f"{os.getpid()}.0123"}) as server:
-        assert not any(each.finding.about == f"process {server.pid}" for each in checks.check_left_behind())
+        assert not any(each.finding.about == f"process {server.pid}" for each in checks.check_orphaned_processes())
         server.kill()

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hubbub_local.hosts.listings import MAX_LINES, find_listed, find_warnings, split_lines
+from hubbub_local.hosts.listings import MAX_LINES, find_listed_server, find_warnings, split_lines
 
 CLAUDE = """\
 Checking MCP server health…
@@ -77,20 +77,20 @@ LISTED = [
 
 @pytest.mark.parametrize(("output", "name", "state"), LISTED)
 def test_the_state_of_a_server_is_read_as_its_host_says_it(output: str, name: str, state: str) -> None:
-    found = find_listed(split_lines(output), name)
+    found = find_listed_server(split_lines(output), name)
     assert found is not None
     assert found.state == state
 
 
 def test_what_a_host_says_more_of_a_server_is_kept_without_ornament() -> None:
-    found = find_listed(split_lines(OPENCODE), "bad")
+    found = find_listed_server(split_lines(OPENCODE), "bad")
     assert found is not None
     assert found.lines == ("bad failed", "ENOENT: no such file or directory", "/nonexistent")
 
 
 @pytest.mark.parametrize("name", ["goo", "Status", "d"])
 def test_a_part_of_another_name_is_no_server(name: str) -> None:
-    assert all(find_listed(split_lines(output), name) is None for output in (CLAUDE, OPENCODE, GEMINI, COPILOT))
+    assert all(find_listed_server(split_lines(output), name) is None for output in (CLAUDE, OPENCODE, GEMINI, COPILOT))
 
 
 def test_warnings_of_the_program_are_kept() -> None:
@@ -101,5 +101,5 @@ def test_warnings_of_the_program_are_kept() -> None:
 
 @given(output=st.text(max_size=300), name=st.text("hub.-[(", min_size=1, max_size=5))
 def test_any_output_is_read_within_bounds(output: str, name: str) -> None:
-    found = find_listed(split_lines(output + f"\n{name} " + output), name)
+    found = find_listed_server(split_lines(output + f"\n{name} " + output), name)
     assert found is None or len(found.lines) <= MAX_LINES

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from hubbub_local.keyring import NoKeyring, system_keyring
+from hubbub_local.keyring import NoKeyring, open_system_keyring
 
 
 class Library:
@@ -35,7 +35,7 @@ def library(monkeypatch: pytest.MonkeyPatch) -> Library:
 
 
 def test_a_secret_of_the_same_name_stays_as_another_file_may_refer_to_it(library: Library) -> None:
-    keyring = system_keyring()
+    keyring = open_system_keyring()
     assert keyring.store_secret("github/TOKEN", "first") == "${keyring:hubbub/github/TOKEN}"
     assert keyring.store_secret("github/TOKEN", "second") == "${keyring:hubbub/github/TOKEN-2}"
     assert keyring.store_secret("github/TOKEN", "second") == "${keyring:hubbub/github/TOKEN-2}"
@@ -50,10 +50,10 @@ def test_a_secret_of_the_same_name_stays_as_another_file_may_refer_to_it(library
 def test_a_keyring_that_cannot_be_used_says_why(library: object, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "keyring", library)
     with pytest.raises(NoKeyring, match=why):
-        system_keyring()
+        open_system_keyring()
 
 
 def test_a_keyring_that_does_not_give_back_what_it_took_is_not_relied_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "keyring", Library(forgets=True))
     with pytest.raises(NoKeyring, match="does not give it back"):
-        system_keyring().store_secret("a", "secret")
+        open_system_keyring().store_secret("a", "secret")

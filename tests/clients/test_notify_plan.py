@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from hubbub_notify.plan import GATHER_S, HOUR_S, Plan, history_s
+from hubbub_notify.plan import GATHER_S, HOUR_S, Plan, count_history_s
 from hubbub_notify.rules import parse_rules
 
 from .waiting import NOON, claimed, pending
@@ -18,16 +18,16 @@ def plan(sent: list[float] | None = None, **given: Any) -> Plan:
 
 def told(made: Plan, *moments: float) -> list[tuple[float, list[str]]]:
     """What is told when it is asked at these seconds after noon, where something is."""
-    found = [(moment, [each.id for each in made.take_due(START + moment)]) for moment in moments]
+    found = [(moment, [each.id for each in made.pop_due(START + moment)]) for moment in moments]
     return [(moment, ids) for moment, ids in found if ids]
 
 
 def test_nothing_is_told_before_a_question_has_been_open_for_long_enough() -> None:
     made = plan()
     made.update(pending())
-    assert made.next_time() == START + 10 + GATHER_S
+    assert made.find_next_time() == START + 10 + GATHER_S
     assert told(made, 0, 9.9, 10.9, 11, 12, 5000) == [(11, ["req_1"])]
-    assert made.next_time() is None
+    assert made.find_next_time() is None
 
 
 @pytest.mark.parametrize("after_it", ["gone", "answered", "withdrawn", "expired"])
@@ -35,7 +35,7 @@ def test_what_is_answered_before_it_is_due_is_never_told(after_it: str) -> None:
     made = plan()
     made.update(pending())
     made.remove("req_1") if after_it == "gone" else made.update(pending(state=after_it))
-    assert made.next_time() is None
+    assert made.find_next_time() is None
     assert told(made, 11, 5000) == []
 
 
@@ -100,24 +100,24 @@ def test_no_more_are_sent_within_an_hour_than_allowed_and_nothing_is_lost() -> N
 
 
 def test_notifications_are_remembered_for_as_long_as_they_count() -> None:
-    assert history_s(parse_rules({})) == HOUR_S
-    assert history_s(parse_rules({"digest_s": 7200})) == 7200
+    assert count_history_s(parse_rules({})) == HOUR_S
+    assert count_history_s(parse_rules({"digest_s": 7200})) == 7200
 
 
 def test_notifications_of_an_earlier_service_count() -> None:
     made = plan(sent=[-100, -30], per_hour=2)
     made.update(pending())
-    assert made.next_time() == START - 100 + HOUR_S
+    assert made.find_next_time() == START - 100 + HOUR_S
     made = plan(sent=[-30], per_hour=2)
     made.update(pending("old", -1000))
-    assert made.next_time() == START + 30
+    assert made.find_next_time() == START + 30
 
 
 def test_quiet_hours_hold_everything_back_until_they_end() -> None:
     made = plan(quiet="12:00-13:30", timezone="UTC")
     made.update(pending("one"))
     made.update(pending("two", 3000))
-    assert made.next_time() == START + 5400
+    assert made.find_next_time() == START + 5400
     assert told(made, 11, 3011, 5399, 5400) == [(5400, ["one", "two"])]
 
 

@@ -139,7 +139,7 @@ def test_a_service_is_named_without_its_secret(url: str, name: str) -> None:
 
 
 def test_a_service_that_this_machine_cannot_have_is_not_taken_for_a_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hubbub_notify.services._url_forms", lambda: {"json": "json://{host}", "macosx": ""})
+    monkeypatch.setattr("hubbub_notify.services._list_url_forms", lambda: {"json": "json://{host}", "macosx": ""})
     with pytest.raises(
         NoticeRuleProblem, match="the 1st url cannot be used here: macosx:// needs a package or a system"
     ):

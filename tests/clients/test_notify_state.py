@@ -37,7 +37,7 @@ def test_what_was_cut_off_is_known_afterwards_and_not_begun_again(tmp_path: Path
     state = opened(tmp_path)
     assert state.mark_cut_off(["target"]) == ["a"]
     assert state.mark_cut_off(["target"]) == []
-    assert state.notified_requests(["target"]) == {"a", "c"}
+    assert state.list_notified_requests(["target"]) == {"a", "c"}
     assert state.begin_attempt("n4", "target", ["a", "b"]) == ["b"]
 
 
@@ -56,17 +56,17 @@ def test_a_request_is_told_once_every_target_was(tmp_path: Path) -> None:
     state = opened(tmp_path)
     state.begin_attempt("n1", "one", ["a", "b"])
     state.begin_attempt("n2", "two", ["a"])
-    assert state.notified_requests(["one", "two"]) == {"a"}
-    assert state.notified_requests(["one"]) == {"a", "b"}
-    assert state.notified_requests([]) == set()
+    assert state.list_notified_requests(["one", "two"]) == {"a"}
+    assert state.list_notified_requests(["one"]) == {"a", "b"}
+    assert state.list_notified_requests([]) == set()
 
 
 def test_times_of_notifications_are_kept_for_each_service(tmp_path: Path) -> None:
     state = opened(tmp_path)
     for at in (30.0, 10.0, 20.0):
-        state.count_notice(at)
-    opened(tmp_path, "push").count_notice(15.0)
-    assert opened(tmp_path).notice_times(10.0) == [20.0, 30.0]
+        state.record_notice(at)
+    opened(tmp_path, "push").record_notice(15.0)
+    assert opened(tmp_path).list_notice_times(10.0) == [20.0, 30.0]
 
 
 def test_old_entries_go_with_their_requests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,7 +76,7 @@ def test_old_entries_go_with_their_requests(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr("time.time", lambda: 1000.0 + 8 * 86400)
     state.begin_attempt("n2", "target", ["new"])
     state.delete_old({"open"})
-    assert state.notified_requests(["target"]) == {"open", "new"}
+    assert state.list_notified_requests(["target"]) == {"open", "new"}
 
 
 def test_the_file_is_its_owners_alone(tmp_path: Path) -> None:

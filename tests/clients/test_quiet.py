@@ -42,7 +42,7 @@ def test_quiet_hours_end_at_the_first_minute_that_is_not_quiet(begin: int, end: 
     if begin == end:
         return
     made = QuietHours(begin, end, ZoneInfo(zone))
-    over = made.first_audible(now)
+    over = made.find_first_audible(now)
     assert not made.covers(over)
     if not made.covers(now):
         assert over == now
@@ -70,7 +70,7 @@ def test_quiet_hours_end_at_the_first_minute_that_is_not_quiet(begin: int, end: 
 )
 def test_quiet_hours_follow_the_clock_on_the_wall(text: str, when: tuple[int, ...], over: tuple[int, ...]) -> None:
     made = quiet(text, "Europe/Berlin")
-    assert made.first_audible(moment("Europe/Berlin", *when)) == moment("Europe/Berlin", *over)
+    assert made.find_first_audible(moment("Europe/Berlin", *when)) == moment("Europe/Berlin", *over)
 
 
 def test_an_hour_that_comes_twice_is_quiet_twice() -> None:

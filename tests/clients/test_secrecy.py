@@ -4,11 +4,11 @@ import pytest
 
 from hubbub_local.secrecy import (
     find_prompted_paths,
+    find_secret_reason,
     find_secrets,
     is_random,
     make_prompted_secret,
     replace_secret,
-    why_secret,
 )
 
 
@@ -30,7 +30,7 @@ from hubbub_local.secrecy import (
     ],
 )
 def test_a_secret_is_known_by_its_name_its_beginning_or_its_randomness(name: str, value: str, why: str) -> None:
-    assert why_secret(name, value) == why
+    assert find_secret_reason(name, value) == why
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_a_secret_is_known_by_its_name_its_beginning_or_its_randomness(name: str
     ],
 )
 def test_what_is_plain_is_no_secret(name: str, value: str) -> None:
-    assert why_secret(name, value) is None
+    assert find_secret_reason(name, value) is None
 
 
 def test_secrets_are_found_in_variables_headers_arguments_and_queries_and_replaced_there() -> None:

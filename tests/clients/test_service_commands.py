@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hubbub_cli import outcome
+from hubbub_cli import run_command_line
 from hubbub_cli.commands import service
 
 from .test_daemon import held
@@ -54,7 +54,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
 
 def refused(capsys: pytest.CaptureFixture[str], directory: Path, *words: str) -> str:
     """The message of the error."""
-    assert outcome(["--json", "--data-dir", str(directory), "service", *words]) == 1
+    assert run_command_line(["--json", "--data-dir", str(directory), "service", *words]) == 1
     said = capsys.readouterr()
     assert said.out == ""
     error = json.loads(said.err.splitlines()[-1])
@@ -67,7 +67,7 @@ def test_a_service_that_has_the_data_directory_is_installed_and_started_again(
 ) -> None:
     machine.runs(os.getpid())
     for words, event in ((["install"], "installed"), (["start"], "started")):
-        assert outcome(["--json", "--data-dir", str(held), "service", *words]) == 0
+        assert run_command_line(["--json", "--data-dir", str(held), "service", *words]) == 0
         assert json.loads(capsys.readouterr().out)["event"] == event
     assert machine.asked == ["show-environment", "daemon-reload", "enable", "restart", "start"]
 
@@ -78,7 +78,7 @@ def test_a_service_of_a_member_of_a_fleet_tells_the_others_of_its_end(
 ) -> None:
     config = tmp_path / "hubbub.toml"
     config.write_text(text)
-    assert outcome(["service", "install", "--print", "--config", str(config)]) == 0
+    assert run_command_line(["service", "install", "--print", "--config", str(config)]) == 0
     assert (f'"{config}" --release' in capsys.readouterr().out) is told
 
 
@@ -114,7 +114,7 @@ def test_a_service_reads_the_files_of_this_shell_from_wherever_it_is_started(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HUBBUBD_CONFIG", f"a.toml{os.pathsep}b.json")
     monkeypatch.setenv("HUBBUBD_DATA_DIR", "data")
-    assert outcome(["service", "install", "--print"]) == 0
+    assert run_command_line(["service", "install", "--print"]) == 0
     unit = capsys.readouterr().out
     assert f'"--config" "{tmp_path}/a.toml" "--config" "{tmp_path}/b.json" "--data-dir" "{tmp_path}/data"' in unit
     assert "HUBBUBD" not in unit

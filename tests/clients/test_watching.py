@@ -97,10 +97,10 @@ def test_an_event_without_what_its_kind_has_is_shown_as_it_came(kind: Any, param
 
 def test_columns_stay_in_place_below_one_heading(capsys: Any) -> None:
     lines = Lines(as_json=False)
-    lines.show(Upsert("", asking()))
-    lines.show(Upsert("", asking(id="req_12345", state="withdrawn")))
-    lines.show(Removed("", "req_1"))
-    lines.show(Upsert("", asking(server="a-long-name-of-a-server")))
+    lines.print_step(Upsert("", asking()))
+    lines.print_step(Upsert("", asking(id="req_12345", state="withdrawn")))
+    lines.print_step(Removed("", "req_1"))
+    lines.print_step(Upsert("", asking(server="a-long-name-of-a-server")))
     heading, first, second, gone, wide = capsys.readouterr().out.splitlines()
     assert heading.split() == ["time", "id", "server", "state", "what"]
     assert heading.index("server") == first.index("demo")
@@ -118,7 +118,9 @@ def test_at_a_terminal_a_long_question_is_folded_between_words_below_its_column(
     for name, value in (("COLUMNS", "80"), ("LINES", "24"), ("TERM", "dumb"), ("NO_COLOR", "1")):
         monkeypatch.setenv(name, value)
     address = "https://example.com/a-page-whose-address-is-longer-than-its-column"
-    Lines(as_json=False).show(Upsert("", asking(request={"message": f"Which of the soups shall it be? {address}"})))
+    Lines(as_json=False).print_step(
+        Upsert("", asking(request={"message": f"Which of the soups shall it be? {address}"}))
+    )
     heading, *folded = screen.getvalue().splitlines()
     column = heading.index("what")
     assert folded[0][column:] == "Which of the soups shall it be?"[: len(folded[0]) - column]
@@ -138,10 +140,10 @@ def test_letters_that_take_two_columns_do_not_move_the_columns(capsys: Any) -> N
 def test_a_line_of_a_watch_has_no_time_that_becomes_wrong(capsys: Any) -> None:
     lines = Lines(as_json=False)
     lists = record(CatalogList, id="demo/tool", server="demo", kind="tool", freshness="fresh", count=5, fetched_at=NOON)
-    lines.show(Upsert("", lists))
-    lines.show(Upsert("", asking(created_at=NOON, deadline=NOON)))
-    lines.show(Upsert("", record(Server, name="demo", state="error", next_retry_at=NOON, gave_up=False)))
-    lines.show(Upsert("", record(Task, id="t1", server="demo", role="client", status="working", created_at=NOON)))
+    lines.print_step(Upsert("", lists))
+    lines.print_step(Upsert("", asking(created_at=NOON, deadline=NOON)))
+    lines.print_step(Upsert("", record(Server, name="demo", state="error", next_retry_at=NOON, gave_up=False)))
+    lines.print_step(Upsert("", record(Task, id="t1", server="demo", role="client", status="working", created_at=NOON)))
     printed = capsys.readouterr().out
     assert " ago" not in printed
     assert " in " not in printed.replace("in progress", "")
@@ -151,9 +153,9 @@ def test_a_line_of_a_watch_has_no_time_that_becomes_wrong(capsys: Any) -> None:
 @pytest.mark.parametrize("as_json", [False, True])
 def test_a_watch_of_nothing_says_so_once_to_people_alone(as_json: bool, capsys: Any) -> None:
     lines = Lines("nothing is asked yet", as_json=as_json)
-    lines.show(Synced("1"))
-    lines.show(Reset("1", "expired"))
-    lines.show(Synced("2"))
+    lines.print_step(Synced("1"))
+    lines.print_step(Reset("1", "expired"))
+    lines.print_step(Synced("2"))
     shown = capsys.readouterr()
     if as_json:
         assert (shown.err, len(shown.out.splitlines())) == ("", 3)
@@ -164,8 +166,8 @@ def test_a_watch_of_nothing_says_so_once_to_people_alone(as_json: bool, capsys: 
 
 def test_a_watch_with_records_does_not_say_that_there_are_none(capsys: Any) -> None:
     lines = Lines("nothing is asked yet", as_json=False)
-    lines.show(Upsert("", asking()))
-    lines.show(Synced("1"))
+    lines.print_step(Upsert("", asking()))
+    lines.print_step(Synced("1"))
     assert capsys.readouterr().err == ""
 
 
@@ -257,8 +259,8 @@ async def test_an_answer_of_a_script_is_told_in_one_line_without_waiting_for_the
 
 def test_progress_and_log_lines_of_a_call_are_in_words(capsys: Any) -> None:
     lines = Lines(as_json=False)
-    lines.show(Progressed("", record(Progress, call_id="lunch", progress=1.0, total=2.0, message="cooking")))
-    lines.show(Logged("", record(CallLog, call_id="lunch", params={"level": "info", "data": "hot"})))
+    lines.print_step(Progressed("", record(Progress, call_id="lunch", progress=1.0, total=2.0, message="cooking")))
+    lines.print_step(Logged("", record(CallLog, call_id="lunch", params={"level": "info", "data": "hot"})))
     heading, *rest = capsys.readouterr().out.splitlines()
     assert heading.split() == ["time", "id", "what"]
     assert [line.split(maxsplit=1)[1] for line in rest] == ["lunch  1/2 cooking", "lunch  info  hot"]

@@ -6,7 +6,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from hubbub_local.daemon import find_holder
+from hubbub_local.daemon import find_hub_pid
 
 from .. import database
 from .conftest import environment
@@ -25,7 +25,7 @@ async def test_a_call_outlives_the_member_that_had_it_and_all_of_it_is_shown(tmp
     steps += ["Ordered: 2 x soup", "has sent the answer", "is back", "Ending"]
     places = [said.index(step) for step in steps]
     assert places == sorted(places)
-    assert [name for name in "abc" if find_holder(tmp_path / "fleet" / name)] == []
+    assert [name for name in "abc" if find_hub_pid(tmp_path / "fleet" / name)] == []
 
 
 async def test_a_directory_of_others_is_not_touched(tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def test_the_store_asks_for_syncs_to_the_disk_itself(setting: str, tmp_path: Pat
 
 def test_an_anonymous_file_has_no_name_once_it_has_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    descriptor = macos.load("files").make_anonymous("spec")
+    descriptor = macos.load("files").make_anonymous_file("spec")
     try:
         assert list(tmp_path.iterdir()) == []
         os.write(descriptor, b"secret")
@@ -81,6 +81,6 @@ def test_room_that_is_not_there_is_not_reserved(tmp_path: Path) -> None:
 
 def test_servers_are_started_by_the_portable_reaper() -> None:
     processes: Any = macos.load("processes")
-    *_, script, descriptor, packages = processes.reaper_command(7)
+    *_, script, descriptor, packages = processes.make_reaper_command(7)
     assert (Path(script).name, descriptor) == ("portable_reaper.py", "7")
     assert (Path(packages) / "psutil").is_dir()

@@ -8,7 +8,7 @@ import typer
 
 from hubbub_cli.output.printer import note
 from hubbub_cli.run import streams
-from hubbub_cli.run.session import Usage, settings_of
+from hubbub_cli.run.session import Usage, get_settings
 
 STARTED_BY_HAND = (
     "hubbub acp: a hub starts this as a server, and speaks MCP with it; `hubbub servers add NAME -- hubbub acp -- "
@@ -46,7 +46,7 @@ def acp(
     """
     if sys.stdin.isatty():
         note(STARTED_BY_HAND)
-    settings = settings_of(context)
+    settings = get_settings(context)
 
     import uvloop
 
@@ -61,7 +61,7 @@ def acp(
         command=tuple(command),
         name=name or Path(command[0]).name,
         version=__version__,
-        root=_find_root(root),
+        root=_resolve_root_folder(root),
         tools_command=tools,
         login=login,
         mode=mode,
@@ -71,13 +71,14 @@ def acp(
     uvloop.run(serve(options, stdout=streams.take_over_stdout()))
 
 
-def _find_root(given: str | None) -> Path | None:
-    if given is None:
+def _resolve_root_folder(root_option: str | None) -> Path | None:
+    """Return the whole path of the folder that --fs names; None without it. Raises Usage."""
+    if root_option is None:
         return None
     try:
-        root = Path(given).resolve(strict=True)
+        root = Path(root_option).resolve(strict=True)
     except OSError as exc:
-        raise Usage(f"--fs: {given!r}: {exc.strerror}") from None
+        raise Usage(f"--fs: {root_option!r}: {exc.strerror}") from None
     if not root.is_dir():
-        raise Usage(f"--fs: {given!r} is no folder")
+        raise Usage(f"--fs: {root_option!r} is no folder")
     return root

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hubbub_cli.output.printer import note, print_json, print_records, say
-from hubbub_cli.run.session import Settings, Usage, run_with_hub, settings_of
+from hubbub_cli.run.session import Settings, Usage, get_settings, run_with_hub
 from hubbub_cli.run.signals import stop_on_signal
 from hubbub_cli.syntax.bounds import check_seconds
 from hubbub_cli.syntax.group import Commands
@@ -91,7 +91,7 @@ def agent(
     book = _load_rulebook(rules, rules_document, capacity)
     _check_keys(book)
     files = Files(Path(audit) if audit else None, Path(usage) if usage else None)
-    settings = settings_of(context)
+    settings = get_settings(context)
     run_with_hub(context, lambda hub: _run_agent(hub, book, files, settings, dry_run=dry_run, once=once), endless=True)
 
 
@@ -113,7 +113,7 @@ class Files:
 async def _run_agent(
     hub: "Hub", book: "Rulebook", files: Files, settings: Settings, *, dry_run: bool, once: bool
 ) -> None:
-    """Answer until a signal, or with `once` until all that is open is handled."""
+    """Answer pending requests until a signal comes, or with `once` until all that are open now are handled."""
     from hubbub_agent.audit import DecisionAudit
     from hubbub_agent.worker import Agent
 
@@ -133,6 +133,7 @@ async def _run_agent(
 
 
 def _load_rulebook(file: str | None, document: dict[str, Any], capacity: int | None) -> "Rulebook":
+    """Return the rules of a file, or of a document if none is given, with another capacity if given. Raises Usage."""
     from hubbub_agent.rules.rulebook import ConfigProblem, load_rules, parse_rules
 
     try:
@@ -143,6 +144,7 @@ def _load_rulebook(file: str | None, document: dict[str, Any], capacity: int | N
 
 
 def _check_keys(book: "Rulebook") -> None:
+    """Raise Usage if a variable with the key of a model is not set."""
     from hubbub_agent.rules.problems import ConfigProblem
 
     try:
@@ -152,12 +154,16 @@ def _check_keys(book: "Rulebook") -> None:
 
 
 def _needs_ledger(book: "Rulebook") -> bool:
+    """Return whether a limit of the rules counts what earlier runs have used."""
     return bool(book.chat) and book.limits.need_earlier_runs
 
 
 @contextmanager
 def _open_ledger(file: Path | None, settings: Settings) -> Generator["UsageLedger"]:
-    """Hold the file of the usage, by default one in the data directory, by the agent's name."""
+    """Open the ledger of usage for a block: the file that is given, else one of the agent's name in the data directory.
+
+    Raises Usage.
+    """
     from hubbub_agent.usage_ledger import LedgerProblem, UsageLedger, usage_file
     from hubbub_client.transport.discovery import client_file
 
@@ -207,7 +213,7 @@ def eval_(
         replies = ScriptedReplies.load(Path(model_replies)) if model_replies is not None else None
     except ConfigProblem as problem:
         raise Usage(str(problem)) from None
-    as_json = settings_of(context).json
+    as_json = get_settings(context).json
     verdicts = asyncio.run(_judge_cases(found, book, replies, ask_models=ask_models, programs=run_programs))
     print_records(Verdict, verdicts, as_json)
     counts = summarize(verdicts)
@@ -224,6 +230,7 @@ def eval_(
 async def _judge_cases(
     found: "Sequence[Case]", book: "Rulebook", replies: "ScriptedReplies | None", *, ask_models: bool, programs: bool
 ) -> "list[Verdict]":
+    """Return the verdict on each case, by models, by scripted replies, or without either."""
     from hubbub_agent.evals.evaluation import evaluate
     from hubbub_agent.models.budget import ModelBudget
 
@@ -248,7 +255,7 @@ def record(
             raise Usage("cases have what people answered, and there is no terminal to ask at: agree to it with --yes")
         typer.confirm(CONSENT_QUESTION.format(folder=folder), abort=True, err=True)
 
-    async def work(hub: "Hub") -> None:
+    async def record_cases(hub: "Hub") -> None:
         from hubbub_agent.evals import cases
 
         answered = await hub.inbox.list(server=server, states=["answered"], limit=limit)
@@ -260,7 +267,7 @@ def record(
             )
         except OSError as error:
             raise Usage(f"{folder}: cannot be written: {error}") from None
-        if settings_of(context).json:
+        if get_settings(context).json:
             print_json({"folder": folder, "written": written, "found": len(answered)})
             return
         if not answered:
@@ -275,4 +282,4 @@ def record(
         if written:
             say(f"Look at what each expects, then try rules: hubbub agent eval {folder} --rules rules.toml")
 
-    run_with_hub(context, work)
+    run_with_hub(context, record_cases)

@@ -9,7 +9,7 @@ import typer
 
 from hubbub_cli.output.details import print_record
 from hubbub_cli.output.printer import note, print_json, print_records, say
-from hubbub_cli.run.session import Settings, Usage, run_with_hub, settings_of
+from hubbub_cli.run.session import Settings, Usage, get_settings, run_with_hub
 from hubbub_cli.syntax import completion
 from hubbub_cli.syntax.bounds import MAX_INT32
 from hubbub_cli.syntax.group import Commands
@@ -86,14 +86,14 @@ def check(
     """Say which rule counts for a call, and why, without making it."""
     whole = arguments.parse_without_schema(words)
 
-    async def work(hub: "Hub") -> None:
+    async def check_call(hub: "Hub") -> None:
         given = whole
         if given is None:
             given = arguments.parse_with_schema(words or (), await _find_schema(hub, server, tool))
         found = await hub.approvals.check(
             server, tool, given, caller=caller, roles=role or (), host=host, profile=profile
         )
-        if settings_of(context).json:
+        if get_settings(context).json:
             print_json(found.to_json())
             return
         say(found.reason)
@@ -103,7 +103,7 @@ def check(
             say()
             print_records(ApprovalRule, [found.rule], as_json=False)
 
-    run_with_hub(context, work)
+    run_with_hub(context, check_call)
 
 
 async def _find_schema(hub: "Hub", server: str, tool: str) -> object:

@@ -18,7 +18,7 @@ app = Commands("Who changed what, and who was refused.")
 
 
 def _convert_to_utc(since: datetime | None) -> datetime | None:
-    """Take a time without an offset for local time. Raises BadParameter for one that is none in UTC."""
+    """Return a time in UTC; without an offset it is local time. Raises BadParameter if it is out of range."""
     try:
         return None if since is None else since.astimezone(UTC)
     except (OverflowError, ValueError):

@@ -8,8 +8,8 @@ import typer
 
 from hubbub_cli.output.details import print_call_result, print_record
 from hubbub_cli.output.printer import print_counts, print_json, print_records, print_result
-from hubbub_cli.output.watch_lines import Lines, show_steps
-from hubbub_cli.run.session import Settings, Usage, hub_command, parse_json_object, run_with_hub, settings_of
+from hubbub_cli.output.watch_lines import Lines, print_steps
+from hubbub_cli.run.session import Settings, Usage, get_settings, hub_command, parse_json_object, run_with_hub
 from hubbub_cli.syntax import completion
 from hubbub_cli.syntax.bounds import check_seconds
 from hubbub_cli.syntax.group import Commands
@@ -59,15 +59,15 @@ def call(
     At a terminal, required arguments that are not given are asked for.
     """
     arguments.parse_without_schema(words)  # wrong JSON is said before a hub is looked for
-    settings = settings_of(context)
+    settings = get_settings(context)
 
-    async def work(hub: "Hub") -> bool:
+    async def call_tool(hub: "Hub") -> bool:
         resolved = await arguments.resolve_arguments(hub, settings, "tool", server, tool, words, form=form)
         params = {"name": tool, "arguments": resolved}
         options: CallOptions = {"timeout_s": timeout, "max_s": max_, "call_id": call_id, "as_task": as_task}
         return await _send_and_print(hub, settings, server, "tools/call", params, detach=detach, **options)
 
-    run_with_hub(context, work)
+    run_with_hub(context, call_tool)
 
 
 def send(
@@ -82,13 +82,13 @@ def send(
 ) -> None:
     """Send any MCP request and print its result; progress goes to stderr."""
     given = parse_json_object(params, "JSON")
-    settings = settings_of(context)
+    settings = get_settings(context)
 
-    async def work(hub: "Hub") -> bool:
+    async def send_request(hub: "Hub") -> bool:
         options: CallOptions = {"timeout_s": timeout, "max_s": max_, "call_id": call_id}
         return await _send_and_print(hub, settings, server, method, given, detach=detach, **options)
 
-    run_with_hub(context, work)
+    run_with_hub(context, send_request)
 
 
 async def _send_and_print(
@@ -173,18 +173,18 @@ def watch(
 
     Without ID watch all calls, until interrupted.
     """
-    as_json = settings_of(context).json
+    as_json = get_settings(context).json
     if id_ is not None and (server or state):
         raise Usage("--server and --state are for a watch without ID")
 
-    async def work(hub: "Hub") -> bool:
+    async def watch_calls(hub: "Hub") -> bool:
         if id_ is not None:
             return await _watch_one(hub, id_, resume, as_json=as_json)
         lines = Lines("there is no call yet", as_json=as_json)
-        await show_steps(hub.calls.watch(server=server, states=state or (), resume_token=resume), lines)
+        await print_steps(hub.calls.watch(server=server, states=state or (), resume_token=resume), lines)
         return True
 
-    run_with_hub(context, work, endless=True)
+    run_with_hub(context, watch_calls, endless=True)
 
 
 async def _watch_one(hub: "Hub", id_: str, resume: str | None, *, as_json: bool) -> bool:
@@ -209,20 +209,20 @@ async def _watch_one(hub: "Hub", id_: str, resume: str | None, *, as_json: bool)
                 case Removed(id=other) if other != id_:
                     continue  # a watch that resumes is told of all that has left
                 case Removed():
-                    lines.show(event)
+                    lines.print_step(event)
                     return False
                 case Synced() if not exists:
-                    lines.show(event)
+                    lines.print_step(event)
                     raise NotFound(f"no call {id_!r}", reason="CALL_NOT_FOUND", metadata={"call": id_})
                 case _:
                     pass
-            lines.show(event)
+            lines.print_step(event)
     return False
 
 
 def _show_ended(lines: Lines, last: "Upsert[Call]", *, as_json: bool) -> bool:
     """Show how a call has ended, with its result; return whether it is completed."""
-    lines.show(last)
+    lines.print_step(last)
     if not as_json:
         print_call_result(last.record)
     return last.record.state == "completed"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hubbub_cli.output.printer import console, note, print_json, print_records, say
-from hubbub_cli.output.watch_lines import Lines, show_steps
+from hubbub_cli.output.watch_lines import Lines, print_steps
 from hubbub_cli.run.session import Settings
 from hubbub_cli.syntax import completion
 from hubbub_cli.syntax.group import Commands
@@ -64,7 +64,7 @@ async def search(
     """Search names, titles and descriptions of all that the servers offer."""
     wanted = [word.casefold() for word in words]
     entries, lists = await hub.catalog.read(None, server)
-    found = [entry for entry in entries if all(word in _searched_text(entry) for word in wanted)]
+    found = [entry for entry in entries if all(word in _join_searched_text(entry) for word in wanted)]
     _print_entries(found, lists, settings)
 
 
@@ -110,11 +110,11 @@ async def watch(
 ) -> None:
     """Watch how fresh each list is, until interrupted."""
     lines = Lines("no server has told of what it offers yet", as_json=settings.json)
-    await show_steps(hub.catalog.watch(server=server, kinds=kind or (), resume_token=resume), lines)
+    await print_steps(hub.catalog.watch(server=server, kinds=kind or (), resume_token=resume), lines)
 
 
 def _print_entries(entries: Sequence[CatalogEntry], lists: Sequence[CatalogList], settings: Settings) -> None:
-    """Print entries of the catalog, and say which of the lists that they are of are not up to date."""
+    """Print entries of the catalog, and a warning for each of their lists that is not up to date."""
     if settings.json:
         for entry in entries:
             print_json({"server": entry.server, entry.kind: entry.object})
@@ -123,12 +123,13 @@ def _print_entries(entries: Sequence[CatalogEntry], lists: Sequence[CatalogList]
     _warn_of_old_lists(lists)
 
 
-def _searched_text(entry: CatalogEntry) -> str:
+def _join_searched_text(entry: CatalogEntry) -> str:
+    """Return the texts of an entry that a search looks at, in lower case."""
     return "\n".join((entry.name, entry.title or "", entry.description or "", entry.uri or "")).casefold()
 
 
 def _warn_of_old_lists(lists: Sequence[CatalogList]) -> None:
-    """Say of each list that is not as the server has it now how old it is, and why."""
+    """Print, for each list that is not up to date, how old it is and why."""
     for each in lists:
         what = f"{each.server}: its {each.kind}s"
         match each.freshness:

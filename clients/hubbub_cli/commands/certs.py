@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hubbub_cli.output.printer import print_json, say
-from hubbub_cli.run.session import Usage, settings_of
+from hubbub_cli.run.session import Usage, get_settings
 from hubbub_cli.syntax.group import Commands
 
 if TYPE_CHECKING:
@@ -31,10 +31,10 @@ def dev(
 
     The authority is made once, the certificates each time: a running hub reads the new ones by itself.
     """
-    with _opened_authority(directory) as authority:
+    with _open_authority(directory) as authority:
         server = authority.issue_server(host or ())
         clients = {name: authority.issue_client(name) for name in client or ()}
-    if settings_of(context).json:
+    if get_settings(context).json:
         pairs = {name: {"cert": str(pair.cert), "key": str(pair.key)} for name, pair in clients.items()}
         made = {"ca": str(authority.file), "cert": str(server.cert), "key": str(server.key), "clients": pairs}
         print_json(made)
@@ -62,9 +62,9 @@ def member(
     The authority is made once, the certificates each time. Use a directory for nothing else: members trust each
     certificate of its authority.
     """
-    with _opened_authority(directory) as authority:
+    with _open_authority(directory) as authority:
         members = {each: authority.issue_member(each) for each in name}
-    if settings_of(context).json:
+    if get_settings(context).json:
         pairs = {each: {"cert": str(pair.cert), "key": str(pair.key)} for each, pair in members.items()}
         print_json({"ca": str(authority.file), "members": pairs})
         return
@@ -75,7 +75,7 @@ def member(
 
 
 @contextmanager
-def _opened_authority(directory: Path) -> Generator["Authority"]:
+def _open_authority(directory: Path) -> Generator["Authority"]:
     """Open the authority of a directory for a block. Raises Usage for a wrong name, TyperException for the disk."""
     from hubbub_frontend.certs import Authority  # imported here, since it costs more than most commands take
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hubbub_cli.output.printer import note, print_json, say
-from hubbub_cli.run.session import Settings, Usage, settings_of
+from hubbub_cli.run.session import Settings, Usage, get_settings
 from hubbub_cli.syntax.group import Commands
-from hubbub_local.platform_dirs import Machine, find_config_file, listed_config_files
+from hubbub_local.platform_dirs import Machine, find_config_file, list_config_files
 
 if TYPE_CHECKING:
     from hubbub_client.services.admin import ConfigStatus
@@ -25,20 +25,20 @@ app = Commands("The configuration file of the hub on this machine.")
 File = Annotated[str | None, typer.Option("--file", metavar="FILE", help="Another file than the hub's default one.")]
 
 
-def chosen_file(file_option: str | None) -> Path:
-    """Return the file: as given, else the first TOML of HUBBUBD_CONFIG, else the default one."""
+def choose_config_file(file_option: str | None) -> Path:
+    """Return the configuration file: as given, else the first TOML file of HUBBUBD_CONFIG, else the default one."""
     if file_option is not None:
         return Path(file_option).expanduser().absolute()
-    tomls = [each.absolute() for each in listed_config_files(os.environ) if each.suffix.lower() == ".toml"]
+    tomls = [each.absolute() for each in list_config_files(os.environ) if each.suffix.lower() == ".toml"]
     return tomls[0] if tomls else find_config_file(Machine.here())
 
 
 @app.command(example="config path")
 def path(context: typer.Context) -> None:
     """Show where the configuration file is."""
-    file = chosen_file(None)
-    read = _list_files_of_hub(settings_of(context))
-    if settings_of(context).json:
+    file = choose_config_file(None)
+    read = _list_files_of_hub(get_settings(context))
+    if get_settings(context).json:
         print_json({"file": str(file), "exists": file.exists(), "hub_reads": read})
         return
     say(str(file))
@@ -54,12 +54,12 @@ def show(context: typer.Context, file: File = None) -> None:
     from hubbub_cli.machine.server_import import read_config
     from hubbub_local import config_file as files
 
-    chosen = chosen_file(file)
+    chosen = choose_config_file(file)
     try:
         shown = files.mask_secrets(read_config(chosen))
     except files.Unchangeable as exc:
         raise typer.TyperException(f"{chosen}: {exc}") from None
-    if settings_of(context).json:
+    if get_settings(context).json:
         print_json({"file": str(chosen), "configuration": shown})
         return
     note(f"# {chosen}" + ("" if chosen.exists() else ": it is not there yet"))
@@ -78,11 +78,11 @@ def set_(
     from hubbub_cli.machine.server_import import read_config, replace_checked
     from hubbub_local import config_file as files
 
-    chosen = chosen_file(file)
+    chosen = choose_config_file(file)
     before = read_config(chosen)
     try:
         after = files.set_value(
-            before, key, _offer_keyring(settings_of(context), files.split_key(key), files.parse_value(value))
+            before, key, _offer_keyring(get_settings(context), files.split_key(key), files.parse_value(value))
         )
     except files.Unchangeable as exc:
         raise Usage(f"{chosen} is left as it was: {exc}") from None
@@ -91,12 +91,12 @@ def set_(
         note(f"{chosen} has it already")
     else:
         backup = replace_checked(chosen, before, after)
-    if settings_of(context).json:
+    if get_settings(context).json:
         changed = after != before
         print_json({"file": str(chosen), "changed": changed, "backup": backup and str(backup)})
     elif after != before:
         say(f"{chosen}: {key} is set")
-        print_when_it_counts(settings_of(context), chosen)
+        print_when_effective(get_settings(context), chosen)
 
 
 @app.command(example="config edit")
@@ -105,8 +105,8 @@ def edit(context: typer.Context, file: File = None) -> None:
     from hubbub_cli.machine.server_import import read_config, replace_unchanged
     from hubbub_local.config_file import HEADER
 
-    settings = settings_of(context)
-    chosen = chosen_file(file)
+    settings = get_settings(context)
+    chosen = choose_config_file(file)
     before = read_config(chosen)
     shown = before or HEADER
     directory = Path(tempfile.mkdtemp(prefix="hubbub-"))  # for its owner alone
@@ -129,7 +129,7 @@ def edit(context: typer.Context, file: File = None) -> None:
         print_json({"file": str(chosen), "changed": True, "backup": backup and str(backup)})
         return
     say(f"{chosen} is changed")
-    print_when_it_counts(settings, chosen)
+    print_when_effective(settings, chosen)
 
 
 @app.command("import", example="config import claude-code --dry-run")
@@ -145,7 +145,7 @@ def import_(
     from hubbub_local.hosts.offers import find_servers_of_file
     from hubbub_local.hosts.servers import TITLES, Trouble, list_server_tables, read_servers
 
-    settings = settings_of(context)
+    settings = get_settings(context)
     if source in TITLES:
         tables = [place for place in list_server_tables(Machine.here(), Path.cwd()) if place.host == source]
         found = [each for place in tables for each in read_servers(place)]
@@ -159,46 +159,47 @@ def import_(
     file_words = ("--file", file) if file is not None else ()
     same_command = settings.command("config", "import", source, *file_words)
     request = server_import.ImportRequest(
-        settings=settings, file=chosen_file(file), everything=yes, dry_run=dry_run, same_command=same_command
+        settings=settings, file=choose_config_file(file), everything=yes, dry_run=dry_run, same_command=same_command
     )
     outcome = server_import.import_servers(request, found)
     if outcome is not None:
         server_import.print_outcome(request, outcome)
         if outcome.taken and not settings.json:
-            print_when_it_counts(settings, request.file)
+            print_when_effective(settings, request.file)
     elif all(isinstance(each, Trouble) for each in found):
         raise typer.Exit(1)
     elif not dry_run and not settings.json:
         note("nothing to do")
 
 
-def ask_for_config_status(settings: Settings) -> "ConfigStatus | None":
-    """Return what the hub that runs says of its configuration; None if it does not say. Raises HubbubError."""
+def fetch_config_status(settings: Settings) -> "ConfigStatus | None":
+    """Return what the hub that runs reports of its configuration; None if it is too old. Raises HubbubError."""
     import asyncio
 
-    async def ask() -> "ConfigStatus | None":
+    async def fetch_status() -> "ConfigStatus | None":
         async with settings.connect(patient=False) as hub:
             return (await hub.admin.status()).config
 
-    return asyncio.run(ask())
+    return asyncio.run(fetch_status())
 
 
 def _list_files_of_hub(settings: Settings) -> list[str] | None:
+    """Return the configuration files of the hub that runs; None if none runs, or it does not say."""
     from hubbub_client.errors import HubbubError
 
     try:
-        status = ask_for_config_status(settings)
+        status = fetch_config_status(settings)
     except HubbubError:
         return None
     return list(status.files) if status is not None else None
 
 
-def print_when_it_counts(settings: Settings, file: Path) -> None:
-    """Say when a changed file counts."""
+def print_when_effective(settings: Settings, file: Path) -> None:
+    """Print when the hub that runs uses a changed file, or that it does not read it."""
     from hubbub_client.errors import HubbubError, Unavailable
 
     try:
-        status = ask_for_config_status(settings)
+        status = fetch_config_status(settings)
     except Unavailable:
         note("no hub runs; start one: hubbub up -d")
         return
@@ -217,11 +218,15 @@ def print_when_it_counts(settings: Settings, file: Path) -> None:
 
 
 def _is_listed(file: Path, files: Iterable[str]) -> bool:
+    """Return whether a file is among others, links resolved."""
     return any(Path(each).resolve() == file.resolve() for each in files)
 
 
 def _edit_until_accepted(settings: Settings, chosen: Path, copy: Path, shown: str) -> str:
-    """Return what a person leaves of a copy in their editor, once the hub takes it. Raises TyperException."""
+    """Open a copy in the editor until the hub accepts it, and return its text. Raises TyperException.
+
+    `shown` is the text before.
+    """
     from hubbub_cli.machine.server_import import find_problem
 
     while True:
@@ -251,7 +256,7 @@ def _is_unchanged(copy: Path, shown: str) -> bool:
 
 
 def _offer_keyring(settings: Settings, key_parts: Sequence[str], value: Any) -> Any:
-    """Return a value that is to be set: a reference to the keyring, if it is a secret and a person wants that."""
+    """Return the value to set; a secret of `env` or `headers` as a reference to the keyring, if a person agrees."""
     if (
         len(key_parts) != 4
         or key_parts[0] != "servers"
@@ -267,6 +272,7 @@ def _offer_keyring(settings: Settings, key_parts: Sequence[str], value: Any) -> 
 
 
 def _run_editor(copy: Path) -> None:
+    """Run the person's editor on a file, and wait for its end. Raises TyperException."""
     editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
     try:
         done = subprocess.run([*shlex.split(editor), str(copy)], check=False)  # noqa: S603 - the person's own editor
@@ -277,5 +283,6 @@ def _run_editor(copy: Path) -> None:
 
 
 def _ask_to_edit_again() -> bool:
+    """Ask whether to edit the file again, and return whether the person agrees."""
     note("Edit it again? (Enter: yes, or no) ", end="")
     return not sys.stdin.readline().strip().lower().startswith("n")

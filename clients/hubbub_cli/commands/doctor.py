@@ -14,7 +14,7 @@ import typer
 
 from hubbub_cli.output.columns import describe_trouble
 from hubbub_cli.output.printer import ADD_A_SERVER, colour_text, note, print_json, say
-from hubbub_cli.run.session import Settings, Usage, run_in_loop, settings_of
+from hubbub_cli.run.session import Settings, Usage, get_settings, run_in_loop
 from hubbub_client.data.records import CatalogList, PendingRequest, Server
 from hubbub_client.payload import as_object
 from hubbub_frontend.display.records import describe_address, describe_fault, relative_time
@@ -23,7 +23,7 @@ from hubbub_frontend.shell_commands import with_hub_options
 from hubbub_shared.platform import files
 
 if TYPE_CHECKING:
-    from hubbub_cli.machine.checks import Checked, Repair
+    from hubbub_cli.machine.checks import CheckResult, Repair
     from hubbub_client.errors import HubbubError
     from hubbub_client.hub import Hub
     from hubbub_client.services.admin import Finding, HubStatus, Verdict
@@ -72,14 +72,14 @@ def doctor(
     yes: Annotated[bool, typer.Option("--yes", help="With --fix: do not ask.")] = False,
 ) -> None:
     """Check the hub, its surroundings and its servers, and say what to do; exit 1 when something has failed."""
-    settings = settings_of(context)
+    settings = get_settings(context)
     if yes and not fix:
         raise Usage("--yes is for --fix")
     if fix and not (yes or settings.interactive):
         raise Usage("repairs are made only with consent: at a terminal, or with --yes")
     failed = False
-    checks = run_in_loop(context, _look_at_all(settings))
-    for each in checks if settings.json else sorted(checks, key=_sort_by_verdict):
+    checks = run_in_loop(context, _run_checks(settings))
+    for each in checks if settings.json else sorted(checks, key=_rank_verdict):
         _print_finding(each.finding, settings.json)
         is_repaired = fix and each.repair is not None and _repair(each.repair, settings.json, ask=not yes)
         failed |= each.finding.verdict == "fail" and not is_repaired
@@ -87,11 +87,13 @@ def doctor(
         raise typer.Exit(1)
 
 
-def _sort_by_verdict(each: Checked) -> int:
-    return ORDER.index(_known_verdict(each.finding))
+def _rank_verdict(result: CheckResult) -> int:
+    """Return the place of a result in the order for people: what is wrong comes last."""
+    return ORDER.index(_normalize_verdict(result.finding))
 
 
-def _known_verdict(finding: Finding) -> str:
+def _normalize_verdict(finding: Finding) -> str:
+    """Return the verdict of a finding; `warn` for one that only a newer hub knows."""
     return finding.verdict if finding.verdict in ORDER else "warn"  # a newer hub may have others
 
 
@@ -99,7 +101,7 @@ def _print_finding(finding: Finding, as_json: bool) -> None:
     if as_json:
         print_json(finding.to_json())
         return
-    verdict = _known_verdict(finding)
+    verdict = _normalize_verdict(finding)
     say(colour_text(f"{verdict:4}", COLOURS[verdict]), f"{finding.about}: {finding.message or ''}")
     for line in with_hub_options(finding.advice or "").splitlines():
         say(f"      {line}")
@@ -121,32 +123,32 @@ def _repair(repair: Repair, as_json: bool, *, ask: bool) -> bool:
     return True
 
 
-async def _look_at_all(settings: Settings) -> list[Checked]:
-    """Return what is found at the hub, or why it cannot be asked, and what is wrong on this machine."""
+async def _run_checks(settings: Settings) -> list[CheckResult]:
+    """Return the findings of the hub, or why it does not answer, and those about this machine."""
     from hubbub_cli.machine.checks import (  # imported late, with asyncio and gRPC
-        Checked,
+        CheckResult,
         check_data_directory,
-        check_left_behind,
+        check_orphaned_processes,
         check_without_hub,
     )
     from hubbub_client.errors import HubbubError
 
     data_dir = _find_data_dir(settings)
-    local_checks = [*check_data_directory(data_dir), *check_left_behind()] if data_dir else []
+    local_checks = [*check_data_directory(data_dir), *check_orphaned_processes()] if data_dir else []
     try:
         async with settings.connect(patient=False) as hub:
-            checks = [Checked(finding=each) async for each in _check_hub(hub, settings)]
+            checks = [CheckResult(finding=each) async for each in _check_hub(hub, settings)]
             problems = [each for each in local_checks if each.finding.verdict != "ok"]
             return _drop_contradicted([*checks, *(each for each in problems if each.repair)])
     except HubbubError as error:
         refusal = error
-    checks = [Checked(finding=_explain_refusal(refusal, settings, elsewhere=data_dir is None)), *local_checks]
+    checks = [CheckResult(finding=_explain_refusal(refusal, settings, elsewhere=data_dir is None)), *local_checks]
     if data_dir is None:
         message = "the hub is elsewhere: nothing else can be looked at from here"
-        checks.append(Checked(finding=_make_finding("this machine", "warn", message)))
+        checks.append(CheckResult(finding=_make_finding("this machine", "warn", message)))
     elif refusal.reason == "HUB_UNREACHABLE":
         checks += [each async for each in check_without_hub(data_dir)]
-    return _drop_repeated(checks)
+    return _keep_first_findings(checks)
 
 
 def _find_data_dir(settings: Settings) -> Path | None:
@@ -158,16 +160,16 @@ def _find_data_dir(settings: Settings) -> Path | None:
     return Path(settings.data_dir or os.environ.get("HUBBUB_DATA_DIR") or default_data_dir())
 
 
-def _drop_repeated(found: Sequence[Checked]) -> list[Checked]:
-    """Keep the first finding about each thing."""
-    first_by_subject: dict[str, Checked] = {}
+def _keep_first_findings(found: Sequence[CheckResult]) -> list[CheckResult]:
+    """Return the first finding about each subject."""
+    first_by_subject: dict[str, CheckResult] = {}
     for each in found:
         first_by_subject.setdefault(each.finding.about, each)
     return list(first_by_subject.values())
 
 
 async def _check_hub(hub: Hub, settings: Settings) -> AsyncIterator[Finding]:
-    """Check what a hub that answers says of itself, of its addresses, servers, lists and inbox."""
+    """Yield the findings about a hub that answers: its addresses, its own checks, servers, lists and inbox."""
     from hubbub_client.errors import PermissionDenied, Unimplemented
 
     status = await hub.admin.status()
@@ -191,7 +193,7 @@ async def _check_hub(hub: Hub, settings: Settings) -> AsyncIterator[Finding]:
 
 
 async def _check_address(settings: Settings, status: HubStatus) -> Finding:
-    """Look at another address of the same hub."""
+    """Return a finding about another address of the same hub."""
     from hubbub_client.errors import HubbubError
 
     about = f"address {settings.address}"
@@ -206,8 +208,8 @@ async def _check_address(settings: Settings, status: HubStatus) -> Finding:
     return _make_finding(about, "ok", f"{other.version}, started {relative_time(other.started_at)}")
 
 
-def _drop_contradicted(found: Sequence[Checked]) -> list[Checked]:
-    """Drop each `ok` about something that another finding warns of: it would only reassure wrongly."""
+def _drop_contradicted(found: Sequence[CheckResult]) -> list[CheckResult]:
+    """Return the findings without each `ok` about a subject that another finding warns of."""
     problem_subjects = {each.finding.about for each in found if each.finding.verdict != "ok"}
     return [each for each in found if each.finding.verdict != "ok" or each.finding.about not in problem_subjects]
 
@@ -219,6 +221,7 @@ def _make_finding(about: str, verdict: Verdict, message: str, advice: str | None
 
 
 def _explain_refusal(error: HubbubError, settings: Settings, *, elsewhere: bool) -> Finding:
+    """Return the finding about a hub that does not answer or refuses; `elsewhere`: it is on another machine."""
     if error.reason != "HUB_UNREACHABLE":
         advice = help_hint(error.reason, error.help_url) or "check --address, --token and --ca"
     elif elsewhere:
@@ -287,7 +290,7 @@ def _advise_on_server(server: Server) -> str | None:
 
 
 def _advise_on_command(command: str) -> str | None:
-    """Return how a command comes to the hub's machine; None for one that this does not know."""
+    """Return how to install a command on the hub's machine; None for a command that is not known here."""
     if command in IMAGE_COMMANDS and files.is_system_read_only():
         return f"use the image with {command}: HUBBUB_TARGET=tools docker compose up --build -d, or --target tools"
     return INSTALL.get(command)
@@ -302,6 +305,7 @@ def _check_lists(lists: Sequence[CatalogList], settings: Settings) -> Iterator[F
 
 
 def _check_inbox(requests: Sequence[PendingRequest], command: str) -> Iterator[Finding]:
+    """Yield a finding about the open requests, which fails if one expires soon; `command` answers one."""
     limit = datetime.now(UTC) + EXPIRES_SOON
     expiring = [each for each in requests if each.deadline and each.deadline < limit]
     message = f"{len(requests)} open, {len(expiring)} of them end within a minute"

@@ -7,7 +7,7 @@ import typer
 
 from hubbub_cli.output.printer import note, print_json, say
 from hubbub_cli.output.watch_lines import HOW_TO_END, Rows
-from hubbub_cli.run.session import Settings, run_with_hub, settings_of
+from hubbub_cli.run.session import Settings, get_settings, run_with_hub
 from hubbub_cli.syntax.group import Commands
 from hubbub_cli.syntax.params import EventKinds, OfServer, Server
 from hubbub_client.data.records import ServerEvent
@@ -49,9 +49,9 @@ def logs(
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with new lines, until interrupted.")] = False,
 ) -> None:
     """Show a server's log messages, and what a stdio server wrote to its standard error."""
-    as_json = settings_of(context).json
+    as_json = get_settings(context).json
 
-    async def work(hub: "Hub") -> None:
+    async def print_logs(hub: "Hub") -> None:
         if not follow:
             found = await hub.events.logs(server, lines=lines)
             for event in found:
@@ -63,7 +63,7 @@ def logs(
             async for event in events:
                 _print_event(event, as_json)
 
-    run_with_hub(context, work, endless=follow)
+    run_with_hub(context, print_logs, endless=follow)
 
 
 def _print_event(event: ServerEvent, as_json: bool) -> None:

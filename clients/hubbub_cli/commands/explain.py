@@ -5,8 +5,8 @@ from typing import Annotated
 import typer
 
 from hubbub_cli.output.printer import print_json, print_page, say
-from hubbub_cli.run.session import Usage, settings_of
-from hubbub_cli.syntax.usage import ask_did_you_mean, find_close_names
+from hubbub_cli.run.session import Usage, get_settings
+from hubbub_cli.syntax.usage import find_close_names, format_did_you_mean
 from hubbub_frontend.error_help import code_summaries, normalize_code, render_plain_page
 
 
@@ -26,7 +26,7 @@ def explain(
     ] = None,
 ) -> None:
     """Explain an error by its code: what it means, why it happens and what to do."""
-    settings = settings_of(context)
+    settings = get_settings(context)
     if code is None:
         _list_codes(settings.json)
         return
@@ -38,7 +38,7 @@ def explain(
             find_close_names(normalize_code(code), known)
             or [name for name in known if normalize_code(code) in name][:5]
         )
-        for note in filter(None, (ask_did_you_mean(near), "all of them: hubbub explain")):
+        for note in filter(None, (format_did_you_mean(near), "all of them: hubbub explain")):
             wrong.add_note(note)
         raise wrong
     if settings.json:

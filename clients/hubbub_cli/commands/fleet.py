@@ -7,7 +7,7 @@ import typer
 
 from hubbub_cli.output.printer import note, print_json, print_records, say
 from hubbub_cli.output.progress_line import ProgressLine
-from hubbub_cli.run.session import Settings, Usage, run_with_hub, settings_of
+from hubbub_cli.run.session import Settings, Usage, get_settings, run_with_hub
 from hubbub_cli.syntax import completion
 from hubbub_cli.syntax.bounds import check_seconds
 from hubbub_cli.syntax.group import Commands
@@ -94,7 +94,7 @@ async def move(
 
 
 async def _wait_for_owner(hub: "Hub", server: str, revision: int, timeout_s: float) -> str | None:
-    """Return who has a server at a revision or later, once somebody has; None after `timeout_s`."""
+    """Return the owner of a server at a revision or later, as soon as there is one; None after `timeout_s`."""
     import asyncio
 
     give_up_at = time.monotonic() + timeout_s
@@ -124,7 +124,7 @@ async def drain(
     if settings.json:
         print_json(record.to_json() if record else {"name": name})
     elif left:
-        say(f"{name} has {_count_servers(left)} left, and does not drain any more")
+        say(f"{name} has {_format_server_count(left)} left, and does not drain any more")
     else:
         say(f"{name} has no servers left" if wait else f"{name} drains")
     unowned = [each.server for each in status.unowned]
@@ -134,7 +134,7 @@ async def drain(
 
 
 async def _wait_until_drained(hub: "Hub", name: str, meter: ProgressLine) -> int:
-    """Wait until a member has no servers; return how many it has if it ceased to drain."""
+    """Wait until a member has no servers, and return 0; or return how many it has if it drains no more."""
     import asyncio
 
     most, last_count = 0, -1
@@ -146,14 +146,14 @@ async def _wait_until_drained(hub: "Hub", name: str, meter: ProgressLine) -> int
             if record is None or not count or record.state != "draining":
                 return count
             if count != last_count:
-                meter.print_step(f"{name} has {_count_servers(count)} left", most - count, most)
+                meter.print_step(f"{name} has {_format_server_count(count)} left", most - count, most)
             last_count = count
             await asyncio.sleep(POLL_S)
     finally:
         meter.hide()
 
 
-def _count_servers(count: int) -> str:
+def _format_server_count(count: int) -> str:
     return f"{count} server{'' if count == 1 else 's'}"
 
 
@@ -175,11 +175,11 @@ def expel(
     if force and not dead:
         raise Usage("--force goes with --dead")
 
-    async def work(hub: "Hub") -> None:
+    async def expel_member(hub: "Hub") -> None:
         name = await hub.fleet.expel(member, dead=dead, force=force)
-        await _print_member(hub, settings_of(context), name, f"{name} is gone; others take its servers")
+        await _print_member(hub, get_settings(context), name, f"{name} is gone; others take its servers")
 
-    run_with_hub(context, work)
+    run_with_hub(context, expel_member)
 
 
 @app.hub_command("rotate-key", example="fleet rotate-key")

@@ -32,7 +32,7 @@ def help_(
     at: Any = context.find_root()
     if not words:
         assert isinstance(at.command, Root)
-        streams.say(at.command.overview(at).rstrip())
+        streams.say(at.command.render_overview(at).rstrip())
         return
     for word in words:
         if not isinstance(at.command, LightGroup):

@@ -8,7 +8,7 @@ import typer
 from hubbub_cli.output.details import print_claim
 from hubbub_cli.output.printer import print_json, print_records, print_request, say
 from hubbub_cli.output.watch_lines import Lines
-from hubbub_cli.run.session import Settings, Usage, parse_json_object, run_with_hub, settings_of
+from hubbub_cli.run.session import Settings, Usage, get_settings, parse_json_object, run_with_hub
 from hubbub_cli.syntax import completion
 from hubbub_cli.syntax.bounds import MAX_INT32, check_seconds
 from hubbub_cli.syntax.group import Commands, LightCommand
@@ -103,10 +103,10 @@ def watch(
     resume: Resume = None,
 ) -> None:
     """Watch pending requests and their changes, until interrupted."""
-    settings = settings_of(context)
+    settings = get_settings(context)
     hook = _open_webhook(webhook) if webhook is not None else None
 
-    async def work(hub: "Hub") -> None:
+    async def watch_inbox(hub: "Hub") -> None:
         from hubbub_cli.notices.notice_queue import Notices
         from hubbub_cli.notices.shell_command import Command
 
@@ -121,10 +121,10 @@ def watch(
             )
             steps = await stack.enter_async_context(contextlib.aclosing(watching))
             async for step in steps:
-                lines.show(step)
+                lines.print_step(step)
                 notices.queue_opened(step)
 
-    run_with_hub(context, work, endless=True)
+    run_with_hub(context, watch_inbox, endless=True)
 
 
 def _open_webhook(url: str) -> "Webhook":
@@ -184,7 +184,7 @@ class AnswerCommand(LightCommand):
     """Command whose `--accept` and `--deny` may lack a value: the defaults, and no reason."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Make the value of these explicit before parsing."""
+        """Add an empty value to `--accept` and `--deny` without one, and parse the words."""
         explicit = [
             f"{word}=" if word in ("--accept", "--deny") and following.startswith("-") else word
             for word, following in zip(args, [*args, "--"][1:], strict=True)
@@ -218,7 +218,7 @@ def answer(
     answer_id: AnswerKey = None,
 ) -> None:
     """Answer a pending request; without an answer, a terminal asks for it, and holds a claim meanwhile."""
-    settings = settings_of(context)
+    settings = get_settings(context)
     whole = arguments.parse_without_schema(words) if words else None
     given: dict[str, Any] = {
         "accept": (parse_json_object(accept, "--accept") if accept else True) if accept is not None else False,
@@ -227,7 +227,9 @@ def answer(
         "text": text,
         "result": parse_json_object(result, "--result"),
         "reject": error,
-        "approve": approve_options.read_options(approve, change, remember, same_arguments, suggestion, comment, digest),
+        "approve": approve_options.read_approve_options(
+            approve, change, remember, same_arguments, suggestion, comment, digest
+        ),
         "deny": deny,
     }
     if id_ is not None and are_key_values([id_]):
@@ -238,7 +240,7 @@ def answer(
     if count and id_ is None:
         raise Usage("Missing argument 'ID'.")
 
-    async def work(hub: "Hub") -> bool:
+    async def answer_request(hub: "Hub") -> bool:
         from hubbub_cli.terminal.claimed_answer import answer_and_report, choose_request, print_given_answer
 
         if words and id_ is not None:
@@ -251,7 +253,7 @@ def answer(
         request = await hub.inbox.get(id_) if id_ is not None else await choose_request(hub)
         return request is not None and await answer_and_report(hub, request, settings, claim)
 
-    run_with_hub(context, work)
+    run_with_hub(context, answer_request)
 
 
 def open_(
@@ -265,14 +267,14 @@ def open_(
     ] = False,
 ) -> None:
     """Visit the page that a server asks for: show where it leads, and open it only when you agree."""
-    settings = settings_of(context)
+    settings = get_settings(context)
     if not print_only and not settings.interactive:
         raise Usage(
             "a page is opened only with consent, given at a terminal; `--print-only` prints its address, "
             f"and `{settings.command('inbox', 'answer', id_, '--accept')}` or --decline answers"
         )
 
-    async def work(hub: "Hub") -> bool:
+    async def visit_page(hub: "Hub") -> bool:
         from hubbub_cli.terminal.claimed_answer import answer_and_report
         from hubbub_client.errors import FailedPrecondition
 
@@ -288,4 +290,4 @@ def open_(
             say(url)
         return True
 
-    run_with_hub(context, work)
+    run_with_hub(context, visit_page)

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from hubbub_cli.output.printer import note
-from hubbub_cli.run.session import settings_of
+from hubbub_cli.run.session import get_settings
 
 
 def init(
@@ -26,13 +26,15 @@ def init(
     It reads the files of Claude Desktop, Claude Code, VS Code, Cursor, Codex, Goose, Gemini CLI, Qwen Code, opencode,
     Copilot CLI, Windsurf, Zed, and of this folder, and changes none of them.
     """
-    from hubbub_cli.commands.config import chosen_file, print_when_it_counts
+    from hubbub_cli.commands.config import choose_config_file, print_when_effective
     from hubbub_cli.machine import server_import  # imported late: the help needs none of it
     from hubbub_local.hosts.offers import find_all_servers
     from hubbub_local.platform_dirs import Machine
 
-    settings = settings_of(context)
-    request = server_import.ImportRequest(settings=settings, file=chosen_file(None), everything=yes, confirm=confirm)
+    settings = get_settings(context)
+    request = server_import.ImportRequest(
+        settings=settings, file=choose_config_file(None), everything=yes, confirm=confirm
+    )
     found = find_all_servers(Machine.here(), Path.cwd())
     outcome = server_import.import_servers(request, found)
     if not found and not settings.json:
@@ -44,13 +46,14 @@ def init(
         server_import.print_outcome(request, outcome)
         if outcome.taken and not settings.json:
             note("nothing was changed in the files of the hosts")
-            print_when_it_counts(settings, request.file)
+            print_when_effective(settings, request.file)
             hosts = dict.fromkeys(offer.server.found.place.host for offer in outcome.taken)
-            for host in (host for host in hosts if host in _list_hosts()):
+            for host in (host for host in hosts if host in _list_installable_hosts()):
                 note(f"to use them there through the hub: hubbub mcp install {host}")
 
 
-def _list_hosts() -> frozenset[str]:
+def _list_installable_hosts() -> frozenset[str]:
+    """Return the names of the hosts that `hubbub mcp install` can configure."""
     from hubbub_local.hosts.kinds import HOSTS
 
     return frozenset(HOSTS)

@@ -11,7 +11,7 @@ from hubbub_cli.host_entry.login import log_host_in
 from hubbub_cli.host_entry.sessions import list_sessions, print_hosts
 from hubbub_cli.output.printer import note, print_json
 from hubbub_cli.run import streams
-from hubbub_cli.run.session import Usage, run_in_loop, run_with_hub, settings_of
+from hubbub_cli.run.session import Usage, get_settings, run_in_loop, run_with_hub
 from hubbub_cli.syntax.group import Commands
 from hubbub_local.hosts.kinds import HOSTS, HostProgram
 from hubbub_local.hosts.permits import find_settings_file
@@ -52,7 +52,7 @@ def bridge(
     if context.invoked_subcommand is not None:
         return
     _check_one_endpoint(profile, server)
-    settings = settings_of(context)
+    settings = get_settings(context)
     if start and (settings.address or os.environ.get("HUBBUB_ADDRESS")):
         raise Usage("--start starts a hub for the data directory; with an address, start the hub there")
     if sys.stdin.isatty():
@@ -105,7 +105,7 @@ def install(
     _check_one_endpoint(profile, server)
     if host not in HOSTS:
         raise Usage(f"HOST: {host!r} is not one of {', '.join(HOSTS)}")
-    _check_way(HOSTS[host], http=http, login=login, url=url)
+    _check_http_options(HOSTS[host], http=http, login=login, url=url)
     if permits:
         _check_permits(host, server)
     if replace and only_print:
@@ -115,7 +115,7 @@ def install(
         host=HOSTS[host],
         profile=profile,
         server=server,
-        url=install.make_http_url(settings_of(context), url, profile, server, log_in=login) if http or login else None,
+        url=install.make_http_url(get_settings(context), url, profile, server, log_in=login) if http or login else None,
         given_url=url,
         log_in=login,
         file=HOSTS[host].file(machine),
@@ -152,14 +152,14 @@ def check(
             raise Usage("HOST: its entry says what it sees; leave --profile and --server out")
         _check_host(context, host, limit_s)
         return
-    settings = settings_of(context)
+    settings = get_settings(context)
     shown = ("--profile", profile) if profile else ("--server", server) if server else ()
     words = install.make_own_args(settings, "mcp", *(word for word in shown if word))
 
-    async def work(hub: "Hub") -> bool:  # connected: without a hub, a host would wait for one
-        from hubbub_bridge.uplink import questions
+    async def check_hub(hub: "Hub") -> bool:  # connected: without a hub, a host would wait for one
+        from hubbub_bridge.uplink import fetch_question_routes
 
-        asked = await questions(make_bridge_options(settings, profile, server))
+        asked = await fetch_question_routes(make_bridge_options(settings, profile, server))
         tried = await trial.try_revisions((install.find_own_command(), *words), os.environ | settings.environment)
         for each in tried:
             if settings.json:
@@ -172,7 +172,7 @@ def check(
             await print_hosts(hub)
         return not any(each.failure for each in tried)
 
-    run_with_hub(context, work)
+    run_with_hub(context, check_hub)
 
 
 app.command("login", example="mcp login")(log_host_in)
@@ -180,12 +180,13 @@ app.command("sessions", example="mcp sessions")(list_sessions)
 
 
 def _check_one_endpoint(profile: str | None, server: str | None) -> None:
+    """Raise Usage if both a profile and a server are named."""
     if profile and server:
         raise Usage("--profile and --server are two ways to say what the host sees: name one")
 
 
-def _check_way(host: HostProgram, *, http: bool, login: bool, url: str | None) -> None:
-    """Raise Usage for a way to the hub that a host's file cannot have, or that is named in part."""
+def _check_http_options(host: HostProgram, *, http: bool, login: bool, url: str | None) -> None:
+    """Raise Usage if --http, --login and --url contradict each other, or the host's file cannot have a URL."""
     if http and login:
         raise Usage("--http makes a token for the entry, --login has the host log in: name one")
     if (http or login) and host.http is None:
@@ -203,13 +204,13 @@ def _check_permits(host: str, server: str | None) -> None:
 
 
 def _check_host(context: typer.Context, host: str, limit_s: float) -> None:
-    """Print what there is of the hub at a host; exit 1 if something is wrong with it."""
+    """Check the entry of the hub at a host, and print the findings. Raises Exit(1) if something is wrong."""
     from hubbub_cli.host_entry.check import print_host
     from hubbub_cli.host_entry.host_check import check_host
 
     if host not in HOSTS:
         raise Usage(f"HOST: {host!r} is not one of {', '.join(HOSTS)}")
-    settings = settings_of(context)
+    settings = get_settings(context)
     findings = run_in_loop(context, check_host(settings, HOSTS[host], limit_s))
     if settings.json:
         print_json(findings.to_json())

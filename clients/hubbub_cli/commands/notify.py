@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hubbub_cli.notices.rules import data_directory, make_link_finder, read_rules
+from hubbub_cli.notices.rules import find_data_directory, make_link_finder, read_rules
 from hubbub_cli.output.printer import note, print_json, say
-from hubbub_cli.run.session import Settings, Usage, run_with_hub, settings_of
+from hubbub_cli.run.session import Settings, Usage, get_settings, run_with_hub
 from hubbub_cli.run.signals import stop_on_signal
 from hubbub_cli.syntax.bounds import check_seconds
 from hubbub_cli.syntax.params import RequestKinds
@@ -69,7 +69,7 @@ def notify(
     once: Once = False,
 ) -> None:
     """Tell people when something waits for them, until interrupted: chat, mail, desktop, webhooks and more."""
-    settings = settings_of(context)
+    settings = get_settings(context)
     options: dict[str, Any] = {
         "urls": urls or None,
         "servers": server or None,
@@ -91,7 +91,7 @@ def notify(
 
 
 def _choose_services(options: dict[str, Any], config: Path | None) -> "tuple[Rules, Sequence[Service]]":
-    """Return the rules, and whom they name. Raises Usage."""
+    """Return the rules, and the services that they name. Raises Usage."""
     from hubbub_notify.rules import NoticeRuleProblem
     from hubbub_notify.services import parse_services
 
@@ -106,23 +106,23 @@ def _choose_services(options: dict[str, Any], config: Path | None) -> "tuple[Rul
 
 
 def _notify_until_stopped(context: typer.Context, rules: "Rules", targets: "Sequence[Service]", *, once: bool) -> None:
-    """Tell people until interrupted; with `once`, exit 1 if somebody could not be told."""
-    settings = settings_of(context)
+    """Notify people until interrupted; with `once`, exit 1 if a notification could not be sent."""
+    settings = get_settings(context)
 
-    async def work(hub: "Hub") -> bool:
+    async def run_notifier(hub: "Hub") -> bool:
         from hubbub_notify.notifier import Notifier
         from hubbub_notify.sent_log import SentLog, SentLogProblem
 
         all_told = True
 
-        def tell(news: "News") -> None:
+        def report_news(news: "News") -> None:
             nonlocal all_told
             all_told = all_told and news.event in ("told", "answered")
             _print_news(news, settings.json)
 
         try:
-            with closing(SentLog(data_directory(settings) / "notify" / "told.db", "notify")) as state:
-                notifier = Notifier(rules, lambda: targets, state, make_link_finder(settings, rules), tell)
+            with closing(SentLog(find_data_directory(settings) / "notify" / "told.db", "notify")) as state:
+                notifier = Notifier(rules, lambda: targets, state, make_link_finder(settings, rules), report_news)
                 with stop_on_signal() as stop:
                     _print_start(targets, settings.json)
                     await notifier.run(hub, stop, once=once)
@@ -130,16 +130,16 @@ def _notify_until_stopped(context: typer.Context, rules: "Rules", targets: "Sequ
             raise typer.TyperException(str(problem)) from None
         return all_told or not once
 
-    run_with_hub(context, work, endless=True)
+    run_with_hub(context, run_notifier, endless=True)
 
 
 def _send_tests(targets: "Sequence[Service]", settings: Settings) -> None:
-    """Send a test to all; exit 1 if one did not arrive."""
+    """Send a test to each service. Raises Exit(1) if one did not arrive."""
     import anyio
 
     from hubbub_notify.text import compose_test_notice
 
-    async def send() -> bool:
+    async def send_to_all() -> bool:
         all_sent = True
         for target in targets:
             outcome, why = await target.send(compose_test_notice(secrets.token_hex(8)))
@@ -150,11 +150,12 @@ def _send_tests(targets: "Sequence[Service]", settings: Settings) -> None:
                 say(f"{target.name}: sent" if outcome == "sent" else f"{target.name}: not sent: {why}")
         return all_sent
 
-    if not anyio.run(send):
+    if not anyio.run(send_to_all):
         raise typer.Exit(1)
 
 
 def _print_start(targets: "Sequence[Service]", as_json: bool) -> None:
+    """Print which services are notified."""
     if as_json:
         print_json({"event": "ready", "targets": [each.name for each in targets], "pid": os.getpid()})
     else:
@@ -162,6 +163,7 @@ def _print_start(targets: "Sequence[Service]", as_json: bool) -> None:
 
 
 def _print_news(news: "News", as_json: bool) -> None:
+    """Print what became of a notification."""
     if as_json:
         print_json(news.to_json())
         return

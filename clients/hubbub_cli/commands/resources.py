@@ -9,11 +9,11 @@ from hubbub_cli.output.printer import note, print_json, say
 from hubbub_cli.run.session import (
     Settings,
     Usage,
+    get_settings,
     hub_command,
     parse_json,
     parse_json_object,
     run_with_hub,
-    settings_of,
 )
 from hubbub_cli.syntax import completion
 from hubbub_cli.syntax.params import Server, Timeout
@@ -45,14 +45,14 @@ def prompt(
 ) -> None:
     """Get a prompt with its arguments filled in; at a terminal, those it needs are asked for."""
     arguments.parse_without_schema(words)  # wrong JSON is said before a hub is looked for
-    settings = settings_of(context)
+    settings = get_settings(context)
 
-    async def work(hub: "Hub") -> None:
+    async def get_prompt(hub: "Hub") -> None:
         resolved = await arguments.resolve_arguments(hub, settings, "prompt", server, name, words, form=False)
         params = {"name": name, "arguments": resolved}
         await _send_and_print(hub, settings, server, "prompts/get", params, timeout)
 
-    run_with_hub(context, work)
+    run_with_hub(context, get_prompt)
 
 
 def complete(
@@ -76,7 +76,7 @@ def complete(
     params: dict[str, Any] = {"ref": ref, "argument": {"name": argument, "value": value}}
     if given := parse_json_object(known, "--context"):
         params["context"] = {"arguments": given}
-    settings = settings_of(context)
+    settings = get_settings(context)
     run_with_hub(context, lambda hub: _send_and_print(hub, settings, server, "completion/complete", params))
 
 
@@ -139,9 +139,9 @@ def roots(
         raise Usage("give `list`, or `set` with the roots")
     new = _parse_roots(value)
 
-    async def work(hub: "Hub") -> None:
+    async def print_roots(hub: "Hub") -> None:
         found = await (hub.servers.roots(server) if action == "list" else hub.servers.set_roots(server, new))
-        if settings_of(context).json:
+        if get_settings(context).json:
             print_json(found)
         elif isinstance(found, str):
             say("ask")
@@ -151,7 +151,7 @@ def roots(
             for root in as_objects(found):
                 say("  ".join(str(root[key]) for key in ("uri", "name") if key in root))
 
-    run_with_hub(context, work)
+    run_with_hub(context, print_roots)
 
 
 def _parse_roots(text: str | None) -> "Roots | None":

@@ -7,8 +7,8 @@ import typer
 
 from hubbub_cli.output.details import print_record
 from hubbub_cli.output.printer import note, print_json, print_records
-from hubbub_cli.output.watch_lines import Lines, show_steps
-from hubbub_cli.run.session import Settings, Usage, parse_json, run_with_hub, settings_of
+from hubbub_cli.output.watch_lines import Lines, print_steps
+from hubbub_cli.run.session import Settings, Usage, get_settings, parse_json, run_with_hub
 from hubbub_cli.syntax import completion
 from hubbub_cli.syntax.bounds import check_seconds
 from hubbub_cli.syntax.group import Commands
@@ -35,12 +35,14 @@ KEYS_WITH_OPTIONS = ("name", "command", "args", "env", "cwd", "url", "transport"
 
 
 def _list_settable_options(incomplete: str = "") -> list[str]:
+    """Return the options that `--set` can set, as `NAME=`, to complete a word."""
     from hubbub_client.data.specs import KEYS
 
     return [f"{key}=" for key in KEYS if key not in KEYS_WITH_OPTIONS and key.startswith(incomplete)]
 
 
 def _list_agents(incomplete: str = "") -> list[str]:
+    """Return the names of coding agents, to complete a word."""
     from hubbub_cli.machine.agent_server import NAMES
 
     return [each for each in NAMES.split(", ") if each.startswith(incomplete)]
@@ -136,7 +138,7 @@ def add(
     It exits 1 if the server cannot be connected as it is, and with --wait unless it is connected in time. It stays
     added.
     """
-    settings = settings_of(context)
+    settings = get_settings(context)
     defaults: Mapping[str, Any] = {}
     if agent or profile or root:
         from hubbub_cli.machine.agent_server import OPTIONS, AgentWish, make_command  # imported late: few are agents
@@ -149,20 +151,20 @@ def add(
 
         spec = offer_keyring(settings, spec)
 
-    async def work(hub: "Hub") -> None:
+    async def add_server(hub: "Hub") -> None:
         if save:
             from hubbub_cli.machine.saved_server import save_server
 
             server = await save_server(hub, settings, spec)
         else:
             server = await hub.servers.add(spec)
-        await _print_connected(hub, server, settings.json, timeout if wait else None)
+        await _print_when_connected(hub, server, settings.json, timeout if wait else None)
         if agent:
-            from hubbub_cli.machine.agent_server import say_next
+            from hubbub_cli.machine.agent_server import print_next_steps
 
-            say_next(settings, name, agent)
+            print_next_steps(settings, name, agent)
 
-    run_with_hub(context, work)
+    run_with_hub(context, add_server)
 
 
 @app.command(example="servers update search --url https://mcp.example.com/mcp --set call_timeout_s=120")
@@ -181,14 +183,14 @@ def update(
     """Replace the whole spec of a server that was added over the API, and reconnect."""
     spec = _make_spec(name, command, url, transport, header, env, cwd, option)
 
-    async def work(hub: "Hub") -> None:
-        print_record(await hub.servers.update(spec, revision=revision), settings_of(context).json)
+    async def update_server(hub: "Hub") -> None:
+        print_record(await hub.servers.update(spec, revision=revision), get_settings(context).json)
 
-    run_with_hub(context, work)
+    run_with_hub(context, update_server)
 
 
-async def _print_connected(hub: "Hub", server: Server, as_json: bool, timeout_s: float | None) -> None:
-    """Print a server when it is connected. Raises HubbubError if it cannot be, or is not within `timeout_s`.
+async def _print_when_connected(hub: "Hub", server: Server, as_json: bool, timeout_s: float | None) -> None:
+    """Wait until a server is connected, and print it. Raises HubbubError if it is not within `timeout_s`.
 
     Without a time limit, wait only as long as it takes to learn that a command does not exist.
     """
@@ -207,7 +209,7 @@ async def _print_connected(hub: "Hub", server: Server, as_json: bool, timeout_s:
 
 
 def _make_not_connected_error(late: list[Server], timeout_s: float | None) -> Exception:
-    """Return the error for servers that are not connected: in time, or at all without a person."""
+    """Return the error for servers that are not connected: not in time, or not without a person."""
     from hubbub_cli.terminal.wait import is_hopeless
     from hubbub_client.errors import DeadlineExceeded, FailedPrecondition
 
@@ -254,6 +256,7 @@ def _make_spec(
 
 
 def _split_pair(text: str) -> tuple[str, str]:
+    """Return the name and the value of a text NAME=VALUE. Raises Usage."""
     name, equals, value = text.partition("=")
     if not (name and equals):
         raise Usage(f"{text!r} is not NAME=VALUE")
@@ -290,7 +293,7 @@ async def connect(
     """Keep a server connected, also after a restart of the hub; with --wait, exit 1 unless it is connected in time."""
     server = await hub.servers.connect(name)
     if wait:
-        await _print_connected(hub, server, settings.json, timeout)
+        await _print_when_connected(hub, server, settings.json, timeout)
     else:
         print_record(server, settings.json)
 
@@ -320,4 +323,4 @@ async def watch(
     """Watch servers and their changes, until interrupted."""
     empty = f"there is no server {' or '.join(names)} yet" if names else "no server is configured yet"
     lines = Lines(empty, as_json=settings.json)
-    await show_steps(hub.servers.watch(names or (), resume_token=resume), lines)
+    await print_steps(hub.servers.watch(names or (), resume_token=resume), lines)

@@ -13,7 +13,7 @@ import typer
 
 from hubbub_cli.output.printer import print_json, say
 from hubbub_cli.run import streams
-from hubbub_cli.run.session import Settings, settings_of
+from hubbub_cli.run.session import Settings, get_settings
 from hubbub_cli.syntax.group import Commands
 from hubbub_frontend.shell_commands import with_hub_options
 
@@ -48,24 +48,24 @@ def install(
     """
     from hubbub_local import services
 
-    settings, machine = settings_of(context), _find_machine()
-    service = _ask_system(lambda: _make_service(settings, config or [], machine))
+    settings, machine = get_settings(context), _find_machine()
+    service = _run_service_action(lambda: _make_service(settings, config or [], machine))
     if only_print:
         streams.say(
-            _ask_system(lambda: services.render_service_file(service, services.find_service_kind(machine)))
+            _run_service_action(lambda: services.render_service_file(service, services.find_service_kind(machine)))
             .decode()
             .rstrip()
         )
         return
     _check_no_other_hub(settings)
-    path = _ask_system(lambda: services.write_service_file(machine, service))
-    if not _ask_system(lambda: services.is_manager_reachable(machine)):
+    path = _run_service_action(lambda: services.write_service_file(machine, service))
+    if not _run_service_action(lambda: services.is_manager_reachable(machine)):
         enable = f"systemctl --user enable --now {services.UNIT}"
         raise _make_failure(
             f"{path} is written, but not enabled: systemd does not answer for you here (a container, or no login "
             f"session). Where it does: `{enable}`. Until then: `{settings.command('up', '-d')}`"
         )
-    _ask_system(lambda: services.enable_service(machine))
+    _run_service_action(lambda: services.enable_service(machine))
     _wait_until_running(settings)
     if settings.json:
         print_json({"event": "installed", "file": str(path)})
@@ -81,10 +81,10 @@ def start(context: typer.Context) -> None:
     """Start the installed service."""
     from hubbub_local import services
 
-    _ask_system(lambda: services.find_installed_file(_find_machine()))
-    _check_no_other_hub(settings_of(context))
-    _ask_system(lambda: services.start_service(_find_machine()))
-    _wait_until_running(settings_of(context))
+    _run_service_action(lambda: services.find_installed_file(_find_machine()))
+    _check_no_other_hub(get_settings(context))
+    _run_service_action(lambda: services.start_service(_find_machine()))
+    _wait_until_running(get_settings(context))
     _print_event(context, "started", "The service is started.")
 
 
@@ -93,7 +93,7 @@ def stop(context: typer.Context) -> None:
     """Stop the service until you log in again, or start it."""
     from hubbub_local import services
 
-    _ask_system(lambda: services.stop_service(_find_machine()))
+    _run_service_action(lambda: services.stop_service(_find_machine()))
     _print_event(context, "stopped", "The service is stopped; it starts again when you log in.")
 
 
@@ -105,12 +105,12 @@ def status(context: typer.Context) -> None:
     try:
         services.find_installed_file(_find_machine())
     except services.ServiceFailed as error:
-        if settings_of(context).json:
+        if get_settings(context).json:
             print_json({"installed": False, "message": str(error)})
         else:
             say(str(error))
         return
-    _replace_process(_ask_system(lambda: services.make_status_command(_find_machine())))
+    _replace_process(_run_service_action(lambda: services.make_status_command(_find_machine())))
 
 
 @app.command("logs", example="service logs --follow")
@@ -122,8 +122,8 @@ def logs(
     """Show the last lines of the service's log."""
     from hubbub_local import daemon, services
 
-    log = daemon.find_log(settings_of(context).data_dir)
-    _replace_process(_ask_system(lambda: services.make_log_command(_find_machine(), log, lines, follow=follow)))
+    log = daemon.find_log(get_settings(context).data_dir)
+    _replace_process(_run_service_action(lambda: services.make_log_command(_find_machine(), log, lines, follow=follow)))
 
 
 @app.command("uninstall", example="service uninstall")
@@ -131,17 +131,17 @@ def uninstall(context: typer.Context) -> None:
     """Stop the service and remove it; the configuration and the data stay."""
     from hubbub_local import services
 
-    path = _ask_system(lambda: services.uninstall_service(_find_machine()))
+    path = _run_service_action(lambda: services.uninstall_service(_find_machine()))
     _print_event(context, "uninstalled", f"Removed {path}; configuration and data stay.")
 
 
 def _make_service(settings: Settings, config: list[str], machine: "Machine") -> "UserService":
-    """Return what the service runs. Raises ServiceFailed."""
+    """Return what the service runs, with which environment and log. Raises ServiceFailed."""
     from hubbub_local import daemon, services
-    from hubbub_local.platform_dirs import listed_config_files
+    from hubbub_local.platform_dirs import list_config_files
 
     # The service has neither this directory nor all variables of this shell.
-    config_files = [Path(each).expanduser() for each in config] or listed_config_files(machine.environ)
+    config_files = [Path(each).expanduser() for each in config] or list_config_files(machine.environ)
     files = [str(each.absolute()) for each in config_files]
     data_dir = settings.data_dir or machine.environ.get("HUBBUB_DATA_DIR") or machine.environ.get("HUBBUBD_DATA_DIR")
     try:
@@ -167,30 +167,30 @@ def _is_fleet_member(files: list[str], machine: "Machine") -> bool:
 
 
 def _check_no_other_hub(settings: Settings) -> None:
-    """Refuse while a hub runs that the service would find its data taken by. Raises FailedPrecondition."""
+    """Raise FailedPrecondition if another hub has the data directory that the service would use."""
     from hubbub_local import daemon, services
     from hubbub_local.platform_dirs import find_data_dir
 
     directory = find_data_dir(settings.data_dir)
     try:
-        pid = daemon.find_holder(directory)
+        pid = daemon.find_hub_pid(directory)
     except OSError:
         return
-    if pid is not None and pid != _ask_system(lambda: services.find_service_pid(_find_machine())):
+    if pid is not None and pid != _run_service_action(lambda: services.find_service_pid(_find_machine())):
         raise _make_failure(f"a hub runs for {directory}, process {pid}; end it first: `{settings.command('down')}`")
 
 
 def _wait_until_running(settings: Settings) -> None:
-    """Wait a little until the service has the data directory. Raises FailedPrecondition if it does not run then."""
+    """Wait until the service has locked the data directory. Raises FailedPrecondition if it has ended instead."""
     from hubbub_local import daemon, services
     from hubbub_local.platform_dirs import find_data_dir
 
     directory, machine = find_data_dir(settings.data_dir), _find_machine()
     give_up = time.monotonic() + START_LIMIT_S
     while True:
-        pid = _ask_system(lambda: services.find_service_pid(machine))
+        pid = _run_service_action(lambda: services.find_service_pid(machine))
         with suppress(OSError):
-            if pid is not None and pid == daemon.find_holder(directory):
+            if pid is not None and pid == daemon.find_hub_pid(directory):
                 return
         if time.monotonic() >= give_up:
             break
@@ -206,12 +206,12 @@ def _find_machine() -> "Machine":
     return Machine.here()
 
 
-def _ask_system(work: Callable[[], Any]) -> Any:
-    """Do what the system is asked; its refusal is an error of this command, with what to do instead."""
+def _run_service_action(action: Callable[[], Any]) -> Any:
+    """Return the result of an action on the service. Raises FailedPrecondition with advice if the system refuses."""
     from hubbub_local import services
 
     try:
-        return work()
+        return action()
     except services.NoServices as error:
         words = shlex.join([sys.argv[0], "up", "-d"])
         raise _make_failure(
@@ -228,14 +228,14 @@ def _make_failure(message: str) -> Exception:
 
 
 def _print_event(context: typer.Context, event: str, words: str) -> None:
-    if settings_of(context).json:
+    if get_settings(context).json:
         print_json({"event": event})
     else:
         say(words)
 
 
 def _replace_process(words: list[str]) -> None:
-    """Let a program of the system go on in place of this one."""
+    """Replace this process by a program of the system (exec). Raises FailedPrecondition."""
     try:
         os.execvp(words[0], words)  # noqa: S606 - a program of the system, by its name
     except OSError as error:

@@ -8,7 +8,7 @@ import typer
 
 from hubbub_cli.output.columns import describe_trouble
 from hubbub_cli.output.printer import console, print_json
-from hubbub_cli.run.session import Settings, run_with_hub, settings_of
+from hubbub_cli.run.session import Settings, get_settings, run_with_hub
 from hubbub_client.data.records import Server, StateCount
 from hubbub_frontend.display.records import (
     describe_address,
@@ -37,9 +37,9 @@ def status(
     watch: Annotated[bool, typer.Option("--watch", help="Show it again every 2 s.")] = False,
 ) -> None:
     """Show one page about the hub: what it is, how its servers are, what waits, and what needs attention."""
-    settings = settings_of(context)
+    settings = get_settings(context)
 
-    async def work(hub: "Hub") -> None:
+    async def print_status(hub: "Hub") -> None:
         import asyncio
 
         if settings.json:
@@ -53,11 +53,11 @@ def status(
         else:
             console().print(await _make_page(hub, settings))
 
-    run_with_hub(context, work, endless=watch)
+    run_with_hub(context, print_status, endless=watch)
 
 
 async def _show_repeatedly(hub: "Hub", settings: Settings) -> None:
-    """Show the page again and again in place, also while the hub is away."""
+    """Draw the page every INTERVAL_S in place, also while the hub is away, until cancelled."""
     import asyncio
 
     from rich.live import Live
@@ -77,53 +77,58 @@ async def _show_repeatedly(hub: "Hub", settings: Settings) -> None:
 
 
 async def _make_page(hub: "Hub", settings: Settings) -> "Group":
+    """Fetch the status and the servers of the hub, and return the page about them."""
     from rich.console import Group
 
-    it, servers = await hub.admin.status(), await hub.servers.list()
-    parts: list[RenderableType] = [_make_facts_table(it, describe_address(hub.address, hub.addresses))]
+    status, servers = await hub.admin.status(), await hub.servers.list()
+    parts: list[RenderableType] = [_make_facts_table(status, describe_address(hub.address, hub.addresses))]
     if servers:
         parts += ["", _make_servers_table(servers)]
-    troubles = [*_list_troubles(it, settings)]
+    troubles = [*_list_troubles(status, settings)]
     if troubles:
         parts += ["", *troubles]
     return Group(*parts)
 
 
-def _make_facts_table(it: "HubStatus", where: str) -> "Table":
+def _make_facts_table(status: "HubStatus", where: str) -> "Table":
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
-    for name, value, style in _list_facts(it, where):
+    for name, value, style in _list_facts(status, where):
         table.add_row(name, Text(clean(value), style=style))
     return table
 
 
-def _list_facts(it: "HubStatus", where: str) -> Iterator[tuple[str, str, str]]:
+def _list_facts(status: "HubStatus", where: str) -> Iterator[tuple[str, str, str]]:
     """Yield the name, the text and the colour of each fact about the hub."""
-    serving = ("serving", GOOD) if it.serving else ("not serving", BAD)
-    yield "hub", f"{serving[0]} at {where}, started {relative_time(it.started_at)}, process {it.pid}", serving[1]
-    if made := it.versions:
-        yield "versions", f"hubbubd {it.version}, Python {made.python}, MCP SDK {made.mcp}, gRPC {made.grpc}", ""
+    serving = ("serving", GOOD) if status.serving else ("not serving", BAD)
+    yield (
+        "hub",
+        f"{serving[0]} at {where}, started {relative_time(status.started_at)}, process {status.pid}",
+        serving[1],
+    )
+    if made := status.versions:
+        yield "versions", f"hubbubd {status.version}, Python {made.python}, MCP SDK {made.mcp}, gRPC {made.grpc}", ""
         yield "MCP", ", ".join(made.revisions), ""
-    yield "servers", _describe_counts(it.servers), ""
-    yield "calls", _describe_counts(it.calls), ""
-    oldest = f"; the oldest came {relative_time(it.oldest_open_at)}" if it.oldest_open_at else ""
-    yield "inbox", f"open: {_describe_counts(it.open_requests)}{oldest}", POOR if it.open_requests else ""
-    yield "requests", _describe_counts(it.requests), ""
-    yield "tasks", _describe_counts(it.tasks), ""
-    yield "watchers", str(it.watchers), ""
-    if it.store:
-        written = f"last written {relative_time(it.last_commit_at)}" if it.last_commit_at else "not written yet"
-        yield "store", f"{it.store.keys} records, {format_size(it.store.size_bytes)}, {written}", ""
-    if it.config:
-        watched = "watched" if it.config.watched else "not watched"
-        files = ", ".join(it.config.files)
-        yield "config", f"{files or 'no files'}, taken over {relative_time(it.config.loaded_at)}, {watched}", ""
-    if it.telemetry:
-        yield "telemetry", f"on, to {it.telemetry.endpoint}" if it.telemetry.on else "off", ""
+    yield "servers", _describe_counts(status.servers), ""
+    yield "calls", _describe_counts(status.calls), ""
+    oldest = f"; the oldest came {relative_time(status.oldest_open_at)}" if status.oldest_open_at else ""
+    yield "inbox", f"open: {_describe_counts(status.open_requests)}{oldest}", POOR if status.open_requests else ""
+    yield "requests", _describe_counts(status.requests), ""
+    yield "tasks", _describe_counts(status.tasks), ""
+    yield "watchers", str(status.watchers), ""
+    if status.store:
+        written = f"last written {relative_time(status.last_commit_at)}" if status.last_commit_at else "not written yet"
+        yield "store", f"{status.store.keys} records, {format_size(status.store.size_bytes)}, {written}", ""
+    if status.config:
+        watched = "watched" if status.config.watched else "not watched"
+        files = ", ".join(status.config.files)
+        yield "config", f"{files or 'no files'}, taken over {relative_time(status.config.loaded_at)}, {watched}", ""
+    if status.telemetry:
+        yield "telemetry", f"on, to {status.telemetry.endpoint}" if status.telemetry.on else "off", ""
 
 
 def _make_servers_table(servers: Sequence[Server]) -> "Table":
@@ -152,24 +157,24 @@ def _make_servers_table(servers: Sequence[Server]) -> "Table":
     return table
 
 
-def _list_troubles(it: "HubStatus", settings: Settings) -> "Iterator[RenderableType]":
-    """Yield what needs a person, the store's trouble first."""
+def _list_troubles(status: "HubStatus", settings: Settings) -> "Iterator[RenderableType]":
+    """Yield a line for each thing that needs a person; the store's trouble comes first."""
     from rich.text import Text
 
-    if it.store_problem:
-        yield Text(f"The store cannot be written: {it.store_problem}", style=BAD)
-    if it.doubted_ms:
-        ahead = format_duration(it.doubted_ms / 1000)
+    if status.store_problem:
+        yield Text(f"The store cannot be written: {status.store_problem}", style=BAD)
+    if status.doubted_ms:
+        ahead = format_duration(status.doubted_ms / 1000)
         yield Text(
             f"The clock is {ahead} ahead of what was recorded last. Nobody confirms it, so it "
             f"ages nothing. If the hub did not run for so long: {settings.command('store', 'trust-clock')}",
             style=POOR,
         )
-    if it.config and it.config.problem:
-        yield Text(f"The configuration is not taken over: {it.config.problem}", style=BAD)
-    if it.config and it.config.needs_restart:
-        yield Text(f"These hold after a restart of the hub: {', '.join(it.config.needs_restart)}", style=POOR)
-    if it.open_requests:
+    if status.config and status.config.problem:
+        yield Text(f"The configuration is not taken over: {status.config.problem}", style=BAD)
+    if status.config and status.config.needs_restart:
+        yield Text(f"These hold after a restart of the hub: {', '.join(status.config.needs_restart)}", style=POOR)
+    if status.open_requests:
         yield Text(f"Somebody is waited for: {settings.command('inbox', 'answer')}", style=POOR)
 
 

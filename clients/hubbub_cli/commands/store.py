@@ -7,7 +7,7 @@ import typer
 from hubbub_cli.output.details import print_record
 from hubbub_cli.output.printer import print_counts, print_json, say
 from hubbub_cli.output.progress_line import ProgressLine
-from hubbub_cli.run.session import Settings, run_in_loop, settings_of
+from hubbub_cli.run.session import Settings, get_settings, run_in_loop
 from hubbub_cli.syntax.group import Commands
 from hubbub_cli.syntax.usage import Failed
 from hubbub_client.data.records import StoreStatus
@@ -23,22 +23,22 @@ app = Commands("The store: what the hub keeps on disk.")
 @app.hub_command(example="store stats")
 async def stats(hub: "Hub", settings: Settings) -> None:
     """Show the store in numbers."""
-    it = await hub.store.stats()
+    status = await hub.store.stats()
     if settings.json:
-        print_json(it.to_json())
+        print_json(status.to_json())
     else:
-        print_counts(_list_numbers(it))
+        print_counts(_list_figures(status))
 
 
 @app.hub_command(example="store compact")
 async def compact(hub: "Hub", settings: Settings) -> None:
     """Delete now what is past its retention, and give the space back."""
-    it = await hub.store.compact()
+    result = await hub.store.compact()
     if settings.json:
-        print_json(it.to_json())
-    elif it.before and it.after:
-        say(f"{it.deleted} records deleted")
-        rows = zip(_list_numbers(it.before), _list_numbers(it.after), strict=True)
+        print_json(result.to_json())
+    elif result.before and result.after:
+        say(f"{result.deleted} records deleted")
+        rows = zip(_list_figures(result.before), _list_figures(result.after), strict=True)
         print_counts(
             (name, before if before == after else f"{before} -> {after}") for (name, before), (_, after) in rows
         )
@@ -118,26 +118,26 @@ def copy(
     Records, revisions and deletions stay as they are; the copy is a new store for resume tokens. Without ?schema_name=
     and for passwords, what [store] says is used.
     """
-    from hubbub_cli.machine.store_copy import CopyOrder, copy_store, print_copied
+    from hubbub_cli.machine.store_copy import CopyOrder, copy_store, print_copy_report
 
-    settings = settings_of(context)
+    settings = get_settings(context)
     order = CopyOrder(source=source, target=target, secrets=secrets, verify=verify, config=tuple(config or ()))
     done = run_in_loop(context, copy_store(order, settings.data_dir, ProgressLine(moving=not settings.json)))
     if settings.json:
         print_json(done)
     else:
-        print_copied(done)
+        print_copy_report(done)
     if done["equal"] is False:
         raise Failed
 
 
-def _list_numbers(it: StoreStatus) -> list[tuple[str, str]]:
+def _list_figures(status: StoreStatus) -> list[tuple[str, str]]:
     return [
-        ("id", it.id or "-"),
-        ("revision", str(it.revision)),
-        ("resumable from", str(it.compacted_revision)),
-        ("records", str(it.keys)),
-        ("deletions", str(it.deletions)),
-        ("size", format_size(it.size_bytes)),
-        ("free", format_size(it.free_bytes)),
+        ("id", status.id or "-"),
+        ("revision", str(status.revision)),
+        ("resumable from", str(status.compacted_revision)),
+        ("records", str(status.keys)),
+        ("deletions", str(status.deletions)),
+        ("size", format_size(status.size_bytes)),
+        ("free", format_size(status.free_bytes)),
     ]

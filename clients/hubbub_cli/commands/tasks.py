@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from hubbub_cli.output.details import print_record
 from hubbub_cli.output.printer import print_records, print_result
-from hubbub_cli.output.watch_lines import Lines, show_steps
+from hubbub_cli.output.watch_lines import Lines, print_steps
 from hubbub_cli.run.session import Settings
 from hubbub_cli.syntax.group import Commands
 from hubbub_cli.syntax.params import Limit, OfServer, Resume, Role, TaskId, TaskStatuses
@@ -59,4 +59,4 @@ async def watch(
 ) -> None:
     """Watch tasks and their changes, until interrupted."""
     lines = Lines("there is no task yet", as_json=settings.json)
-    await show_steps(hub.tasks.watch(server=server, role=role, statuses=status or (), resume_token=resume), lines)
+    await print_steps(hub.tasks.watch(server=server, role=role, statuses=status or (), resume_token=resume), lines)

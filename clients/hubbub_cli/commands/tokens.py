@@ -6,10 +6,10 @@ import typer
 
 from hubbub_cli.output.details import print_record
 from hubbub_cli.output.printer import note, print_json, print_records, say
-from hubbub_cli.run.session import Settings, hub_command, run_with_hub, settings_of
+from hubbub_cli.run.session import Settings, get_settings, hub_command, run_with_hub
 from hubbub_cli.syntax import completion
 from hubbub_cli.syntax.group import Commands
-from hubbub_cli.syntax.params import repeatable_choice
+from hubbub_cli.syntax.params import make_repeatable_choice
 from hubbub_cli.syntax.span import parse_span
 from hubbub_client.data.literals import Role
 
@@ -26,7 +26,7 @@ def create(
     context: typer.Context,
     name: Annotated[str, typer.Argument(metavar="NAME", help="The name that answers, claims and calls with it.")],
     role: Annotated[
-        list[Any], repeatable_choice("--role", Role, f"{', '.join(get_args(Role))}; repeatable.", metavar="ROLE")
+        list[Any], make_repeatable_choice("--role", Role, f"{', '.join(get_args(Role))}; repeatable.", metavar="ROLE")
     ],
     server: Annotated[
         list[str] | None,
@@ -60,15 +60,15 @@ def create(
     ttl_s = parse_span("--expires", expires) if expires is not None else None
     hold_s = parse_span("--hold", hold) if hold is not None else None
 
-    async def work(hub: "Hub") -> None:
+    async def create_token(hub: "Hub") -> None:
         made = await hub.tokens.create(name, grants, ttl_s=ttl_s, may_name_others=may_name_others, hold_s=hold_s)
-        if settings_of(context).json:
+        if get_settings(context).json:
             print_json(made.to_json())
         else:
             say(made.secret)
             note("save it now, since the hub keeps only a digest; use it with --token or HUBBUB_TOKEN")
 
-    run_with_hub(context, work)
+    run_with_hub(context, create_token)
 
 
 @app.hub_command("list", example="tokens list")

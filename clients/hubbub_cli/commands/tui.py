@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from hubbub_cli.run.session import Usage, run_with_hub, settings_of
+from hubbub_cli.run.session import Usage, get_settings, run_with_hub
 
 if TYPE_CHECKING:
     from hubbub_client.hub import Hub
@@ -18,9 +18,9 @@ def tui(context: typer.Context) -> None:
             "the terminal UI needs a terminal; without one, hubbub inbox shows what waits, and hubbub web a page"
         )
 
-    async def work(hub: "Hub") -> None:
+    async def run_ui(hub: "Hub") -> None:
         from hubbub_tui.app import run as run_app
 
-        await run_app(hub, settings_of(context).name)
+        await run_app(hub, get_settings(context).name)
 
-    run_with_hub(context, work, endless=True)
+    run_with_hub(context, run_ui, endless=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hubbub_cli.output.printer import note, print_json, say
-from hubbub_cli.run.session import UP_AT_FREE_ADDRESS, Settings, settings_of
+from hubbub_cli.run.session import UP_AT_FREE_ADDRESS, Settings, get_settings
 
 if TYPE_CHECKING:
     from asyncio.subprocess import Process
@@ -40,12 +40,12 @@ def up(
     """
     import asyncio
 
-    from hubbub_cli.notices.notify_process import command_with_notify, find_notify_file
+    from hubbub_cli.notices.notify_process import find_notify_file, make_command_with_notify
     from hubbub_local import daemon, other_hubs
 
-    settings = settings_of(context)
+    settings = get_settings(context)
     directory = _find_own_data_dir(settings)
-    running = _find_holder(directory)
+    running = _find_hub_pid(directory)
     files = [word for each in config or () for word in ("--config", str(Path(each).absolute()))]
     beside_command = settings.command(*UP_AT_FREE_ADDRESS, *files)
     try:
@@ -54,7 +54,7 @@ def up(
             return
         if detach:
             notifies = find_notify_file(config or ()) is not None
-            own_command = command_with_notify(settings.data_dir, config or (), listen) if notifies else None
+            own_command = make_command_with_notify(settings.data_dir, config or (), listen) if notifies else None
             started = daemon.start_hub(settings.data_dir, config=config or (), listen=listen, command_line=own_command)
             asyncio.run(_print_started(settings, started.ready, started.log))
             return
@@ -74,12 +74,12 @@ def up(
     notify = find_notify_file(config or ())
     status = asyncio.run(run_in_foreground(words, print_started, notify=notify, aloud=not settings.json))
     if status == CANNOT_START_STATUS and not settings.json:
-        _name_other_hubs(directory, beside_command)
+        _print_other_hubs(directory, beside_command)
     raise typer.Exit(status)
 
 
-def _name_other_hubs(directory: Path, beside_command: str) -> None:
-    """Name the hubs of other data directories that run: one of them may have the address that this one wanted."""
+def _print_other_hubs(directory: Path, beside_command: str) -> None:
+    """Print the hubs of other data directories that run, since one of them may have the address of this one."""
     from hubbub_local import other_hubs
 
     others = [each for each in other_hubs.find_hubs() if each.data_dir != directory]
@@ -96,9 +96,9 @@ def down(
     """End the hub of this data directory: calls under way may end first, as the hub's shutdown_grace_s says."""
     from hubbub_local import daemon
 
-    settings = settings_of(context)
+    settings = get_settings(context)
     directory = _find_own_data_dir(settings)
-    pid = _find_holder(directory)
+    pid = _find_hub_pid(directory)
     if pid is None:
         raise _make_failure(
             f"no hub runs for {directory}; `{settings.command('up', '-d')}` starts one", "HUB_UNREACHABLE"
@@ -150,7 +150,7 @@ async def run_in_foreground(
         if ready is not None:
             background_task.cancel()
             await on_ready(ready)
-            background_task = asyncio.create_task(_run_beside(str(ready["data_dir"]), notify, aloud=aloud))
+            background_task = asyncio.create_task(_run_beside_hub(str(ready["data_dir"]), notify, aloud=aloud))
     status = await hub.wait()
     background_task.cancel()
     await asyncio.wait([background_task])
@@ -163,6 +163,7 @@ def _terminate(hub: "Process") -> None:
 
 
 def _parse_ready_line(line: bytes) -> Ready | None:
+    """Return the ready line of a hub; None for any other line."""
     import json
 
     try:
@@ -172,8 +173,8 @@ def _parse_ready_line(line: bytes) -> Ready | None:
     return event if isinstance(event, dict) and event.get("event") == "ready" else None  # pyright: ignore
 
 
-async def _run_beside(data_dir: str, notify: Path | None, *, aloud: bool) -> None:
-    """Do what goes on beside a hub, until cancelled."""
+async def _run_beside_hub(data_dir: str, notify: Path | None, *, aloud: bool) -> None:
+    """Run `hubbub notify` beside a hub, and print how its servers are if `aloud`, until cancelled."""
     import asyncio
 
     from hubbub_cli.notices.notify_process import run_notify
@@ -204,11 +205,12 @@ def _find_own_data_dir(settings: Settings) -> Path:
     return find_data_dir(settings.data_dir).absolute()
 
 
-def _find_holder(directory: Path) -> int | None:
-    from hubbub_local.daemon import find_holder
+def _find_hub_pid(directory: Path) -> int | None:
+    """Return the process id of the hub that runs for a data directory; None if none does. Raises FailedPrecondition."""
+    from hubbub_local.daemon import find_hub_pid
 
     try:
-        return find_holder(directory)
+        return find_hub_pid(directory)
     except OSError as error:
         raise _make_failure(f"{directory} cannot be looked into: {error.strerror}", "DATA_DIR_UNUSABLE") from None
 
@@ -220,8 +222,8 @@ def _make_failure(message: str, reason: str) -> Exception:
 
 
 async def _print_started(settings: Settings, ready: Ready, log: Path | None) -> None:
-    """Say where the hub that is ready has what; with --json in one object, which begins as the hub's own line."""
-    files, servers = await _ask_hub(settings, ready)
+    """Print where a hub that is ready listens and has its files; with --json as one object."""
+    files, servers = await _fetch_files_and_server_count(settings, ready)
     if settings.json:
         print_json({**ready, "config_files": files, "log_file": str(log) if log else None, "already": False})
         return
@@ -232,11 +234,11 @@ async def _print_started(settings: Settings, ready: Ready, log: Path | None) -> 
 
 
 async def _print_running(settings: Settings, directory: Path, pid: int) -> None:
-    """Say that a hub runs already, and where it has what."""
+    """Print that a hub runs already, where it listens, and where its files are."""
     from hubbub_client.transport.discovery import content_of
     from hubbub_local.daemon import find_log
 
-    files, servers = await _ask_hub(settings, {"data_dir": str(directory)})
+    files, servers = await _fetch_files_and_server_count(settings, {"data_dir": str(directory)})
     content = content_of(directory / "client.json")  # read now: a hub that was still starting has written it meanwhile
     log = find_log(settings.data_dir)
     if settings.json:
@@ -254,6 +256,7 @@ async def _print_running(settings: Settings, directory: Path, pid: int) -> None:
 def _list_places(
     address: str, mcp: str | None, files: Sequence[str], directory: Path, log: Path | None
 ) -> Iterator[str]:
+    """Yield lines for people that say where the hub listens, and where its files are."""
     yield f"  API            {address}"
     if mcp:
         yield f"  MCP endpoint   {mcp}"
@@ -266,7 +269,7 @@ def _list_places(
 
 
 def _print_next_steps(settings: Settings, directory: Path, servers: int | None) -> None:
-    """Say what to type next, if there are no servers, or if commands look for the hub somewhere else."""
+    """Print the commands to type next: if there are no servers, or if commands look for the hub elsewhere."""
     from dataclasses import replace
 
     from hubbub_local.platform_dirs import find_data_dir
@@ -280,8 +283,8 @@ def _print_next_steps(settings: Settings, directory: Path, servers: int | None) 
         say(f"No servers yet. Take over those you have: {own_settings.command('init')}. Add one: {add}")
 
 
-async def _ask_hub(settings: Settings, ready: Ready) -> tuple[list[str], int | None]:
-    """Return the configuration files of the hub and how many servers it has, as far as it says so."""
+async def _fetch_files_and_server_count(settings: Settings, ready: Ready) -> tuple[list[str], int | None]:
+    """Return the configuration files of the hub and how many servers it has; none and None if it does not answer."""
     from hubbub_client.errors import HubbubError
     from hubbub_client.hub import connect
 

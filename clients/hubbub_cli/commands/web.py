@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hubbub_cli.notices.browser_push import Pusher
-from hubbub_cli.notices.rules import data_directory
+from hubbub_cli.notices.rules import find_data_directory
 from hubbub_cli.output.printer import note, print_json, say
-from hubbub_cli.run.session import Settings, Usage, run_with_hub, settings_of
+from hubbub_cli.run.session import Settings, Usage, get_settings, run_with_hub
 from hubbub_frontend.links import Links, announce_page
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def web(
     """Serve the inbox and everything else to a browser; print a link that lets one browser in, once."""
     from hubbub_web.server import PageTls, bind, serve
 
-    settings = settings_of(context)
+    settings = get_settings(context)
     try:
         tls = PageTls.load(tls_cert, tls_key or tls_cert) if tls_cert else None
     except ValueError as error:
@@ -55,19 +55,20 @@ def web(
     except OSError as error:
         raise typer.TyperException(f"cannot listen on {listen}: {error.strerror}") from None
 
-    pushing = _make_pushing(settings, config, push_host or [])
-    directory = data_directory(settings)
+    pushing = _make_push_gateway(settings, config, push_host or [])
+    directory = find_data_directory(settings)
 
     with bound, ExitStack() as stack:
 
         def announce(url: str) -> None:
+            """Print where the page is, and write it down for notifications."""
             _announce_page(stack, directory, url.partition("/#")[0])
             if settings.json:
                 print_json({"event": "ready", "url": url})
             else:
                 say(f"Open {url}")
 
-        def work(hub: "Hub") -> "Coroutine[Any, Any, None]":
+        def serve_page(hub: "Hub") -> "Coroutine[Any, Any, None]":
             return serve(
                 hub,
                 settings.connect,
@@ -82,21 +83,21 @@ def web(
                 command=replace(settings, name=None, data_dir=str(directory.absolute())).command(),
             )
 
-        run_with_hub(context, work, endless=True)
+        run_with_hub(context, serve_page, endless=True)
 
 
-def _make_pushing(settings: Settings, config: Path | None, hosts: list[str]) -> "PushGateway | None":
-    """Return what pushes to browsers; None where it is not installed."""
+def _make_push_gateway(settings: Settings, config: Path | None, hosts: list[str]) -> "PushGateway | None":
+    """Return what sends pushes to browsers; None if its packages are not installed."""
     from hubbub_web.push import PUSH_HOSTS, PushGateway
 
     if find_spec("http_ece") is None:
         return None
     pusher = Pusher(settings, config)
-    return PushGateway(pusher.key, (*PUSH_HOSTS, *hosts), pusher.run)
+    return PushGateway(pusher.read_public_key, (*PUSH_HOSTS, *hosts), pusher.run)
 
 
 def _announce_page(stack: ExitStack, directory: Path, base: str) -> None:
-    """Let `hubbub notify` know where the page is, as long as it runs."""
+    """Write where the page is, for the links of `hubbub notify`, until the stack is closed."""
     try:
         if not stack.enter_context(announce_page(directory, base)):
             note("another page runs for this data directory: links of notifications lead there")

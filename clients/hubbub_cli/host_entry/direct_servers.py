@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from hubbub_cli.commands.config import chosen_file
+from hubbub_cli.commands.config import choose_config_file
 from hubbub_local import config_file
 from hubbub_local.hosts.offers import make_offers, read_variables
 from hubbub_local.hosts.servers import FoundServer, ServerTable, list_server_tables, read_servers
-from hubbub_local.hosts.switches import name_server, plan_switch_off
+from hubbub_local.hosts.switches import format_server_name, plan_switch_off
 from hubbub_local.hosts.texts import TextEnvironment
 from hubbub_local.platform_dirs import Machine
 
@@ -20,23 +20,26 @@ if TYPE_CHECKING:
     from hubbub_cli.run.session import Settings
 
 
-def find_direct_servers(settings: "Settings", wanted: "EntryRequest", *, replace: bool) -> "EntryRequest":
-    """Return what is wanted, with those servers; they are switched off if `replace` or a person says so."""
+def add_direct_servers(settings: "Settings", request: "EntryRequest", *, replace: bool) -> "EntryRequest":
+    """Return a request that names the servers of the hub which the host has directly, too.
+
+    It switches them off there if `replace`, or if a person agrees.
+    """
     machine = Machine.here()
-    own_tables = [each for each in list_server_tables(machine, machine.home) if each.host == wanted.host.name]
+    own_tables = [each for each in list_server_tables(machine, machine.home) if each.host == request.host.name]
     direct = list_direct_servers(each for each in own_tables if each.of_person)
     if not direct:
-        return wanted
-    wanted = changed(wanted, direct=tuple(map(name_server, direct)))
-    if replace or (settings.interactive and _confirm(wanted)):
-        return changed(wanted, switch_off=plan_switch_off(wanted.host, direct))
-    return wanted
+        return request
+    request = changed(request, direct=tuple(map(format_server_name, direct)))
+    if replace or (settings.interactive and _confirm_switch_off(request)):
+        return changed(request, switch_off=plan_switch_off(request.host, direct))
+    return request
 
 
 def list_direct_servers(tables: Iterable[ServerTable]) -> list[FoundServer]:
-    """Return the servers in some tables that the hub's configuration has, but for those that are switched off."""
+    """Return the servers in some tables that are also in the hub's configuration, and not switched off."""
     try:
-        configured = config_file.list_servers(config_file.read_config(chosen_file(None)))
+        configured = config_file.list_servers(config_file.read_config(choose_config_file(None)))
     except (config_file.Unchangeable, OSError):
         return []
     machine = Machine.here()
@@ -53,9 +56,10 @@ def list_direct_servers(tables: Iterable[ServerTable]) -> list[FoundServer]:
     ]
 
 
-def _confirm(wanted: "EntryRequest") -> bool:
+def _confirm_switch_off(request: "EntryRequest") -> bool:
+    """Ask whether to switch off the direct servers of the host, and return whether the person agrees."""
     question = (
-        f"{wanted.host.title} has {', '.join(wanted.direct)} directly as well, past the inbox. "
+        f"{request.host.title} has {', '.join(request.direct)} directly as well, past the inbox. "
         f"Switch that off there? A copy of the file stays"
     )
     return typer.confirm(question, default=False, err=True)

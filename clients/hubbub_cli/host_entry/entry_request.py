@@ -39,13 +39,13 @@ class EntryRequest:
     """What switches those of them off that are not wanted there."""
 
     @property
-    def options(self) -> tuple[str, ...]:
-        """The options that say what the host sees."""
+    def endpoint_options(self) -> tuple[str, ...]:
+        """The options that name the endpoint: a profile, or a server."""
         named = (("--profile", self.profile), ("--server", self.server))
         return tuple(word for option, value in named if value for word in (option, value))
 
     @property
-    def way(self) -> tuple[str, ...]:
+    def connection_options(self) -> tuple[str, ...]:
         """The options that say how the host reaches the hub, and whether it asks people for permission there."""
         permits = ("--permits",) if self.permit_file is not None else ()
         if self.url is None:
@@ -56,9 +56,9 @@ class EntryRequest:
             *permits,
         )
 
-    def changes(self, entry: dict[str, Any]) -> Mapping[Path, Changes]:
-        """Return what is changed in which file, the host's file of settings first."""
+    def make_changes(self, entry: dict[str, Any]) -> Mapping[Path, Changes]:
+        """Return the changes of each file for an entry of the hub; the host's file of settings comes first."""
         section = (self.host.section,)
-        own = self.switch_off.changes_of(self.file)
+        own = self.switch_off.find_changes(self.file)
         own = {**own, section: {**own.get(section, {}), NAME: entry}}
         return {self.file: own, **{file: each for file, each in self.switch_off.changes.items() if file != self.file}}

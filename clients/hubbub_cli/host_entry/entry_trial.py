@@ -87,7 +87,7 @@ def _find_table(entry: Mapping[str, Any], keys: tuple[str, ...]) -> dict[str, st
 
 
 async def try_entry(entry: Mapping[str, Any]) -> EntryTrial:
-    """Reach the hub as an entry says."""
+    """Connect to the hub as an entry of a host says, and return what came of it."""
     url = find_url(entry)
     return await asyncio.to_thread(_try_url, url, find_headers(entry)) if url else EntryTrial(await _try_bridge(entry))
 
@@ -112,11 +112,11 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
     """Follows no redirect: the token of an entry is for its own address."""
 
     def redirect_request(self, *_: object, **__: object) -> None:
-        """Make no other request."""
+        """Follow no redirect."""
 
 
 def _try_url(url: str, headers: Mapping[str, str]) -> EntryTrial:
-    """Send a request that leaves nothing behind."""
+    """Send `server/discover` to a URL with these headers, and return what came of it. It leaves nothing behind."""
     prefix = "io.modelcontextprotocol/"
     client = {f"{prefix}clientInfo": {"name": "hubbub-mcp-check", "version": "1"}, f"{prefix}clientCapabilities": {}}
     meta = {f"{prefix}protocolVersion": REVISION, **client}
@@ -145,23 +145,23 @@ def _try_url(url: str, headers: Mapping[str, str]) -> EntryTrial:
 
 
 def find_login_url(url: str) -> str | None:
-    """Return under which URL hosts log in at an endpoint: a proxy may show it under another one than `url`.
+    """Return the URL of an endpoint at which hosts log in; None if no host can.
 
-    None where the endpoint lets no host log in; `url` itself where nothing answers that says so.
+    A proxy may show it under another URL than `url`. It is `url` itself where nothing answers that says so.
     """
     parts = urlsplit(url)
     try:
-        said = _send(urllib.request.Request(f"{parts.scheme}://{parts.netloc}{RESOURCE}{parts.path}"), LOGIN_LIMIT_S)  # noqa: S310 - the hub's own
+        said = _fetch(urllib.request.Request(f"{parts.scheme}://{parts.netloc}{RESOURCE}{parts.path}"), LOGIN_LIMIT_S)  # noqa: S310 - the hub's own
         shown = json.loads(said)["resource"]
     except urllib.error.HTTPError as error:
         return None if error.code == NOT_FOUND else url
     except (OSError, ValueError, KeyError, TypeError):
         return url
-    return shown if _is_of_endpoint(shown, parts.path) else url
+    return shown if _is_endpoint_url(shown, parts.path) else url
 
 
-def _is_of_endpoint(shown: object, path: str) -> bool:
-    """Return whether something is an address with an endpoint's path; an identity provider may want another one."""
+def _is_endpoint_url(shown: object, path: str) -> bool:
+    """Return whether a value is an http or https URL with the path of an endpoint."""
     if not isinstance(shown, str) or len(shown) > MAX_URL_CHARS or not shown.isascii() or not shown.isprintable():
         return False
     try:
@@ -171,14 +171,15 @@ def _is_of_endpoint(shown: object, path: str) -> bool:
     return parts.scheme in ("http", "https") and bool(parts.netloc) and parts.path == path
 
 
-def _send(request: urllib.request.Request, limit_s: float) -> bytes:
-    """Return what comes back, bounded. Raises HTTPError, OSError, ValueError."""
+def _fetch(request: urllib.request.Request, limit_s: float) -> bytes:
+    """Send a request, and return the response up to MAX_RESPONSE_BYTES. Raises HTTPError, OSError, ValueError."""
     proxies = [urllib.request.ProxyHandler({})] if urlsplit(request.full_url).hostname in LOOPBACK else []
     with urllib.request.build_opener(*proxies).open(request, timeout=limit_s) as response:
         return response.read(MAX_RESPONSE_BYTES)
 
 
 def _describe_refusal(error: urllib.error.HTTPError, *, has_token: bool) -> EntryTrial:
+    """Return what an HTTP error means for an entry: that the host has to log in, or why the hub refuses it."""
     if error.code == UNAUTHORIZED and not has_token:
         if "resource_metadata" in error.headers.get("WWW-Authenticate", ""):
             return EntryTrial(needs_log_in=True)

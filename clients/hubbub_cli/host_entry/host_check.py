@@ -15,10 +15,10 @@ from hubbub_cli.host_entry.entry_trial import find_headers, find_url, has_variab
 from hubbub_local.hosts.files import is_readable_by_others
 from hubbub_local.hosts.imports import import_server, is_hub
 from hubbub_local.hosts.kinds import NAME, HostProgram, Listing
-from hubbub_local.hosts.listings import ListedServer, find_listed, find_warnings, split_lines
+from hubbub_local.hosts.listings import ListedServer, find_listed_server, find_warnings, split_lines
 from hubbub_local.hosts.offers import read_variables
 from hubbub_local.hosts.servers import FoundServer, ServerTable, Trouble, list_server_tables, read_servers
-from hubbub_local.hosts.switches import name_server
+from hubbub_local.hosts.switches import format_server_name
 from hubbub_local.hosts.texts import TextEnvironment
 from hubbub_local.platform_dirs import Machine
 from hubbub_shared.platform import processes
@@ -81,13 +81,16 @@ class HostFindings:
 
 
 async def check_host(settings: "Settings", host: HostProgram, limit_s: float) -> HostFindings:
-    """Look into the host's files, try the entry, and run the host's own command for at most so many seconds."""
+    """Read the host's files, try its entry of the hub, and run its own command; return what was found.
+
+    The command may take `limit_s` seconds.
+    """
     machine = Machine.here()
     findings = HostFindings(host, host.file(machine))
     install = settings.command("mcp", "install", host.name)
     tables = [each for each in list_server_tables(machine, Path.cwd()) if _is_read_by(host, each)]
     found = _find_entries(findings, tables, install)
-    findings.direct = [name_server(each) for each in list_direct_servers(tables)]
+    findings.direct = [format_server_name(each) for each in list_direct_servers(tables)]
     if host.listing is not None:
         await _run_listing(findings, host.listing, limit_s)
     if found is None:
@@ -99,20 +102,21 @@ async def check_host(settings: "Settings", host: HostProgram, limit_s: float) ->
 
 
 def _is_read_by(host: HostProgram, table: ServerTable) -> bool:
+    """Return whether a host reads a table of servers."""
     return table.host == host.name or (table.host == "folder" and host.name == "claude-code")
 
 
 def _find_entries(findings: HostFindings, tables: list[ServerTable], install: str) -> FoundServer | None:
-    """Return the host's entry of the hub, and note what is wrong with it and with its files."""
+    """Return the host's entry of the hub, and add to the findings what is wrong with it and with its files."""
     entries: list[FoundServer] = []
     for each in (each for table in tables for each in read_servers(table)):
         if isinstance(each, Trouble):
             findings.faults.append(
                 EntryFault(f"{each.place.file}: {each.why}", "correct it in an editor, then check again")
             )
-        elif _is_entry(each):
+        elif _is_hub_entry(each):
             entries.append(each)
-    findings.entries = [name_server(each) for each in entries]
+    findings.entries = [format_server_name(each) for each in entries]
     if not entries:
         return None
     found = next((each for each in entries if each.name == NAME), entries[0])
@@ -125,21 +129,22 @@ def _find_entries(findings: HostFindings, tables: list[ServerTable], install: st
     if has_token and is_readable_by_others(found.place.file):
         step = shlex.join(("chmod", "600", str(found.place.file)))
         findings.faults.append(EntryFault(f"others can read {found.place.file}, which has a token", step))
-    if import_server(found, _environment()).disabled:
+    if import_server(found, _make_text_environment()).disabled:
         findings.faults.append(EntryFault(f"{found.name} is switched off there", _find_switch(findings.host, found)))
     return found
 
 
-def _is_entry(found: FoundServer) -> bool:
-    return is_hub(import_server(found, _environment()))
+def _is_hub_entry(found: FoundServer) -> bool:
+    """Return whether an entry of a host leads to the hub."""
+    return is_hub(import_server(found, _make_text_environment()))
 
 
-def _environment() -> TextEnvironment:
+def _make_text_environment() -> TextEnvironment:
     return TextEnvironment(home=Machine.here().home, environ=os.environ, read=read_variables)
 
 
 def _find_switch(host: HostProgram, found: FoundServer) -> str:
-    """Return where a server that is switched off can be switched on."""
+    """Return, for people, how to switch on a server that is switched off."""
     off = found.place.off
     if off is not None and found.off:
         return f"take {found.name} out of `{'.'.join(off.path)}` in {off.file}"
@@ -148,17 +153,17 @@ def _find_switch(host: HostProgram, found: FoundServer) -> str:
 
 
 async def _run_listing(findings: HostFindings, listing: Listing, limit_s: float) -> None:
-    """Run the host's own command, and note what it says of the hub."""
+    """Run the host's own command, and add to the findings what it says of the hub."""
     command = listing.command
     shown = shlex.join(command)
     program = shutil.which(command[0])
     if program is None:
         return
     findings.program = program
-    status, output = await _run([program, *command[1:]], limit_s)
+    status, output = await _run_command([program, *command[1:]], limit_s)
     lines = split_lines(output)
     findings.warnings = find_warnings(lines)
-    findings.said = find_listed(lines, next(iter(findings.entries), NAME).partition(" in ")[0])
+    findings.said = find_listed_server(lines, next(iter(findings.entries), NAME).partition(" in ")[0])
     if status is None:
         step = "start it by hand; a server of its own may keep it waiting (`--limit S` waits longer)"
         findings.faults.append(EntryFault(f"`{shown}` did not end within {limit_s:g} s", step))
@@ -171,10 +176,11 @@ async def _run_listing(findings: HostFindings, listing: Listing, limit_s: float)
         findings.faults.append(
             EntryFault(f"`{shown}` does not list the hub", f"does it read another file than {findings.file}?")
         )
-    findings.faults += _list_faults(findings)
+    findings.faults += _find_listing_faults(findings)
 
 
-def _list_faults(findings: HostFindings) -> Iterator[EntryFault]:
+def _find_listing_faults(findings: HostFindings) -> Iterator[EntryFault]:
+    """Yield what is wrong according to the host's own list: the hub is not approved, or switched off."""
     host, said = findings.host, findings.said
     match said.state if said else None:
         case "not approved":
@@ -185,7 +191,7 @@ def _list_faults(findings: HostFindings) -> Iterator[EntryFault]:
             pass
 
 
-async def _run(command: list[str], limit_s: float) -> tuple[int | None, str]:
+async def _run_command(command: list[str], limit_s: float) -> tuple[int | None, str]:
     """Return the exit status of a command and what it printed; None if it was ended after so many seconds."""
     try:
         process = await asyncio.create_subprocess_exec(
@@ -216,7 +222,7 @@ async def _run(command: list[str], limit_s: float) -> tuple[int | None, str]:
 
 
 async def _try_entry(findings: HostFindings, entry: Mapping[str, Any], install: str) -> None:
-    """Say whether the entry itself works, and what the host needs."""
+    """Try the entry, and add to the findings whether it works, and what to do next."""
     host, state = findings.host, findings.said.state if findings.said else None
     if has_variables(entry):
         findings.warnings.append(f"the entry was not tried: only {host.title} knows the variables in it")

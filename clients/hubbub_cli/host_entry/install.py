@@ -10,12 +10,12 @@ from urllib.parse import quote
 
 import typer
 
-from hubbub_cli.host_entry.direct_servers import find_direct_servers
+from hubbub_cli.host_entry.direct_servers import add_direct_servers
 from hubbub_cli.host_entry.endpoint import make_bridge_options
 from hubbub_cli.host_entry.entry_request import EntryRequest
 from hubbub_cli.host_entry.token import check_endpoint, find_or_make_token
 from hubbub_cli.output.printer import note, print_json, say
-from hubbub_cli.run.session import Settings, Usage, run_in_loop, run_with_hub, settings_of
+from hubbub_cli.run.session import Settings, Usage, get_settings, run_in_loop, run_with_hub
 from hubbub_local.hosts import files, permits
 from hubbub_local.hosts.files import UnchangeableHostFile
 from hubbub_local.hosts.kinds import NAME, BridgeCommand, Url
@@ -27,39 +27,42 @@ TOKEN_PLACEHOLDER = "TOKEN"  # noqa: S105 - stands for one in what is printed
 
 
 def install_entry(context: typer.Context, request: EntryRequest, *, replace: bool) -> None:
-    """Set the entry. Raises Usage, TyperException, HubbubError."""
-    settings = settings_of(context)
+    """Write the entry into the host's files, with a token if it needs one.
+
+    Raises Usage, TyperException, HubbubError.
+    """
+    settings = get_settings(context)
     endpoint = make_bridge_options(settings, request.profile, request.server)
-    request = find_direct_servers(settings, request, replace=replace)
+    request = add_direct_servers(settings, request, replace=replace)
     entry = _make_entry(settings, request)
-    for file, changes in request.changes(entry).items():
+    for file, changes in request.make_changes(entry).items():
         try:
             # Before a token is made for it: can the file be changed?
             files.preview_changes(file, changes)
         except (UnchangeableHostFile, OSError) as error:
-            raise _make_refusal(file, error) from None
+            raise _make_unchanged_error(file, error) from None
     if request.permit_file is not None:
         try:
             permits.preview_hook(request.permit_file)
         except (UnchangeableHostFile, OSError) as error:
-            raise _make_refusal(request.permit_file, error) from None
+            raise _make_unchanged_error(request.permit_file, error) from None
     if request.url is None or request.log_in:
-        if request.options:
+        if request.endpoint_options:
             run_in_loop(context, check_endpoint(endpoint))
         _write_entry(settings, request, entry)
         return
 
-    async def work(hub: "Hub") -> None:
+    async def install_with_token(hub: "Hub") -> None:
         await check_endpoint(endpoint)
         secret = await find_or_make_token(hub, settings, request)
         _write_entry(settings, request, _make_http_entry(request, secret))
 
-    run_with_hub(context, work)
+    run_with_hub(context, install_with_token)
 
 
 def print_entry(context: typer.Context, request: EntryRequest) -> None:
-    """Print the entry, with links that install it where the host knows such. Raises Usage."""
-    settings, host = settings_of(context), request.host
+    """Print the entry without writing it, and links that install it if the host has such. Raises Usage."""
+    settings, host = get_settings(context), request.host
     entry = _make_entry(settings, request)
     text = files.render_snippet(request.file.suffix, host.section, NAME, entry)
     links = [host.link(entry)] if host.link else []
@@ -84,9 +87,9 @@ def print_entry(context: typer.Context, request: EntryRequest) -> None:
 def make_http_url(
     settings: Settings, given: str | None, profile: str | None, server: str | None, *, log_in: bool = False
 ) -> str:
-    """Return the URL of an endpoint, for hosts that have a token or that log in.
+    """Return the URL of an endpoint for hosts; with `log_in`, the one at which they log in.
 
-    Raises Usage if the hub has none that is known, or lets no host log in.
+    Raises Usage if the hub has no known URL, or lets no host log in.
     """
     from hubbub_client.transport.discovery import mcp_url
 
@@ -100,7 +103,7 @@ def make_http_url(
 
 
 def _find_login_url(own: str) -> str:
-    """Return where hosts log in. Raises Usage if none can."""
+    """Return the URL at which hosts log in. Raises Usage if the hub lets no host log in."""
     from hubbub_cli.host_entry.entry_trial import find_login_url
 
     found = find_login_url(own)
@@ -113,13 +116,13 @@ def _find_login_url(own: str) -> str:
 
 
 def find_own_command() -> str:
-    """Return the file of this command: a host is seldom started with the PATH of a shell."""
+    """Return the path of this command: a host is seldom started with the PATH of a shell."""
     beside = Path(sys.executable).with_name("hubbub")
     return str(beside) if beside.exists() else shutil.which("hubbub") or "hubbub"
 
 
 def make_own_args(settings: Settings, *words: str) -> tuple[str, ...]:
-    """Return the arguments with which the command reaches the same hub, without a shell's environment."""
+    """Return the arguments with which this command reaches the same hub without the environment of a shell."""
     variables = os.environ
     data_dir = settings.data_dir or variables.get("HUBBUB_DATA_DIR")
     tls_files = [
@@ -136,7 +139,7 @@ def make_own_args(settings: Settings, *words: str) -> tuple[str, ...]:
 
 
 def _make_entry(settings: Settings, request: EntryRequest) -> dict[str, Any]:
-    """Return the entry, with what stands for a token if it has one that is still to be made."""
+    """Return the entry; where a token is still to be made, it has TOKEN_PLACEHOLDER."""
     if request.url is None:
         return _make_bridge_entry(settings, request)
     return _make_http_entry(request, None if request.log_in else TOKEN_PLACEHOLDER)
@@ -147,7 +150,7 @@ def _make_bridge_entry(settings: Settings, request: EntryRequest) -> dict[str, A
     return request.host.stdio(
         BridgeCommand(
             command=find_own_command(),
-            args=make_own_args(settings, "mcp", *request.options),
+            args=make_own_args(settings, "mcp", *request.endpoint_options),
             env={"HUBBUB_TOKEN": token} if token else {},  # not an argument: others see those
         )
     )
@@ -167,11 +170,11 @@ def _write_entry(settings: Settings, request: EntryRequest, entry: dict[str, Any
     was_readable = private and files.is_readable_by_others(file)
     backups: dict[Path, Path] = {}
     ways_back: list[tuple[str, ...]] = []
-    for each, changes in request.changes(entry).items():
+    for each, changes in request.make_changes(entry).items():
         try:
             is_changed, backup = files.change_file(each, changes, private=private and each == file)
         except (UnchangeableHostFile, OSError) as error:
-            raise _make_refusal(each, error) from None
+            raise _make_unchanged_error(each, error) from None
         if backup is not None:
             backups[each] = backup
         if is_changed:
@@ -190,9 +193,9 @@ def _write_entry(settings: Settings, request: EntryRequest, entry: dict[str, Any
         note(f"as it was{'' if each == file else f' ({each})'}: {copy}")
     if was_readable:
         note("others could read this file; now you alone can, since it has a token")
-    _say_of_direct_servers(settings, request, ways_back)
+    _report_direct_servers(settings, request, ways_back)
     if hook:
-        _say_of_permits(hook)
+        _report_permits(hook)
     if changed or hook.get("hook_changed"):
         note(host.afterwards)
     if request.log_in:
@@ -201,8 +204,8 @@ def _write_entry(settings: Settings, request: EntryRequest, entry: dict[str, Any
         note(f"to see whether it works: {settings.command('mcp', 'check', host.name)}")
 
 
-def _say_of_direct_servers(settings: Settings, request: EntryRequest, ways_back: list[tuple[str, ...]]) -> None:
-    """Say which servers the host has directly, what became of them, and how to go back."""
+def _report_direct_servers(settings: Settings, request: EntryRequest, ways_back: list[tuple[str, ...]]) -> None:
+    """Print which servers the host has directly, what became of them, and how to go back."""
     host, off = request.host, request.switch_off
     if off.taken_out:
         note(f"taken out, since the hub has them: {', '.join(off.taken_out)}")
@@ -212,7 +215,9 @@ def _say_of_direct_servers(settings: Settings, request: EntryRequest, ways_back:
         for words in ways_back:
             note(f"to go back, also without the hub: {shlex.join(words)}")
     elif request.direct:
-        same_command = settings.command("mcp", "install", host.name, *request.options, *request.way)
+        same_command = settings.command(
+            "mcp", "install", host.name, *request.endpoint_options, *request.connection_options
+        )
         note(
             f"{host.title} has {', '.join(request.direct)} directly as well: each tool twice, and what these ask there "
             f"does not reach the inbox. `{same_command} --replace` switches them off, and keeps a copy"
@@ -224,7 +229,7 @@ def _install_hook(file: Path) -> dict[str, Any]:
     try:
         changed, backup = permits.install_hook(file)
     except (UnchangeableHostFile, OSError) as error:
-        raise _make_refusal(file, error) from None
+        raise _make_unchanged_error(file, error) from None
     return {
         "hook_file": str(file),
         "hook_changed": changed,
@@ -233,7 +238,8 @@ def _install_hook(file: Path) -> dict[str, Any]:
     }
 
 
-def _say_of_permits(hook: dict[str, Any]) -> None:
+def _report_permits(hook: dict[str, Any]) -> None:
+    """Print where the hook is that asks for permission, and what it needs."""
     say(f"hook: {hook['hook_file']}" + ("" if hook["hook_changed"] else " has it already"))
     if hook["hook_backup"]:
         note(f"as it was: {hook['hook_backup']}")
@@ -241,6 +247,7 @@ def _say_of_permits(hook: dict[str, Any]) -> None:
     note("the profile needs `people = true`; `hubbub mcp check` says whether it has that")
 
 
-def _make_refusal(file: Path, error: Exception) -> typer.TyperException:
+def _make_unchanged_error(file: Path, error: Exception) -> typer.TyperException:
+    """Return the error for a file that could not be changed."""
     why = error.strerror if isinstance(error, OSError) else error
     return typer.TyperException(f"{file} is left as it is: {why}; put in what `--print` shows by hand")

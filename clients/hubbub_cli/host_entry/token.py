@@ -28,14 +28,14 @@ BEARER: Final = "Bearer "
 
 
 async def check_endpoint(endpoint: "BridgeOptions") -> None:
-    """Let the hub say whether it has a profile or a server; without a hub, look into its configuration file.
+    """Check that the hub has a profile or a server; without a hub, look into its configuration file.
 
     Raises HubbubError, and TyperException for a profile that is nowhere.
     """
-    from hubbub_bridge.uplink import questions
+    from hubbub_bridge.uplink import fetch_question_routes
 
     try:
-        await questions(endpoint)
+        await fetch_question_routes(endpoint)
     except Unimplemented:
         pass  # an older hub has no endpoints to ask for
     except Unavailable:
@@ -45,10 +45,10 @@ async def check_endpoint(endpoint: "BridgeOptions") -> None:
 
 def _check_configured_profile(profile: str) -> None:
     """Raise TyperException unless the configuration file of this machine has a profile of this name."""
-    from hubbub_cli.commands.config import chosen_file
+    from hubbub_cli.commands.config import choose_config_file
     from hubbub_local import config_file
 
-    file = chosen_file(None)
+    file = choose_config_file(None)
     profiles: Any = {}
     with suppress(config_file.Unchangeable, OSError):
         profiles = config_file.parse_config(config_file.read_config(file)).get("mcp", {}).get("profiles", {})
@@ -67,9 +67,9 @@ def make_token_name(request: "EntryRequest") -> str:
 
 
 async def find_or_make_token(hub: "Hub", settings: "Settings", request: "EntryRequest") -> str:
-    """Return the token that the file has, if the hub takes it and it may do what is wanted; else make one.
+    """Return the token in the host's file if the hub accepts it and its grants fit; else make one.
 
-    It may call, and that only what the host is to see. Raises HubbubError.
+    It may only call, and only what the host is to see. Raises HubbubError.
     """
     name = make_token_name(request)
     grants = (Grant(role="caller", servers=(request.server or "*",)),)
@@ -86,7 +86,7 @@ async def find_or_make_token(hub: "Hub", settings: "Settings", request: "EntryRe
 
 
 async def _find_caller(settings: "Settings", token: str) -> Any:
-    """Return who a token stands for; None if the hub does not take it."""
+    """Return the caller that a token stands for; None if the hub does not accept it."""
     with suppress(HubbubError):
         async with replace(settings, token=token, name=None).connect(patient=False) as hub:
             return await hub.admin.whoami()
@@ -96,13 +96,14 @@ async def _find_caller(settings: "Settings", token: str) -> Any:
 def _read_token(file: Path, section: str) -> str | None:
     """Return the token that the hub's entry in a file has."""
     with suppress(UnreadableFile):
-        entry = _member(_member(read_settings(file), section), NAME)
+        entry = _get_member(_get_member(read_settings(file), section), NAME)
         for key in ("headers", "http_headers"):
-            header = _member(_member(entry, key), "Authorization")
+            header = _get_member(_get_member(entry, key), "Authorization")
             if isinstance(header, str) and header.startswith(BEARER):
                 return header.removeprefix(BEARER)
     return None
 
 
-def _member(table: object, name: str) -> object:
+def _get_member(table: object, name: str) -> object:
+    """Return a member of a table; None if it has none, or is no table."""
     return cast("dict[str, object]", table).get(name) if isinstance(table, dict) else None

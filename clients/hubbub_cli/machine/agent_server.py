@@ -71,8 +71,8 @@ def make_command(settings: Settings, wish: AgentWish) -> tuple[list[str], Mappin
     return line, known.env if known else {}
 
 
-def say_next(settings: Settings, server: str, agent: str) -> None:
-    """Say how to log in at the agent, and how to start it."""
+def print_next_steps(settings: Settings, server: str, agent: str) -> None:
+    """Print how to log in at the agent, and how to start it."""
     if (known := AGENTS.get(agent)) is not None:
         note(f"if {known.title} is not logged in yet: {known.log_in}")
     note(f"to start it: {settings.command('call', server, 'start')} prompt='...' cwd=/FOLDER --detach")

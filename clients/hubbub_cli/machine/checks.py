@@ -37,7 +37,7 @@ OTHERS_MODE = 0o077
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Checked:
+class CheckResult:
     """Something that was looked at, and how it can be repaired."""
 
     finding: Finding
@@ -52,40 +52,47 @@ class Repair:
     do: Callable[[], object]
 
 
-def make_checked(about: str, verdict: Verdict, message: str, advice: str | None = None, repair: Any = None) -> Checked:
-    """Return what was found. With `repair`, which is called to repair it, the advice says what that does."""
+def make_check_result(
+    about: str, verdict: Verdict, message: str, advice: str | None = None, repair: Any = None
+) -> CheckResult:
+    """Return a result. `repair` is called to repair what was found; the advice then says what that does."""
     from hubbub_client.services.admin import Finding  # imported late, since it imports gRPC
 
     finding = Finding(about=about, verdict=verdict, message=message, advice=advice)
-    return Checked(finding=finding, repair=Repair(what=advice, do=repair) if repair and advice else None)
+    return CheckResult(finding=finding, repair=Repair(what=advice, do=repair) if repair and advice else None)
 
 
-def check_data_directory(path: Path) -> Iterator[Checked]:
+def check_data_directory(path: Path) -> Iterator[CheckResult]:
     """Check the data directory and `client.json` in it. Never raises."""
     about = f"data directory {path}"
     try:
         status = path.stat()
     except FileNotFoundError:
-        yield make_checked(
+        yield make_check_result(
             about, "warn", "it is not there: no hub has run with it", f"mkdir -p {path}", lambda: _make_directory(path)
         )
         return
     except OSError as error:  # not a name that the system takes, or on the way to it something may not be read
-        yield make_checked(about, "warn", f"it cannot be looked at: {error.strerror}", "name another one: --data-dir")
+        yield make_check_result(
+            about, "warn", f"it cannot be looked at: {error.strerror}", "name another one: --data-dir"
+        )
         return
     if not stat.S_ISDIR(status.st_mode):
-        yield make_checked(about, "fail", "there is a file in its place", "name another one: --data-dir")
+        yield make_check_result(about, "fail", "there is a file in its place", "name another one: --data-dir")
     elif files.is_of_another_user(status):
-        yield make_checked(about, "warn", "it belongs to another user", "run this as that user")
+        yield make_check_result(about, "warn", "it belongs to another user", "run this as that user")
     elif status.st_mode & OTHERS_MODE:
-        yield make_checked(about, "warn", "others may look into it", f"chmod go= {path}", lambda: _make_private(path))
+        yield make_check_result(
+            about, "warn", "others may look into it", f"chmod go= {path}", lambda: _make_private(path)
+        )
         yield from _check_client_file(path / "client.json")
     else:
-        yield make_checked(about, "ok", "it is there")
+        yield make_check_result(about, "ok", "it is there")
         yield from _check_client_file(path / "client.json")
 
 
 def _make_private(path: Path) -> None:
+    """Take away all rights of others to a file."""
     path.chmod(stat.S_IMODE(path.stat().st_mode) & ~OTHERS_MODE)
 
 
@@ -93,44 +100,49 @@ def _make_directory(path: Path) -> None:
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
-def _check_client_file(path: Path) -> Iterator[Checked]:
+def _check_client_file(path: Path) -> Iterator[CheckResult]:
+    """Yield a result about `client.json`: it is there, readable, private, and has an address."""
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:
-        yield make_checked(str(path), "warn", "it is not there", "a hub writes it when it starts")
+        yield make_check_result(str(path), "warn", "it is not there", "a hub writes it when it starts")
         return
     except OSError as error:
-        yield make_checked(str(path), "warn", f"it cannot be looked at: {error.strerror}", f"look at it: ls -l {path}")
+        yield make_check_result(
+            str(path), "warn", f"it cannot be looked at: {error.strerror}", f"look at it: ls -l {path}"
+        )
         return
     if not (stat.S_ISREG(mode) and os.access(path, os.R_OK)):
-        yield make_checked(str(path), "warn", "it cannot be read", f"look at it: ls -ld {path}")
+        yield make_check_result(str(path), "warn", "it cannot be read", f"look at it: ls -ld {path}")
     elif mode & OTHERS_MODE:
         about = "others may read the token in it"
-        yield make_checked(str(path), "warn", about, f"chmod go= {path}", lambda: _make_private(path))
+        yield make_check_result(str(path), "warn", about, f"chmod go= {path}", lambda: _make_private(path))
     elif not content_of(path).get("address"):
-        yield make_checked(str(path), "warn", "no address stands in it", "start the hub again: it writes a new one")
+        yield make_check_result(
+            str(path), "warn", "no address stands in it", "start the hub again: it writes a new one"
+        )
     else:
-        yield make_checked(str(path), "ok", "only its owner can read it")
+        yield make_check_result(str(path), "ok", "only its owner can read it")
 
 
-def check_left_behind() -> Iterator[Checked]:
-    """Check whether a hub has ended without the processes that its servers had started, as may be on macOS."""
-    for pid, hub in processes.find_left_behind():
+def check_orphaned_processes() -> Iterator[CheckResult]:
+    """Yield a result for each process that a server of a hub has started, and that outlived the hub."""
+    for pid, hub in processes.find_orphaned_servers():
         message = f"a server of a hub that has ended (process {hub}) has started it"
         end = partial(os.kill, pid, signal.SIGTERM)
-        yield make_checked(f"process {pid}", "warn", message, f"kill {pid}", end)
+        yield make_check_result(f"process {pid}", "warn", message, f"kill {pid}", end)
 
 
-async def check_without_hub(directory: Path) -> AsyncIterator[Checked]:
-    """Check why no hub answers: whether one has the directory open, what is where it would listen, its settings."""
+async def check_without_hub(directory: Path) -> AsyncIterator[CheckResult]:
+    """Yield why no hub answers: it hangs, something else listens at its address, or its configuration is wrong."""
     address = content_of(directory / "client.json").get("address", "")
     holder = _find_holder(directory / LOCK)
     if holder and not address:
         message = f"process {holder} has it open: a hub runs, and no client.json says where"
-        yield make_checked("store", "fail", message, "have it write a new one: hubbub down, then hubbub up -d")
+        yield make_check_result("store", "fail", message, "have it write a new one: hubbub down, then hubbub up -d")
     elif holder:
         advice = f"end it, if it hangs: kill {holder}" if holder.isdigit() else "end it, if it hangs"
-        yield make_checked("store", "fail", f"process {holder} has it open, and does not answer", advice)
+        yield make_check_result("store", "fail", f"process {holder} has it open, and does not answer", advice)
     elif address.startswith("unix:"):
         for each in _check_socket(Path(address.removeprefix("unix:"))):
             yield each
@@ -142,10 +154,7 @@ async def check_without_hub(directory: Path) -> AsyncIterator[Checked]:
 
 
 def _find_holder(lock: Path) -> str:
-    """Return the process that has a store open, also one that cannot be seen from here; empty for none.
-
-    The kernel takes a lock back when a process ends.
-    """
+    """Return the process id of what has locked a file, `unknown` if it does not say; empty if nothing has."""
     try:
         descriptor = os.open(lock, os.O_RDONLY)
     except OSError:
@@ -156,24 +165,24 @@ def _find_holder(lock: Path) -> str:
         return file.read(20).decode(errors="replace").strip() or "unknown"
 
 
-def _check_socket(path: Path) -> Iterator[Checked]:
-    """Check whether anything listens at the socket that `client.json` names."""
+def _check_socket(path: Path) -> Iterator[CheckResult]:
+    """Yield a result about the Unix socket at which the last hub listened."""
     if not path.is_socket():
         return
     try:
         sockets.try_unix_socket(str(path), CONNECT_LIMIT_S)
     except ConnectionRefusedError:
-        yield make_checked(str(path), "warn", "nobody listens at this socket", f"rm {path}", path.unlink)
+        yield make_check_result(str(path), "warn", "nobody listens at this socket", f"rm {path}", path.unlink)
     except OSError as error:
-        yield make_checked(
+        yield make_check_result(
             str(path), "warn", f"it cannot be reached: {error.strerror or error}", f"look at it: ls -l {path}"
         )
     else:
-        yield make_checked(str(path), "warn", "something else than a hub listens at this socket", "end that")
+        yield make_check_result(str(path), "warn", "something else than a hub listens at this socket", "end that")
 
 
-def _check_port(address: str) -> Checked:
-    """Check whether something else has taken the place of a hub that has ended."""
+def _check_port(address: str) -> CheckResult:
+    """Return a result about the TCP address at which the last hub listened."""
     host, _, port = address.removeprefix("http://").removeprefix("https://").rpartition(":")
     about = f"address {address}"
     number = whole_text(port, LAST_PORT) or 0
@@ -181,17 +190,19 @@ def _check_port(address: str) -> Checked:
         with socket.create_connection((host.strip("[]"), number), timeout=CONNECT_LIMIT_S):
             pass
     except (OSError, UnicodeError):  # also a name that no host can have
-        return make_checked(about, "warn", "nothing listens there: the hub has ended", "start it again: hubbub up -d")
+        return make_check_result(
+            about, "warn", "nothing listens there: the hub has ended", "start it again: hubbub up -d"
+        )
     owner = processes.find_listener(number)
     advice = "end that, or start the hub at another address: hubbub up -d --listen 127.0.0.1:0"
-    return make_checked(about, "fail", f"{owner or 'something else than a hub'} listens there", advice)
+    return make_check_result(about, "fail", f"{owner or 'something else than a hub'} listens there", advice)
 
 
 FINDING_LINE = re.compile(r"(ok|warn|fail) +(.*?): (.*)")
 
 
-async def _check_configuration(directory: Path) -> AsyncIterator[Checked]:
-    """Let the hub that is installed here say whether it would start; of what is well only its first line is kept."""
+async def _check_configuration(directory: Path) -> AsyncIterator[CheckResult]:
+    """Run `hubbubd --check-config`, and yield its findings; of those that are well only the first."""
     command = [sys.executable, "-m", "hubbubd", "--check-config", "--data-dir", str(directory)]
     pipe = asyncio.subprocess.PIPE
     try:
@@ -199,25 +210,25 @@ async def _check_configuration(directory: Path) -> AsyncIterator[Checked]:
             *command, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe
         )
     except (OSError, ValueError) as error:
-        yield make_checked("configuration", "warn", f"it cannot be checked: {error}")
+        yield make_check_result("configuration", "warn", f"it cannot be checked: {error}")
         return
     try:
         out, err = await asyncio.wait_for(process.communicate(), CHECK_LIMIT_S)
     except TimeoutError:
         process.kill()
         await process.wait()
-        yield make_checked(
+        yield make_check_result(
             "configuration", "warn", f"its check took more than {CHECK_LIMIT_S:g} s", "hubbubd --check-config"
         )
         return
     if process.returncode == USAGE_STATUS:
         message = err.decode(errors="replace").strip().rpartition("\n")[2].removeprefix("hubbubd: ")
-        yield make_checked("configuration", "fail", message, "correct it, then: hubbubd --check-config")
+        yield make_check_result("configuration", "fail", message, "correct it, then: hubbubd --check-config")
     for each in _parse_findings(out.decode(errors="replace")):
         yield each
 
 
-def _parse_findings(text: str) -> Iterator[Checked]:
+def _parse_findings(text: str) -> Iterator[CheckResult]:
     """Yield the findings in what `hubbubd --check-config` prints: a line each, with advice indented below it."""
     lines = text.splitlines()
     for line, next_line in zip_longest(lines, lines[1:], fillvalue=""):
@@ -228,4 +239,4 @@ def _parse_findings(text: str) -> Iterator[Checked]:
         port_in_use = re.fullmatch(r"\S+ \S*:(\d+)", finding[2]) if "in use" in finding[3] else None
         owner = processes.find_listener(whole_text(port_in_use[1], LAST_PORT) or 0) if port_in_use else None
         message = f"{finding[3]}, by {owner.rstrip(',')}" if owner else finding[3]
-        yield make_checked(finding[2], cast("Verdict", finding[1]), message, advice)
+        yield make_check_result(finding[2], cast("Verdict", finding[1]), message, advice)

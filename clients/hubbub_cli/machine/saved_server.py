@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 from anyio import to_thread
 
-from hubbub_cli.commands.config import chosen_file
+from hubbub_cli.commands.config import choose_config_file
 from hubbub_cli.output.printer import note
 from hubbub_cli.run.session import Settings, Usage
 from hubbub_client.errors import AlreadyExists
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def offer_keyring(settings: Settings, spec: "ServerSpec") -> "ServerSpec":
-    """Return a spec with its secrets in the keyring, if a person at the terminal wants that."""
+    """Return a spec with its secrets in the keyring, if a person at the terminal agrees."""
     from hubbub_cli.machine import server_import
 
     kept = server_import.move_secrets_to_keyring(settings, spec.name, spec.to_json())
@@ -38,7 +38,7 @@ async def save_server(hub: "Hub", settings: Settings, spec: "ServerSpec") -> "Se
     config = (await hub.admin.status()).config
     files = [Path(each) for each in config.files] if config is not None else []
     toml_files = [each for each in files if each.suffix.lower() == ".toml"]
-    file = toml_files[0] if toml_files else chosen_file(None)
+    file = toml_files[0] if toml_files else choose_config_file(None)
     if spec.name in {server.name for server in await hub.servers.list()}:
         raise AlreadyExists(f"a server {spec.name!r} exists already", reason="SERVER_EXISTS")
     await to_thread.run_sync(_write_server, file, spec)
@@ -50,12 +50,14 @@ async def save_server(hub: "Hub", settings: Settings, spec: "ServerSpec") -> "Se
 
 
 def _check_is_local(settings: Settings) -> None:
+    """Raise Usage if the hub is on another machine."""
     for each in discover_all(settings.where):
         if not each.here:
             raise Usage(f"--save: the hub at {each.address} has its configuration on another machine; add it there")
 
 
 def _write_server(file: Path, spec: "ServerSpec") -> None:
+    """Add a server to a configuration file. Raises TyperException."""
     from hubbub_cli.machine.server_import import read_config, replace_checked
 
     options = {key: value for key, value in spec.to_json().items() if key not in ("name", "withheld")}

@@ -20,7 +20,7 @@ from hubbub_local.hosts.imports import Imported, describe_target, fill_in_values
 from hubbub_local.hosts.offers import Offer, make_offers, read_variables
 from hubbub_local.hosts.servers import FoundServer, Trouble
 from hubbub_local.hosts.texts import InputPrompt, TextEnvironment, escape
-from hubbub_local.keyring import Keyring, NoKeyring, system_keyring
+from hubbub_local.keyring import Keyring, NoKeyring, open_system_keyring
 from hubbub_local.platform_dirs import Machine
 from hubbub_local.secrecy import (
     Secret,
@@ -57,7 +57,7 @@ class ImportRequest:
     """Whether people approve calls of tools that are not marked read-only; None asks where there is a terminal."""
 
     @property
-    def asks(self) -> bool:
+    def is_interactive(self) -> bool:
         """Whether a person is asked."""
         return self.settings.interactive and not self.everything
 
@@ -80,7 +80,10 @@ class ImportOutcome:
 
 
 def import_servers(request: ImportRequest, found: Sequence[FoundServer | Trouble]) -> ImportOutcome | None:
-    """Take over what is wanted of the found servers. None if nothing was to be done. Raises Usage, TyperException."""
+    """Take over the servers that a person wants into the configuration file; None if there is nothing to do.
+
+    Raises Usage, TyperException.
+    """
     machine = Machine.here()
     config_text = read_config(request.file)
     environment = TextEnvironment(home=machine.home, environ=os.environ, read=read_variables, platform=machine.platform)
@@ -90,7 +93,7 @@ def import_servers(request: ImportRequest, found: Sequence[FoundServer | Trouble
         raise typer.TyperException(f"{request.file}: {exc}") from None
     if request.settings.json:
         for offer in listed:
-            print_json(_make_json(offer))
+            print_json(_make_offer_json(offer))
         for trouble in troubles:
             print_json({"file": str(trouble.place.file), "host": trouble.place.host, "problem": trouble.why})
     else:
@@ -101,7 +104,9 @@ def import_servers(request: ImportRequest, found: Sequence[FoundServer | Trouble
     if not request.everything and not request.settings.interactive:
         raise Usage(f"nobody can be asked which to take: `{request.same_command} --yes` takes all that are new")
     wanted = (
-        [each for each in importable if each.state == "new"] if request.everything else _ask_which(listed, importable)
+        [each for each in importable if each.state == "new"]
+        if request.everything
+        else _ask_which_servers(listed, importable)
     )
     if not wanted:
         return None
@@ -118,7 +123,10 @@ def read_config(file: Path) -> str:
 
 
 def replace_checked(file: Path, before: str, text: str) -> Path | None:
-    """Replace a configuration file by one that the hub takes. Return where the old one is. Raises TyperException."""
+    """Replace a configuration file if the hub accepts the text; return the path of the old one.
+
+    Raises TyperException.
+    """
     problem = find_problem(file, text)
     if problem is not None and problem.refused:
         raise typer.TyperException(f"{file} is left as it was: {problem.message}")
@@ -129,7 +137,7 @@ def replace_checked(file: Path, before: str, text: str) -> Path | None:
 
 
 def find_problem(file: Path, text: str) -> config_check.Problem | None:
-    """Return what the hub says of a text that is to be the content of a file. Raises TyperException."""
+    """Return what the hub finds wrong with a text as the content of a file; None if nothing. Raises TyperException."""
     try:
         return config_check.find_problem(text, file, os.environ)
     except OSError as exc:
@@ -137,7 +145,7 @@ def find_problem(file: Path, text: str) -> config_check.Problem | None:
 
 
 def replace_unchanged(file: Path, before: str, text: str) -> Path | None:
-    """Replace a configuration file, unless it has changed since `before` was read. Return where the old one is.
+    """Replace a configuration file, unless it has changed since `before` was read; return the path of the old one.
 
     Raises TyperException.
     """
@@ -150,6 +158,7 @@ def replace_unchanged(file: Path, before: str, text: str) -> Path | None:
 
 
 def _print_found(listed: Sequence[Offer], troubles: Sequence[Trouble]) -> None:
+    """Print a table of the servers that were found, and the files that could not be read."""
     if listed:
         rows = [
             [
@@ -187,7 +196,7 @@ def _describe_attention(offer: Offer) -> str:
     return "; ".join(part for part in parts if part)
 
 
-def _make_json(offer: Offer) -> dict[str, Any]:
+def _make_offer_json(offer: Offer) -> dict[str, Any]:
     server = offer.server
     return {
         "name": server.name,
@@ -203,7 +212,7 @@ def _make_json(offer: Offer) -> dict[str, Any]:
     }
 
 
-def _ask_which(listed: Sequence[Offer], importable: Sequence[Offer]) -> list[Offer]:
+def _ask_which_servers(listed: Sequence[Offer], importable: Sequence[Offer]) -> list[Offer]:
     """Ask which ones; what a folder brings may be from anybody, so Enter leaves that. Raises Abort."""
     new = [each for each in importable if each.state == "new"]
     own_new = [each for each in new if each.server.found.place.of_person]
@@ -243,17 +252,19 @@ def _parse_numbers(text: str, max_number: int) -> Iterator[int]:
 
 
 def _import_wanted(request: ImportRequest, before: str, wanted: Sequence[Offer]) -> ImportOutcome:
-    """Add the chosen servers to the text of the file, and write it if there is any that can be added."""
+    """Add the chosen servers to the text of the file, write it if any could be added, and return the outcome."""
     text = before
     outcome = ImportOutcome()
     keyring = _choose_keyring(request, wanted)
-    confirms = _ask_about_approvals() if request.confirm is None and request.asks else bool(request.confirm)
+    confirms = _ask_about_approvals() if request.confirm is None and request.is_interactive else bool(request.confirm)
     known_values: dict[tuple[Path, str], str] = {}
     for offer in wanted:
         server = _ask_for_values(request, offer.server, known_values)
         if server.asks:
             missing = ", ".join(ask.id for ask in server.asks)
-            remedy = "nothing was given" if request.asks else f"`{request.same_command}` on a terminal asks for it"
+            remedy = (
+                "nothing was given" if request.is_interactive else f"`{request.same_command}` on a terminal asks for it"
+            )
             outcome.left.append((offer, f"it needs {missing}; {remedy}"))
             continue
         secret_paths = find_prompted_paths(offer.server.spec or {}, [ask.id for ask in offer.server.asks if ask.secret])
@@ -271,12 +282,12 @@ def _import_wanted(request: ImportRequest, before: str, wanted: Sequence[Offer])
 
 
 def _ask_for_values(request: ImportRequest, server: Imported, known_values: dict[tuple[Path, str], str]) -> Imported:
-    """Ask for what a server needs, each thing once for each file."""
+    """Return a server with the values that it needs, each asked for once for each file."""
     values: dict[str, str] = {}
     for ask in server.asks:
         key = (server.found.place.file, ask.id)
         if key not in known_values:
-            value = _ask_for_value(server, ask) if request.asks else ask.default
+            value = _ask_for_value(server, ask) if request.is_interactive else ask.default
             if value is None:
                 continue
             known_values[key] = escape(value)
@@ -285,6 +296,7 @@ def _ask_for_values(request: ImportRequest, server: Imported, known_values: dict
 
 
 def _ask_for_value(server: Imported, ask: InputPrompt) -> str | None:
+    """Return the value that a person types for a prompt; None for nothing."""
     choices_text = f" [{'/'.join(ask.choices)}]" if ask.choices else ""
     default_text = f" (Enter: {ask.default})" if ask.default else ""
     while True:
@@ -295,13 +307,13 @@ def _ask_for_value(server: Imported, ask: InputPrompt) -> str | None:
 
 
 def _choose_keyring(request: ImportRequest, wanted: Sequence[Offer]) -> Keyring | None:
-    """Return the keyring if secrets are to be kept there; None if in the file."""
+    """Return the keyring if the secrets are to be stored there; None if they go into the file."""
     written_secrets = [secret for offer in wanted for secret in find_secrets(offer.server.spec or {})]
     prompted_secrets = [ask for offer in wanted for ask in offer.server.asks if ask.secret]
     if not written_secrets and not prompted_secrets:
         return None
     try:
-        keyring = system_keyring()
+        keyring = open_system_keyring()
     except NoKeyring as exc:
         note(f"secrets go into the file, which only you can read; there is no keyring for them: {exc}")
         return None
@@ -309,12 +321,14 @@ def _choose_keyring(request: ImportRequest, wanted: Sequence[Offer]) -> Keyring 
 
 
 def _ask_about_keyring(count: int) -> bool:
+    """Ask whether to store secrets in the keyring, and return whether the person agrees."""
     what = "1 secret" if count == 1 else f"{count} secrets"
     typed = _prompt(f"Keep {what} in your system's keyring instead of the file? (Enter: yes, or no) ").lower()
     return not typed.startswith("n")
 
 
 def _ask_about_approvals() -> bool:
+    """Ask whether calls that may write need approval, and return whether the person agrees."""
     note("Shall somebody approve each call before it is made, of tools that are not marked as only reading?")
     return (
         not _prompt("You can change it for each server: `confirm` in the file. (Enter: yes, or no) ")
@@ -324,9 +338,9 @@ def _ask_about_approvals() -> bool:
 
 
 def move_secrets_to_keyring(settings: Settings, name: str, spec: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a server's spec with its secrets in the keyring, if a person at the terminal wants that.
+    """Return a server's spec with its secrets in the keyring, if a person at the terminal agrees.
 
-    Says where each goes. Raises Abort when they leave.
+    Prints where each goes. Raises Abort if the person leaves.
     """
     found = find_secrets(spec)
     if not found:
@@ -334,7 +348,7 @@ def move_secrets_to_keyring(settings: Settings, name: str, spec: Mapping[str, An
     keyring, outcome = None, ImportOutcome()
     if settings.interactive:
         with suppress(NoKeyring):
-            keyring = system_keyring()
+            keyring = open_system_keyring()
             keyring = keyring if _ask_about_keyring(len(found)) else None
     spec = _move_secrets(name, spec, (), keyring, outcome)
     for each in outcome.kept:
@@ -351,13 +365,13 @@ def _move_secrets(
     keyring: Keyring | None,
     outcome: ImportOutcome,
 ) -> Mapping[str, Any]:
-    """Return a spec with its secrets in the keyring, as far as that takes them.
+    """Return a spec with its secrets replaced by references to the keyring; `outcome` says where each went.
 
-    What a person was asked for as a secret, at `prompted_paths`, is one in any case.
+    The texts at `prompted_paths` are secrets in any case.
     """
     found = find_secrets(spec)
     found_paths = {each.path for each in found}
-    for secret in [*found, *(make_prompted_secret(spec, way) for way in prompted_paths if way not in found_paths)]:
+    for secret in [*found, *(make_prompted_secret(spec, path) for path in prompted_paths if path not in found_paths)]:
         description = f"{name}: {secret.where} ({secret.why})"
         try:
             if keyring is None:
@@ -395,7 +409,7 @@ def _prompt(prompt: str, *, hidden: bool = False) -> str:
 
 
 def print_outcome(request: ImportRequest, outcome: ImportOutcome) -> None:
-    """Say what was done."""
+    """Print which servers were taken, which were left and why, and where their secrets are."""
     if request.settings.json:
         print_json(
             {

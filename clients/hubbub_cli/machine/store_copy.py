@@ -35,8 +35,8 @@ class CopyOrder:
     verify: bool
     config: tuple[str, ...]
 
-    def command_line(self, data_dir: str | None) -> list[str]:
-        """Return the command that does it. Raises FailedPrecondition if `hubbubd` is not installed."""
+    def make_command_line(self, data_dir: str | None) -> list[str]:
+        """Return the command that makes the copy. Raises FailedPrecondition if `hubbubd` is not installed."""
         try:
             program = daemon.make_command(data_dir, config=self.config)
         except daemon.NotStarted as error:
@@ -46,20 +46,20 @@ class CopyOrder:
 
 
 async def copy_store(order: CopyOrder, data_dir: str | None, meter: ProgressLine) -> dict[str, Any]:
-    """Make a copy, or compare with one that is there; return what was done as `hubbubd` says it.
+    """Copy a store, or compare it with a copy that is there; return the report of `hubbubd`.
 
     `equal` in it is None unless both were compared. Raises Usage, and FailedPrecondition when nothing was copied.
     """
     # In a session of its own, so that Ctrl-C reaches it once: from here.
     process = await asyncio.create_subprocess_exec(
-        *order.command_line(data_dir), stdin=DEVNULL, stdout=PIPE, stderr=PIPE, start_new_session=True
+        *order.make_command_line(data_dir), stdin=DEVNULL, stdout=PIPE, stderr=PIPE, start_new_session=True
     )
     loop = asyncio.get_running_loop()
     for number in ENDING_SIGNALS:
         loop.add_signal_handler(number, _terminate, process)
     assert process.stdout is not None
     try:
-        report_line, last_line = await asyncio.gather(process.stdout.read(), _follow_progress(process, meter))
+        report_line, last_line = await asyncio.gather(process.stdout.read(), _print_progress(process, meter))
         status = await process.wait()
     finally:
         meter.hide()
@@ -73,8 +73,8 @@ async def copy_store(order: CopyOrder, data_dir: str | None, meter: ProgressLine
     raise FailedPrecondition(last_line or f"hubbubd has ended with status {status}", reason=REASON)
 
 
-async def _follow_progress(process: Process, meter: ProgressLine) -> str:
-    """Show progress until the process says nothing more; return the last of what else it said."""
+async def _print_progress(process: Process, meter: ProgressLine) -> str:
+    """Print the progress of the copy until the process closes stderr; return its last line that is no progress."""
     last_line = ""
     assert process.stderr is not None
     async for line in process.stderr:
@@ -94,6 +94,7 @@ def _terminate(process: Process) -> None:
 
 
 def _parse_report(line: bytes) -> dict[str, Any] | None:
+    """Return the report that `hubbubd` prints at the end; None if it has printed none."""
     try:
         report: object = json.loads(line)
     except ValueError:
@@ -101,7 +102,7 @@ def _parse_report(line: bytes) -> dict[str, Any] | None:
     return report if isinstance(report, dict) else None  # pyright: ignore[reportUnknownVariableType]
 
 
-def print_copied(report: Mapping[str, Any]) -> None:
+def print_copy_report(report: Mapping[str, Any]) -> None:
     """Print for people what was copied, and in what both stores differ."""
     rows = [
         ("from", str(report["from"])),

@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from hubbub_cli.notices.rules import data_directory, read_rules
+from hubbub_cli.notices.rules import find_data_directory, read_rules
 from hubbub_cli.output.printer import note
 from hubbub_cli.run.session import Settings, Usage
 from hubbub_client.data.records import PendingRequest
@@ -51,11 +51,11 @@ class Pusher:
             self._rules, _ = read_rules({}, config, ignored_keys={"urls"})
         except NoticeRuleProblem as problem:
             raise Usage(str(problem)) from None
-        self._folder = data_directory(settings) / "notify"
+        self._folder = find_data_directory(settings) / "notify"
         self._key_lock = threading.Lock()
 
-    def key(self) -> str:
-        """Return what browsers subscribe with; made on first use. Blocks. Raises OSError, ValueError."""
+    def read_public_key(self) -> str:
+        """Return the key with which browsers subscribe; it is made on first use. Blocks. Raises OSError, ValueError."""
         with self._key_lock:
             return self._keys.public
 
@@ -68,7 +68,10 @@ class Pusher:
     async def run(
         self, hub: "Hub", has_subscriber: "anyio.Event", subscribers: Callable[[], Sequence[PushSubscriber]]
     ) -> None:
-        """Tell the subscribers, once there is a first, until cancelled. Say failures; they end pushes alone."""
+        """Send pushes to the subscribers, once there is one, until cancelled.
+
+        A failure is printed, and ends the pushes alone.
+        """
         import anyio.to_thread
 
         from hubbub_client.errors import HubbubError
@@ -89,20 +92,20 @@ class Pusher:
 
         await has_subscriber.wait()  # until then nothing is written, and nothing watched
         try:
-            await anyio.to_thread.run_sync(self.key)
+            await anyio.to_thread.run_sync(self.read_public_key)
             with closing(await anyio.to_thread.run_sync(SentLog, self._folder / "told.db", "push")) as state:
                 await Notifier(
                     self._rules,
                     lambda: [make_browser(subscriber) for subscriber in subscribers()],
                     state,
-                    _make_no_link,
+                    _return_no_link,
                     _report_failure,
                 ).run(hub)
         except (SentLogProblem, HubbubError, OSError, ValueError) as problem:
             note(f"browsers are not told any more: {problem}")
 
 
-async def _make_no_link(_requests: Sequence[PendingRequest], _to: str) -> str:
+async def _return_no_link(_requests: Sequence[PendingRequest], _to: str) -> str:
     """Return no link: a push opens the page where it is logged in, and holds no secret."""
     return ""
 

@@ -60,6 +60,7 @@ class Notices:
 
 
 def _queue_delivery(send: MemoryObjectSendStream[PendingRequest], request: PendingRequest) -> None:
+    """Queue a request for delivery, or print that it is dropped if the queue is full."""
     try:
         send.send_nowait(request)
     except anyio.WouldBlock:
@@ -67,5 +68,6 @@ def _queue_delivery(send: MemoryObjectSendStream[PendingRequest], request: Pendi
 
 
 async def _deliver_waiting(deliver: Deliver, waiting: MemoryObjectReceiveStream[PendingRequest]) -> None:
+    """Deliver queued requests one at a time, until the queue is closed."""
     async for request in waiting:
         await deliver(request)

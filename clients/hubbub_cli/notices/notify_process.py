@@ -16,15 +16,15 @@ NOT_SENT = "nobody is notified of what waits"
 
 
 def find_notify_file(config: Sequence[str]) -> Path | None:
-    """Return the first configuration file of the hub whose table `[notify]` says where to send to.
+    """Return the first configuration file of the hub whose table `[notify]` has urls; None if no file has.
 
-    It says on stderr what is wrong with such a table: the hub starts all the same.
+    What is wrong with such a table is printed: the hub starts all the same.
     """
-    from hubbub_local.platform_dirs import Machine, find_config_file, listed_config_files
+    from hubbub_local.platform_dirs import Machine, find_config_file, list_config_files
     from hubbub_notify.rules import NoticeRuleProblem, UnreadableRules, parse_rules, read_table
 
     given = [Path(each).expanduser() for each in config]
-    for file in given or listed_config_files(os.environ) or [find_config_file(Machine.here())]:
+    for file in given or list_config_files(os.environ) or [find_config_file(Machine.here())]:
         if not file.is_file():
             continue
         try:
@@ -42,16 +42,16 @@ def find_notify_file(config: Sequence[str]) -> Path | None:
     return None
 
 
-def command_with_notify(given: str | None, config: Sequence[str], listen: str | None) -> list[str]:
-    """Return the command that runs a hub with its notifications in the background, and says the hub's ready line."""
-    options = [*(["--data-dir", given] if given else []), "--json", "up"]
+def make_command_with_notify(data_dir: str | None, config: Sequence[str], listen: str | None) -> list[str]:
+    """Return the command `hubbub up`, which runs a hub with its notifications and prints the hub's ready line."""
+    options = [*(["--data-dir", data_dir] if data_dir else []), "--json", "up"]
     options += [word for each in config for word in ("--config", each)]
     return [sys.executable, "-m", "hubbub_cli", *options, *(["--listen", listen] if listen else [])]
 
 
 @asynccontextmanager
 async def run_notify(file: Path | None, data_dir: str, *, aloud: bool) -> AsyncGenerator[None]:
-    """Run `hubbub notify` for a block, if there is a table for it; `aloud`: what it sends is told here."""
+    """Run `hubbub notify` for a block, if a file has a table for it; with `aloud`, its output is shown here."""
     if file is None:
         yield
         return
@@ -74,5 +74,6 @@ async def run_notify(file: Path | None, data_dir: str, *, aloud: bool) -> AsyncG
 
 
 async def _report_end(process: "Process") -> None:
+    """Wait for the end of `hubbub notify`, and print its status."""
     status = await process.wait()
     note(f"{NOT_SENT}: hubbub notify has ended with status {status}")

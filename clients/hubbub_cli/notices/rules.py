@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 from hubbub_cli.output.printer import note
 from hubbub_cli.run.session import Settings
 from hubbub_client.data.records import PendingRequest
-from hubbub_local.platform_dirs import Machine, find_config_file, listed_config_files
+from hubbub_local.platform_dirs import Machine, find_config_file, list_config_files
 
 if TYPE_CHECKING:
     from hubbub_notify.notifier import AnswerAt
     from hubbub_notify.rules import Rules
 
 
-def data_directory(settings: Settings) -> Path:
+def find_data_directory(settings: Settings) -> Path:
     """Return the data directory of this machine's hub. Raises Unavailable if there is no home directory."""
     from hubbub_client.transport.discovery import client_file  # imported late: the help does without the library
 
@@ -32,7 +32,7 @@ def read_rules(
     """
     from hubbub_notify.rules import NoticeRuleProblem, parse_rules, read_table
 
-    listed = listed_config_files(os.environ)
+    listed = list_config_files(os.environ)
     default = find_config_file(Machine.here())
     files = [config] if config else listed or ([default] if default.exists() else [])
     chosen = {name: value for name, value in options.items() if value is not None}
@@ -55,20 +55,21 @@ def read_rules(
 
 
 def _name_option(key: str) -> str:
-    """Return the option of a key, which may have the number of a value."""
+    """Return the command-line option of a key of the rules."""
     name = key.partition(".")[0].removesuffix("_s").replace("_", "-")
     return {"urls": "URL", "servers": "--server", "kinds": "--kind"}.get(name, f"--{name}")
 
 
 def make_link_finder(settings: Settings, rules: "Rules") -> "AnswerAt":
-    """Return what says where pending requests are answered: in the page that runs for this data directory, else by a
-    command.
+    """Return a function that finds where pending requests are answered.
+
+    That is the page that runs for this data directory, else a command.
     """
     import anyio.to_thread
 
     from hubbub_frontend.links import Links, find_page_url
 
-    directory = data_directory(settings)
+    directory = find_data_directory(settings)
 
     def find_link(requests: Sequence[PendingRequest], page_path: str) -> str:
         running_page = find_page_url(directory)

@@ -75,11 +75,11 @@ class Webhook:
         note(f"{request.id}: the webhook did not take it: {problem}")
 
     async def _post(self, id_: str, body: bytes) -> tuple[str, bool]:
-        """Return what went wrong, and whether a retry may help."""
+        """Post a body once; return what went wrong, empty if nothing, and whether a retry may help."""
         import httpx2
 
         assert self._client is not None
-        headers = {"Content-Type": "application/json", "Hubbub-Request-Id": id_, **self._signature(body)}
+        headers = {"Content-Type": "application/json", "Hubbub-Request-Id": id_, **self._make_signature_header(body)}
         try:
             with anyio.fail_after(TIMEOUT_S):
                 async with self._client.stream("POST", self._url, content=body, headers=headers) as answer:
@@ -92,7 +92,8 @@ class Webhook:
             return "", False
         return f"HTTP status {status}", status in RETRIED_STATUSES or status >= 500
 
-    def _signature(self, body: bytes) -> dict[str, str]:
+    def _make_signature_header(self, body: bytes) -> dict[str, str]:
+        """Return the header that signs a body; empty without a secret."""
         if self._secret is None:
             return {}
         moment = int(time.time())

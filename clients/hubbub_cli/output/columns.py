@@ -32,8 +32,8 @@ def describe_trouble(server: Server) -> str:
     return "; ".join(parts)
 
 
-def _describe_grants(of: "Caller | Token") -> str:
-    return ", ".join(f"{grant.role} of {' '.join(grant.servers)}" for grant in of.grants)
+def _describe_grants(holder: "Caller | Token") -> str:
+    return ", ".join(f"{grant.role} of {' '.join(grant.servers)}" for grant in holder.grants)
 
 
 Columns = Mapping[str, Callable[[Any], str | None]]

@@ -161,6 +161,7 @@ def print_call_result(call: Call) -> None:
 
 
 def _print_facts(facts: Mapping[str, Callable[[R], str | None]], record: R) -> None:
+    """Print the facts of a record that are not empty, a line each."""
     for label, show in facts.items():
         value = show(record)
         if value:
@@ -171,7 +172,7 @@ def _print_facts(facts: Mapping[str, Callable[[R], str | None]], record: R) -> N
 
 
 def _list_configured_options(server: Server) -> str | None:
-    """Print the given options of a server, one per line."""
+    """Return the configured options of a server, one per line; None if they are not known."""
     from hubbub_client.data.specs import ConfiguredServer  # imported late, since it imports gRPC
 
     if not isinstance(server, ConfiguredServer) or server.spec is None:
@@ -184,6 +185,7 @@ def _list_configured_options(server: Server) -> str | None:
 
 
 def _describe_desired_state(server: Server) -> str | None:
+    """Return the wanted state of a server if it is in another state, with the command that follows it."""
     if server.desired_state == server.state:
         return None
     on_its_way = server.desired_state == "connected" and not (server.error or server.gave_up)
@@ -240,4 +242,5 @@ def _describe_time(at: datetime | None) -> str | None:
 
 
 def _list_answer_commands(ids: tuple[str, ...]) -> str | None:
+    """Return, for each pending request, the command that answers it, a line each."""
     return with_hub_options("\n".join(f"{each}, answer it with: hubbub inbox answer {each}" for each in ids)) or None

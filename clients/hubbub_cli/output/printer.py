@@ -18,7 +18,7 @@ from hubbub_client.payload import as_object
 from hubbub_frontend.display.content import describe_result
 from hubbub_frontend.error_help import help_hint
 from hubbub_frontend.shell_commands import with_hub_options
-from hubbub_shared.legible import clean, escaped
+from hubbub_shared.legible import clean, escape_json
 
 if TYPE_CHECKING:  # at run time only what a command uses, since all of it takes time
     from rich.console import Console
@@ -52,7 +52,7 @@ def print_json(value: object) -> None:
         value = _replace_non_finite(value)
         line = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     if sys.stdout.isatty():
-        line = escaped(line)
+        line = escape_json(line)
     try:
         sys.stdout.write(line + "\n")
     except UnicodeEncodeError:
@@ -61,6 +61,7 @@ def print_json(value: object) -> None:
 
 
 def _replace_non_finite(value: Any) -> Any:
+    """Return a value with None in place of NaN and infinities."""
     if isinstance(value, Mapping):
         return {key: _replace_non_finite(each) for key, each in cast("Mapping[str, Any]", value).items()}
     if isinstance(value, (list, tuple)):
@@ -80,6 +81,7 @@ def note(text: str, end: str = "\n") -> None:
 
 
 def _write(stream: TextIO, text: str) -> None:
+    """Write a text to a stream, with `?` for letters that its encoding lacks, and flush it."""
     try:
         stream.write(text)
     except UnicodeEncodeError:  # the locale has no such letters
@@ -104,15 +106,15 @@ def print_error(error: "HubbubError", as_json: bool) -> None:
         note(f"more: {more}")
 
 
-def print_usage(error: Exception, problem: str, as_json: bool) -> None:
-    """Print a wrong command line as `print_error` prints errors."""
+def print_usage_error(error: Exception, problem: str, as_json: bool) -> None:
+    """Print a wrong command line: as JSON, or for people with its notes."""
     if as_json:
         fields: dict[str, object] = {"code": "INVALID_ARGUMENT", "reason": "USAGE", "message": problem, "metadata": {}}
         _write(sys.stderr, json.dumps(fields) + "\n")
     else:
-        from hubbub_cli.syntax.usage import plain_message
+        from hubbub_cli.syntax.usage import make_plain_message
 
-        note(f"error: {plain_message(error)}")
+        note(f"error: {make_plain_message(error)}")
         _print_notes(error)
 
 
@@ -173,12 +175,12 @@ def lay_out_plain_table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> 
 
 
 def _takes_plain_text() -> bool:
-    """Return whether stdout is no terminal, nor stands for one as rich sees it."""
+    """Return whether stdout is no terminal, nor stands for one according to the variables that rich reads."""
     return not (sys.stdout.isatty() or any(os.environ.get(name) for name in ("FORCE_COLOR", "TTY_COMPATIBLE")))
 
 
 def print_request(request: PendingRequest, call: "Call | None") -> None:
-    """Print for people what a pending request asks, and what the `call` that asks was sent with."""
+    """Print for people what a pending request asks, and the arguments of the `call` that asks."""
     from hubbub_frontend.display.questions import render_request  # imported here, since it imports rich
 
     console().print(render_request(request, call), end="")
@@ -220,7 +222,7 @@ def print_counts(counts: Iterable[tuple[str, object]]) -> None:
 
 
 def console(stderr: bool = False) -> "Console":
-    """Return a rich console that is wide if the width is unknown. Everything printed on it is cleaned."""
+    """Make a rich console that is wide if the width is unknown. Everything printed on it is cleaned."""
     from hubbub_cli.output.screen import Screen  # imported here, since it imports rich
 
     stream = sys.stderr if stderr else sys.stdout
@@ -228,7 +230,7 @@ def console(stderr: bool = False) -> "Console":
 
 
 def colour_text(text: str, style: str) -> "str | Text":
-    """Return a coloured text, for `say`."""
+    """Return a text in a colour, for `say`; as it is if stdout is no terminal."""
     if not style or not sys.stdout.isatty():
         return text
     from rich.text import Text
@@ -237,6 +239,7 @@ def colour_text(text: str, style: str) -> "str | Text":
 
 
 def _render_coloured(text: "Text") -> str:
+    """Return a coloured text with the escape sequences of its colours."""
     capturing_console = console()
     with capturing_console.capture() as captured:
         capturing_console.print(text, end="", soft_wrap=True)
@@ -249,7 +252,7 @@ def make_row(record: Record) -> list[tuple[str, str]]:
 
 
 def find_style(column: str, cell: str) -> str:
-    """Return the colour of a state; empty for other columns."""
+    """Return the colour of a cell that has a state; empty for other columns."""
     if column not in COLOURED_COLUMNS:
         return ""
     from hubbub_frontend.display.text import STYLES

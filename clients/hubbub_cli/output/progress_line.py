@@ -20,14 +20,14 @@ class ProgressLine:
         self._bar: Bar | None = None
 
     def print_step(self, text: str, done: float | None = None, total: float | None = None) -> None:
-        """Show how far it is, also where no line moves; `total` is None if it is not known."""
+        """Show a step in the moving line, or print it as a line; `total` is None if it is not known."""
         if self._moving:
             self.show(text, done, total)
         else:
             note(text)
 
     def show(self, text: str, done: float | None = None, total: float | None = None) -> None:
-        """Show how far it is in the moving line only, for updates that say nothing new."""
+        """Show progress in the moving line; without one, print nothing."""
         if not self._moving:
             return
         if self._bar is None:

@@ -18,7 +18,7 @@ WAIT_LINE_S = 3.0
 
 
 async def print_while_waiting(describe_wait: Callable[[], str]) -> None:
-    """Print now and then what is waited for, while it is anything, until cancelled."""
+    """Print every WAIT_LINE_S what is waited for, unless that is empty, until cancelled."""
     import asyncio
 
     began = time.monotonic()

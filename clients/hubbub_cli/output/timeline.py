@@ -40,10 +40,12 @@ def print_timeline(call: Call, line: Timeline) -> None:
 
 
 def _find_column(at_s: float, total_s: float, width: int) -> int:
+    """Return the column of a moment in a row of `width` columns for `total_s`."""
     return min(int(at_s / total_s * width) if total_s else 0, width - 1)
 
 
 def _draw_bars(spans: list[tuple[float, float]], total_s: float, width: int) -> str:
+    """Return a row with a bar for each span."""
     cells = [" "] * width
     for start, end in spans:
         first, last = _find_column(start, total_s, width), _find_column(end, total_s, width)
@@ -52,6 +54,7 @@ def _draw_bars(spans: list[tuple[float, float]], total_s: float, width: int) -> 
 
 
 def _draw_marks(question: QuestionSpan, total_s: float, width: int) -> str:
+    """Return a row with a line for a question, and a mark for each of its events."""
     cells = [" "] * width
     first, last = _find_column(question.start_s, total_s, width), _find_column(question.end_s, total_s, width)
     cells[first : last + 1] = "─" * (last + 1 - first)

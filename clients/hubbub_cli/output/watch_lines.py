@@ -95,14 +95,14 @@ class Rows:
             self._widths[number] = max(self._widths[number], _count_columns(cell))
         if not self._has_heading:
             self._has_heading = True
-            say(*(colour_text(name, "bold") for name in (*map(_pad, self._names, self._widths), self._names[-1])))
+            say(*(colour_text(name, "bold") for name in (*map(_pad_text, self._names, self._widths), self._names[-1])))
         *first_cells, last_cell = shown_cells
         named = zip(self._names, first_cells, self._widths, strict=False)
-        columns = [colour_text(_pad(cell, width), find_style(name, cell)) for name, cell, width in named]
+        columns = [colour_text(_pad_text(cell, width), find_style(name, cell)) for name, cell, width in named]
         if last_cell == NOTHING:
             say(*columns[:-1], first_cells[-1])
             return
-        lines = _fold(last_cell, sum(self._widths[: len(first_cells)]) + len(GAP) * len(first_cells))
+        lines = _fold_text(last_cell, sum(self._widths[: len(first_cells)]) + len(GAP) * len(first_cells))
         say(*columns, colour_text(lines, find_style("state", state)))
 
 
@@ -115,8 +115,8 @@ class Lines:
         self._as_json = as_json
         self._rows: dict[str, Rows] = {}
 
-    def show(self, event: "WatchStep") -> None:
-        """Print a step. A step that changes nothing is nothing to people."""
+    def print_step(self, event: "WatchStep") -> None:
+        """Print a step. For people, a step that changes nothing prints nothing."""
         if self._as_json:
             print_json(event.to_json())
             return
@@ -144,34 +144,36 @@ class Lines:
         columns = COLUMNS[name]
         rows = self._rows.setdefault(name, Rows(("time", *columns)))
         state = (call_state(cast("Call", record)) or "") if name == "Call" else ""
-        rows.print((_clock_now(), *(show(record) or "" for show in columns.values())), state)
+        rows.print((_format_now(), *(show(record) or "" for show in columns.values())), state)
 
     def _print_line(self, about: str, what: str) -> None:
-        """Print what is no record, in the columns of the records if there are any."""
+        """Print what is no record, in the columns of the last records, if there are any."""
         rows = next(iter(self._rows.values()), None) or self._rows.setdefault("", Rows(("time", "id", "what")))
-        rows.print((_clock_now(), about, what))
+        rows.print((_format_now(), about, what))
 
 
-async def show_steps(steps: "AsyncGenerator[WatchStep]", lines: Lines) -> None:
+async def print_steps(steps: "AsyncGenerator[WatchStep]", lines: Lines) -> None:
     """Print each step of a watch, until cancelled."""
     async with aclosing(steps):
         async for step in steps:
-            lines.show(step)
+            lines.print_step(step)
 
 
-def _fold(text: str, indent: int) -> str:
-    """Return the text of a last column, at a terminal as lines between words below each other. Words stay whole."""
+def _fold_text(text: str, indent: int) -> str:
+    """Return the text of a last column, at a terminal folded between words; words stay whole."""
     columns = get_terminal_size().columns - indent
     if not sys.stdout.isatty() or not text.isascii() or columns < MIN_FOLD_COLUMNS:
         return text
     return ("\n" + " " * indent).join(wrap(text, columns, break_long_words=False, break_on_hyphens=False))
 
 
-def _clock_now() -> str:
+def _format_now() -> str:
+    """Return the time now, as the clock of this machine shows it."""
     return local_time(datetime.now(UTC)) or ""
 
 
-def _pad(text: str, width: int) -> str:
+def _pad_text(text: str, width: int) -> str:
+    """Return a text with spaces after it, as wide as `width` columns of a terminal."""
     return text + " " * (width - _count_columns(text))
 
 

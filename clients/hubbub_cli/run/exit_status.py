@@ -10,7 +10,7 @@ from typing import cast
 
 import typer
 
-from hubbub_cli.output.printer import note, print_error, print_usage
+from hubbub_cli.output.printer import note, print_error, print_usage_error
 from hubbub_cli.run.streams import discard_output
 
 DEBUG = "HUBBUB_DEBUG"
@@ -21,7 +21,7 @@ def report_error(error: BaseException, as_json: bool) -> int:
     error = find_first_exception(error)
     match error:
         case typer.TyperException():
-            print_usage(error, error.format_message(), as_json)
+            print_usage_error(error, error.format_message(), as_json)
             return error.exit_code
         case typer.Exit():
             return error.exit_code
@@ -39,7 +39,7 @@ def report_error(error: BaseException, as_json: bool) -> int:
 
 
 def find_first_exception(error: BaseException) -> BaseException:
-    """Return the first exception of a group."""
+    """Return the first exception of a group, also of a group within it; any other exception as it is."""
     while isinstance(error, BaseExceptionGroup):
         error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
     return error
@@ -50,7 +50,7 @@ def _report_missing_package(package: str, as_json: bool) -> int:
     message = (
         f"this command needs the package {package}, which is not there: install Hubbub again, with all that it needs"
     )
-    print_usage(typer.TyperException(message), message, as_json)
+    print_usage_error(typer.TyperException(message), message, as_json)
     return 1
 
 

@@ -28,9 +28,10 @@ HubWork = Callable[..., Awaitable[bool | None]]
 RUNNER = "hubbub_cli.runner"
 DEFAULT_CONNECT_TIMEOUT_S = 5.0
 MAX_QUOTED_CHARS = 60
+"""Characters of a wrong value that are repeated in the message."""
+
 UP_AT_FREE_ADDRESS = ("up", "-d", "--listen", "127.0.0.1:0")
 """Starts a hub though another one has the default address."""
-"""Characters of a wrong value that are repeated in the message."""
 
 
 class Usage(typer.TyperException):
@@ -119,14 +120,14 @@ class Settings:
         )
 
 
-def settings_of(context: typer.Context) -> Settings:
+def get_settings(context: typer.Context) -> Settings:
     """Return the global options of this run."""
     assert isinstance(context.obj, Settings)
     return context.obj
 
 
 def run_in_loop(context: typer.Context, work: "Coroutine[Any, Any, T]") -> "T":
-    """Run a coroutine as `asyncio.run` does, but always in the same loop: gRPC can serve one in a process."""
+    """Run a coroutine to its end, always in the same loop: gRPC can serve only one in a process."""
     import asyncio
 
     root = context.find_root()
@@ -140,11 +141,11 @@ def run_in_loop(context: typer.Context, work: "Coroutine[Any, Any, T]") -> "T":
 def run_with_hub(
     context: typer.Context, work: "Callable[[Hub], Awaitable[bool | None]]", *, endless: bool = False
 ) -> None:
-    """Connect, do the work, and exit 1 if it returns False. An `endless` work waits for a hub, and SIGINT ends it well.
+    """Connect to the hub, await `work`, and exit 1 if it returns False. Raises HubbubError.
 
-    Raises HubbubError.
+    An `endless` work waits for a hub, and SIGINT ends it with status 0.
     """
-    settings = settings_of(context)
+    settings = get_settings(context)
     is_local = not (settings.address or os.environ.get("HUBBUB_ADDRESS"))
     if is_local and settings.interactive and settings.connect_timeout_s is None:
         from hubbub_cli.run.start_offer import offer_to_start
@@ -181,8 +182,10 @@ def hub_command(*, endless: bool = False) -> Callable[[HubWork], Callable[..., N
     """Return a decorator that makes a coroutine function a command: it connects first, as `run_with_hub` does."""
 
     def decorate(work: HubWork) -> Callable[..., None]:
+        """Return a command that connects to the hub and awaits `work`, with the parameters of `work` as its own."""
+
         def command(context: typer.Context, **params: Any) -> None:
-            run_with_hub(context, lambda hub: work(hub, settings_of(context), **params), endless=endless)
+            run_with_hub(context, lambda hub: work(hub, get_settings(context), **params), endless=endless)
 
         # Typer makes options and arguments of the parameters: of all but the hub and the settings.
         _, _, *own_params = inspect.signature(work).parameters.values()
@@ -210,6 +213,7 @@ def parse_json(text: str, name: str) -> Any:
 
 
 def _cut_quotation(text: str) -> str:
+    """Return a text for a message, cut if it is longer than MAX_QUOTED_CHARS."""
     return text if len(text) <= MAX_QUOTED_CHARS else f"{text[:MAX_QUOTED_CHARS]}..."
 
 
@@ -221,7 +225,7 @@ def _describe_json_error(error: ValueError) -> str:
 
 
 def parse_json_object(text: str | None, name: str) -> dict[str, Any] | None:
-    """Parse a JSON object as `parse_json` does; None for none."""
+    """Parse a JSON object as `parse_json` does; return None for no text. Raises Usage."""
     if text is None:
         return None
     value = parse_json(text, name)

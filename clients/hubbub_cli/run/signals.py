@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def stop_on_signal() -> Generator["anyio.Event"]:
-    """Return an event that the first SIGINT or SIGTERM sets; the second one cancels the block."""
+    """Yield an event that the first SIGINT or SIGTERM sets; the second one cancels the block."""
     import asyncio  # imported late, as anyio: the help needs neither
 
     import anyio

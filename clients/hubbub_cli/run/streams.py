@@ -60,7 +60,7 @@ class _Stderr(_Stdout):
 
 
 def _make_output_error(error: OSError) -> "HubbubError":
-    """Return the failure of a stdout that is closed, or of the full disk behind it."""
+    """Return the error for a stdout that cannot be written, and discard what is still to be written."""
     from grpc import StatusCode  # lazy, as everything of the library here
 
     from hubbub_client.errors import HubbubError
@@ -78,7 +78,7 @@ def discard_output(descriptor: int) -> None:
 
 
 def take_over_stdout() -> int:
-    """Return a descriptor for what stdout was; whatever is printed from now on goes to stderr."""
+    """Return a descriptor of the real stdout; whatever is printed from now on goes to stderr."""
     sys.stdout.flush()
     own_stdout = os.dup(1)
     os.dup2(2, 1)

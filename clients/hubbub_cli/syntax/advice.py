@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from hubbub_cli.run.session import run_in_loop
-from hubbub_cli.syntax.usage import add_notes, ask_did_you_mean, find_close_names
+from hubbub_cli.syntax.usage import add_notes, find_close_names, format_did_you_mean
 from hubbub_client.payload import as_list, as_object, as_objects
 
 if TYPE_CHECKING:
@@ -44,8 +44,8 @@ class Noun:
     records: "Callable[[Hub], Awaitable[Sequence[Record]]]"
 
     @staticmethod
-    def name_of(record: Any) -> str:
-        """Return the name or id of a record."""
+    def get_name(record: Any) -> str:
+        """Return the name of a record, or its id if it has none."""
         return record.name if hasattr(record, "name") else record.id
 
 
@@ -102,15 +102,15 @@ NEXT_COMMANDS = {
 
 
 def ask_hub(ctx: Any, work: "Callable[[Hub], Awaitable[T]]") -> T | None:
-    """Ask the hub something else; None if it does not say."""
+    """Return the result of `work` at the hub; None if the hub does not answer within LIMIT_S."""
     from hubbub_client.errors import HubbubError
 
-    async def session() -> T:
+    async def connect_and_work() -> T:
         async with asyncio.timeout(LIMIT_S), ctx.obj.connect(patient=False) as hub:
             return await work(hub)
 
     try:
-        return run_in_loop(ctx, session())
+        return run_in_loop(ctx, connect_and_work())
     except (HubbubError, TimeoutError, OSError):
         return None
 
@@ -123,12 +123,12 @@ def add_advice(ctx: Any, error: Any) -> None:
     if noun := NOUNS.get(error.reason):
         wrong_name = str(error.metadata.get(noun.key, ""))
         records = ask_hub(ctx, noun.records) or ()
-        near_names = find_close_names(wrong_name, map(noun.name_of, records))
-        add_notes(error, ask_did_you_mean(near_names), f"all of them: {settings.command(*noun.lister.split())}")
+        near_names = find_close_names(wrong_name, map(noun.get_name, records))
+        add_notes(error, format_did_you_mean(near_names), f"all of them: {settings.command(*noun.lister.split())}")
         return
     add_notes(error, _describe_setting(ctx, error))
     if next_command := NEXT_COMMANDS.get(f"{ctx.info_name} {error.reason}") or NEXT_COMMANDS.get(error.reason):
-        values = {**_select_texts(ctx.params), **error.metadata}
+        values = {**_select_text_params(ctx.params), **error.metadata}
         with suppress(KeyError):  # what is not known cannot be typed
             add_notes(error, f"next: {settings.command(*(word.format_map(values) for word in next_command.split()))}")
     _advise_on_catalog(
@@ -137,7 +137,7 @@ def add_advice(ctx: Any, error: Any) -> None:
 
 
 def advise_on_failed_call(ctx: Any) -> None:
-    """Say of a call whose tool reports an error whether there is such a tool, and such arguments."""
+    """Print, for a call whose tool reports an error, whether there are such a tool and such arguments."""
     from hubbub_cli.output.printer import note
 
     if not ctx.obj.json:
@@ -157,7 +157,7 @@ def _describe_setting(ctx: Any, error: Any) -> str:
     return f"to allow it, have this in {file}, then `hubbub reload`:\n{text}"
 
 
-def _select_texts(params: Mapping[str, Any]) -> dict[str, str]:
+def _select_text_params(params: Mapping[str, Any]) -> dict[str, str]:
     return {name: value for name, value in params.items() if isinstance(value, str)}
 
 
@@ -171,10 +171,10 @@ CATALOG_PARAMS: "dict[str, tuple[CatalogKind, str]]" = {
 }
 
 
-def _advise_on_catalog(ctx: Any, say: Callable[[str], None], earlier_message: str = "") -> None:
-    """Say whether the server of a command that failed has what it names.
+def _advise_on_catalog(ctx: Any, print_advice: Callable[[str], None], earlier_message: str = "") -> None:
+    """Print whether the server of a command that failed has the tool, prompt or resource that it names.
 
-    `earlier_message` is an error that says that already; empty if there is none.
+    `earlier_message` is an error that says so already; empty if there is none.
     """
     if ctx.info_name not in CATALOG_PARAMS or "server" not in ctx.params:
         return
@@ -187,7 +187,9 @@ def _advise_on_catalog(ctx: Any, say: Callable[[str], None], earlier_message: st
 
     entries = ask_hub(ctx, read_entries)
     if entries is not None and not entries and earlier_message:
-        say(f"it lists no {kind}s, as a server that was never connected: {ctx.obj.command('servers', 'get', server)}")
+        print_advice(
+            f"it lists no {kind}s, as a server that was never connected: {ctx.obj.command('servers', 'get', server)}"
+        )
     if not entries or not isinstance(name, str):
         return
     by_uri = kind in ("resource", "template", "skill")
@@ -195,28 +197,30 @@ def _advise_on_catalog(ctx: Any, say: Callable[[str], None], earlier_message: st
     if name in entries_by_name:
         if "words" in ctx.params:
             _advise_on_arguments(
-                _find_argument_names(ctx.params["words"]), _find_known_arguments(kind, entries_by_name[name]), say
+                _find_argument_names(ctx.params["words"]),
+                _find_known_arguments(kind, entries_by_name[name]),
+                print_advice,
             )
         return
     if not earlier_message:  # a server may have more resources than it lists
-        say(f"{server} does not list {name}" if kind == "resource" else f"{server} has no {kind} {name!r}")
-    if near := ask_did_you_mean(find_close_names(name, entries_by_name)):
-        say(near)
+        print_advice(f"{server} does not list {name}" if kind == "resource" else f"{server} has no {kind} {name!r}")
+    if near := format_did_you_mean(find_close_names(name, entries_by_name)):
+        print_advice(near)
     listing = ctx.obj.command("catalog", f"{kind}s", "--server", server)
     if listing not in earlier_message:
-        say(f"all of them: {listing}")
+        print_advice(f"all of them: {listing}")
 
 
-def _advise_on_arguments(given: Sequence[str], known: Mapping[str, bool], say: Callable[[str], None]) -> None:
-    """Say which arguments are not known, or lacking. `known` tells whether each is required."""
+def _advise_on_arguments(given: Sequence[str], known: Mapping[str, bool], print_advice: Callable[[str], None]) -> None:
+    """Print which given arguments are unknown, and which required ones are missing; `known` says which are required."""
     for name in given:
         if known and name not in known:
             suggestion = (
-                ask_did_you_mean(find_close_names(name, known)) or f"it has {', '.join(list(known)[:MAX_NAMED])}"
+                format_did_you_mean(find_close_names(name, known)) or f"it has {', '.join(list(known)[:MAX_NAMED])}"
             )
-            say(f"there is no argument {name!r}; {suggestion}")
+            print_advice(f"there is no argument {name!r}; {suggestion}")
     if missing := [name for name, required in known.items() if required and name not in given]:
-        say(f"required and not given: {', '.join(missing)}")
+        print_advice(f"required and not given: {', '.join(missing)}")
 
 
 def _find_argument_names(arguments: object) -> list[str]:
@@ -235,7 +239,7 @@ def _find_argument_names(arguments: object) -> list[str]:
 
 
 def _find_known_arguments(kind: str, entry: "CatalogEntry") -> dict[str, bool]:
-    """Return the arguments of a tool or prompt, and whether each is required."""
+    """Return the arguments that a tool or prompt has, and whether each is required."""
     if kind == "prompt":
         listed = as_objects(as_object(entry.object).get("arguments"))
         return {str(each["name"]): bool(each.get("required")) for each in listed if "name" in each}

@@ -25,46 +25,50 @@ MAX_PAGES = 50
 SAFE_WORD = re.compile(r"[\w./:@%+,][\w./:@%+,-]*", re.ASCII)
 
 
-def _complete_from_list(
+def _make_list_completer(
     module: str, rpc: str, find_names: Callable[[Any], list[str]], condition: Mapping[str, Any] | None = None
 ) -> Callable[[typer.Context, str], list[str]]:
-    """Return what completes a word from a list of the hub, the newest first; `module` has its messages."""
+    """Return a function that completes a word by a list of the hub, newest first; `module` has the list's messages."""
 
     def complete(context: typer.Context, incomplete: str) -> list[str]:
-        return _list_fitting(context, incomplete, module, rpc, find_names, condition)
+        return _list_matching_names(context, incomplete, module, rpc, find_names, condition)
 
     return complete
 
 
-def _complete_requests(**more: list[str]) -> Callable[[typer.Context, str], list[str]]:
+def _make_request_completer(**more: list[str]) -> Callable[[typer.Context, str], list[str]]:
+    """Return a function that completes the id of an open pending request; `more` are conditions of the filter."""
     condition = {"states": ["PENDING_REQUEST_STATE_OPEN"], **more}
     rpc = "InboxService/ListPendingRequests"
-    return _complete_from_list("inbox", rpc, lambda it: _ids(it.pending_requests), condition)
+    return _make_list_completer("inbox", rpc, lambda it: _list_ids(it.pending_requests), condition)
 
 
-def _names(records: Iterable[Any]) -> list[str]:
+def _list_names(records: Iterable[Any]) -> list[str]:
     return [each.name for each in records]
 
 
-def _ids(records: Iterable[Any]) -> list[str]:
+def _list_ids(records: Iterable[Any]) -> list[str]:
     return [each.id for each in records]
 
 
-servers = _complete_from_list("server", "ServerService/ListServers", lambda it: _names(it.servers))
-members = _complete_from_list("fleet", "FleetService/GetFleet", lambda it: _names(it.members))
-tokens = _complete_from_list("admin", "AdminService/ListTokens", lambda it: _names(it.tokens))
-calls = _complete_from_list("call", "CallService/ListCalls", lambda it: _ids(it.calls))
-tasks = _complete_from_list("task", "TaskService/ListTasks", lambda it: _ids(it.tasks))
-remembered_approvals = _complete_from_list(
-    "approval", "ApprovalService/ListRememberedApprovals", lambda it: _ids(it.approvals)
+servers = _make_list_completer("server", "ServerService/ListServers", lambda it: _list_names(it.servers))
+members = _make_list_completer("fleet", "FleetService/GetFleet", lambda it: _list_names(it.members))
+tokens = _make_list_completer("admin", "AdminService/ListTokens", lambda it: _list_names(it.tokens))
+calls = _make_list_completer("call", "CallService/ListCalls", lambda it: _list_ids(it.calls))
+tasks = _make_list_completer("task", "TaskService/ListTasks", lambda it: _list_ids(it.tasks))
+remembered_approvals = _make_list_completer(
+    "approval", "ApprovalService/ListRememberedApprovals", lambda it: _list_ids(it.approvals)
 )
-requests = _complete_requests()
-pages = _complete_requests(kinds=["PENDING_REQUEST_KIND_ELICITATION_URL"])
+requests = _make_request_completer()
+pages = _make_request_completer(kinds=["PENDING_REQUEST_KIND_ELICITATION_URL"])
 """Open pending requests with a page to visit."""
 
 
-def _complete_from_catalog(kind: str) -> Callable[[typer.Context, str], list[str]]:
-    """Return what completes an entry of a kind, or of the kind that the command names, at the server it names."""
+def _make_catalog_completer(kind: str) -> Callable[[typer.Context, str], list[str]]:
+    """Return a function that completes the name of an entry of the catalog, at the server that the command names.
+
+    Without `kind`, the command names the kind, too.
+    """
 
     def complete(context: typer.Context, incomplete: str) -> list[str]:
         server: str | None = context.params.get("server")
@@ -80,19 +84,19 @@ def _complete_from_catalog(kind: str) -> Callable[[typer.Context, str], list[str
 
         rpc = "CatalogService/ListCatalogEntries"
         condition = {"server": server, "kinds": [f"CATALOG_KIND_{own_kind.upper()}"]}
-        return _list_fitting(context, incomplete, "catalog", rpc, find_names, condition, max_pages=MAX_PAGES)
+        return _list_matching_names(context, incomplete, "catalog", rpc, find_names, condition, max_pages=MAX_PAGES)
 
     return complete
 
 
-tools = _complete_from_catalog("tool")
-prompts = _complete_from_catalog("prompt")
-resources = _complete_from_catalog("resource")
-entries = _complete_from_catalog("")
+tools = _make_catalog_completer("tool")
+prompts = _make_catalog_completer("prompt")
+resources = _make_catalog_completer("resource")
+entries = _make_catalog_completer("")
 """Entries of the kind that the command names."""
 
 
-def _list_fitting(
+def _list_matching_names(
     context: typer.Context,
     incomplete: str,
     module: str,
@@ -101,7 +105,10 @@ def _list_fitting(
     condition: Mapping[str, Any] | None = None,
     max_pages: int = 1,
 ) -> list[str]:
-    """Return what fits of the names in a list; `module` has its messages. Whatever goes wrong, nothing fits."""
+    """Return the names in a list of the hub that begin with a word; empty if anything goes wrong.
+
+    `module` has the messages of the list.
+    """
     from hubbub_client.transport.discovery import Where, discover_all
 
     root_params: dict[str, Any] = context.find_root().params
@@ -115,7 +122,7 @@ def _list_fitting(
         paged = "page_token" in kind.DESCRIPTOR.fields_by_name
         request = kind(filter=condition or {}, page_size=PAGE_SIZE) if paged else kind()
         for _ in range(max_pages):
-            raw = _ask_first_that_answers(endpoints, f"hubbub.v1.{rpc}", request.SerializeToString(), give_up_at)
+            raw = _call_first_that_answers(endpoints, f"hubbub.v1.{rpc}", request.SerializeToString(), give_up_at)
             response = getattr(messages, f"{method}Response").FromString(raw)
             found += find_names(response)
             if not paged:
@@ -128,20 +135,20 @@ def _list_fitting(
     return [word for word in dict.fromkeys(found) if word.startswith(incomplete) and SAFE_WORD.fullmatch(word)]
 
 
-def _ask_first_that_answers(endpoints: "deque[HubAddress]", rpc: str, request: bytes, give_up_at: float) -> bytes:
-    """Return the response of the first endpoint that answers, and forget those before it. Raises grpc.RpcError."""
+def _call_first_that_answers(endpoints: "deque[HubAddress]", rpc: str, request: bytes, give_up_at: float) -> bytes:
+    """Return the response of the first address that answers, and drop those before it. Raises grpc.RpcError."""
     from grpc import RpcError
 
     while len(endpoints) > 1:
         try:
-            return _ask_endpoint(endpoints[0], rpc, request, (give_up_at - time.monotonic()) / len(endpoints))
+            return _call_endpoint(endpoints[0], rpc, request, (give_up_at - time.monotonic()) / len(endpoints))
         except RpcError:
             endpoints.popleft()
-    return _ask_endpoint(endpoints[0], rpc, request, give_up_at - time.monotonic())
+    return _call_endpoint(endpoints[0], rpc, request, give_up_at - time.monotonic())
 
 
-def _ask_endpoint(endpoint: "HubAddress", rpc: str, request: bytes, limit_s: float) -> bytes:
-    """Return the response to a request, by gRPC without a loop. Raises grpc.RpcError."""
+def _call_endpoint(endpoint: "HubAddress", rpc: str, request: bytes, limit_s: float) -> bytes:
+    """Return the response of one address, by gRPC without a loop. Raises grpc.RpcError."""
     from grpc import insecure_channel, secure_channel, ssl_channel_credentials
 
     tls, target = endpoint.tls, endpoint.target

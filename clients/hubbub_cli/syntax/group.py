@@ -35,7 +35,7 @@ class _LightBase(TyperCommand if TYPE_CHECKING else object):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the words; of a mistake say what was perhaps meant."""
-        with _adding_usage_notes(ctx):
+        with _add_notes_to_errors(ctx):
             return super().parse_args(ctx, args)
 
 
@@ -56,7 +56,7 @@ class LightCommand(_LightBase, TyperCommand):
             if rows:
                 with formatter.section(title):
                     formatter.write_dl(rows)
-        _write_where_root_options_are(ctx, formatter)
+        _write_root_options_hint(ctx, formatter)
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
         """Write the example in one line, so that it can be copied."""
@@ -64,16 +64,15 @@ class LightCommand(_LightBase, TyperCommand):
             formatter.write(f"\n  {self.epilog}\n")
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command.
+        """Run the command. If it is refused for the beginning of an id, run it again with the whole id.
 
-        If it is refused for an id that is the beginning of another, run it with that one. Of another mistake say what
-        was perhaps meant.
+        Other mistakes get notes on what was perhaps meant.
         """
-        with _adding_usage_notes(ctx):
-            return self._run(ctx)
+        with _add_notes_to_errors(ctx):
+            return self._run_with_advice(ctx)
 
-    def _run(self, ctx: Any) -> Any:
-        """Run the command; on a refusal complete the ids that it was given, or add advice to the error."""
+    def _run_with_advice(self, ctx: Any) -> Any:
+        """Run the command; if the hub refuses it, complete the ids and run it again, or add advice to the error."""
         try:
             return super().invoke(ctx)
         except typer.TyperException:
@@ -89,7 +88,7 @@ class LightCommand(_LightBase, TyperCommand):
             from hubbub_cli.syntax import advice, id_prefix
 
             if id_prefix.complete_ids(ctx, error):  # each time one more parameter is whole
-                return self._run(ctx)
+                return self._run_with_advice(ctx)
             advice.add_advice(ctx, error)
             raise
 
@@ -102,16 +101,16 @@ class LightGroup(_LightBase, TyperGroup):
         self.format_commands(ctx, formatter)
         with formatter.section("Options"):
             formatter.write_dl(_make_option_rows(self, ctx))
-        _write_where_root_options_are(ctx, formatter)
+        _write_root_options_hint(ctx, formatter)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write a line on each command: the first paragraph of its help, and not only its beginning as Typer does."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, first_paragraph(each)) for name, each in self.commands.items()])
+            formatter.write_dl([(name, get_first_paragraph(each)) for name, each in self.commands.items()])
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command that is named; without one, say which there are."""
-        with _adding_usage_notes(ctx):
+        with _add_notes_to_errors(ctx):
             return super().invoke(ctx)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -144,13 +143,13 @@ class Commands(typer.Typer):
         return lambda work: self.command(name, example=example)(hub_command(endless=endless)(work))
 
 
-def first_paragraph(command: Any) -> str:
+def get_first_paragraph(command: Any) -> str:
     """Return the first paragraph of a command's help, as one line."""
     return " ".join((command.help or "").partition("\n\n")[0].split())
 
 
 def _prepare_params(command: Any, ctx: Any, own: Sequence[Any]) -> Sequence[Any]:
-    """Return a command's own parameters, which then read plain values fast, and its copies of the root's options."""
+    """Return the parameters of a command, with its copies of the root's options; plain values are read fast."""
     for each in own:
         read_plain_values(each)
     if "of_root" not in vars(command):
@@ -163,19 +162,20 @@ def _list_arguments(command: Any) -> Sequence[Any]:
 
 
 def _make_option_rows(command: Any, ctx: Any) -> Sequence[tuple[str, str]]:
-    """Return a line on each option, but those that a command has from the root."""
+    """Return a line on each option of a command, but not on those that it has from the root."""
     options = [each for each in command.get_params(ctx) if each.param_type_name == "option" and not is_from_root(each)]
     return [each.get_help_record(ctx) for each in options if not each.hidden]
 
 
-def _write_where_root_options_are(ctx: Any, formatter: Any) -> None:
+def _write_root_options_hint(ctx: Any, formatter: Any) -> None:
+    """Write where the options of every command are listed, for all but the root."""
     if ctx.parent is not None:
         formatter.write(f"\n  {ALSO}\n")
 
 
 @contextmanager
-def _adding_usage_notes(ctx: Any) -> Generator[None]:
-    """Say of a wrong command line what was perhaps meant, and how the command is used."""
+def _add_notes_to_errors(ctx: Any) -> Generator[None]:
+    """Add to a usage error of the block what was perhaps meant, and how the command is used."""
     try:
         yield
     except typer.TyperException as error:

@@ -25,13 +25,13 @@ def complete_ids(ctx: Any, error: Any) -> bool:
     if not (noun and prefix and params):
         return False
     records = ask_hub(ctx, noun.records) or ()
-    matches = [each for each in records if noun.name_of(each).startswith(prefix) and noun.name_of(each) != prefix]
+    matches = [each for each in records if noun.get_name(each).startswith(prefix) and noun.get_name(each) != prefix]
     if len(matches) > 1:
         raise _make_ambiguity_error(noun, prefix, matches)
     for each in matches:
-        ctx.params.update(dict.fromkeys(params, noun.name_of(each)))
+        ctx.params.update(dict.fromkeys(params, noun.get_name(each)))
         if not ctx.obj.json:
-            note(f"{prefix} is the {noun.key} {noun.name_of(each)}")
+            note(f"{prefix} is the {noun.key} {noun.get_name(each)}")
     return bool(matches)
 
 

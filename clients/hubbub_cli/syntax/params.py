@@ -17,24 +17,25 @@ from hubbub_client.data.records import (
 )
 
 
-def repeatable_choice(option: str, choices: Any, text: str, metavar: str = "NAME") -> Any:
-    """Return an option that takes some of the choices, a Literal: Typer has this for one of them, not for a list."""
+def make_repeatable_choice(option: str, choices: Any, text: str, metavar: str = "NAME") -> Any:
+    """Return an option that takes several of the choices, a Literal: Typer only has that for one of them."""
     names: tuple[str, ...] = get_args(choices)
 
-    def check(values: list[str] | None) -> list[str]:
+    def check_values(values: list[str] | None) -> list[str]:
         for value in values or ():
             if value not in names:
                 raise typer.BadParameter(f"{value!r} is not one of {', '.join(map(repr, names))}.")
         return values or []
 
-    def complete(incomplete: str) -> list[str]:
+    def complete_name(incomplete: str) -> list[str]:
         return [name for name in names if name.startswith(incomplete)]
 
-    return typer.Option(option, metavar=metavar, help=text, callback=check, autocompletion=complete)
+    return typer.Option(option, metavar=metavar, help=text, callback=check_values, autocompletion=complete_name)
 
 
-def _only(option: str, choices: Any) -> Any:
-    return repeatable_choice(option, choices, f"Only {' or '.join(get_args(choices))}; repeatable.")
+def _make_filter_option(option: str, choices: Any) -> Any:
+    """Return an option that filters a list by some of the choices."""
+    return make_repeatable_choice(option, choices, f"Only {' or '.join(get_args(choices))}; repeatable.")
 
 
 Server = Annotated[str, typer.Argument(metavar="SERVER", help="The server.", autocompletion=completion.servers)]
@@ -51,12 +52,12 @@ RequestId = Annotated[
 CallId = Annotated[str, typer.Argument(metavar="ID", help="The call.", autocompletion=completion.calls)]
 TaskId = Annotated[str, typer.Argument(metavar="ID", help="The task.", autocompletion=completion.tasks)]
 
-RequestKinds = Annotated[list[Any] | None, _only("--kind", RequestKind)]
-RequestStates = Annotated[list[Any] | None, _only("--state", RequestState)]
-CallStates = Annotated[list[Any] | None, _only("--state", CallState)]
-TaskStatuses = Annotated[list[Any] | None, _only("--status", TaskStatus)]
-EventKinds = Annotated[list[Any] | None, _only("--kind", EventKind)]
-CatalogKinds = Annotated[list[Any] | None, _only("--kind", CatalogKind)]
+RequestKinds = Annotated[list[Any] | None, _make_filter_option("--kind", RequestKind)]
+RequestStates = Annotated[list[Any] | None, _make_filter_option("--state", RequestState)]
+CallStates = Annotated[list[Any] | None, _make_filter_option("--state", CallState)]
+TaskStatuses = Annotated[list[Any] | None, _make_filter_option("--status", TaskStatus)]
+EventKinds = Annotated[list[Any] | None, _make_filter_option("--kind", EventKind)]
+CatalogKinds = Annotated[list[Any] | None, _make_filter_option("--kind", CatalogKind)]
 Role = Annotated[TaskRole | None, typer.Option(help="Who holds them: the hub (receiver) or a server (client).")]
 
 Limit = Annotated[int, typer.Option(min=1, max=MAX_INT32, metavar="N", help="At most so many.")]

@@ -40,7 +40,7 @@ class PlainValues:
 
 
 def read_plain_values(param: Any) -> None:
-    """Let a parameter of Typer take plain values as they are."""
+    """Have a parameter of Typer read plain values without pydantic."""
     if "get_runtime_param" not in vars(param):
         plain = PlainValues(param)
         param.get_runtime_param = lambda: plain

@@ -26,7 +26,7 @@ def copy_root_options(command: Any, ctx: Any, own_params: Sequence[Any]) -> list
 
 
 def _may_follow_command(param: Any) -> bool:
-    """Return whether an option makes sense after the command, too: those that only print and end do not."""
+    """Return whether an option of the root may also stand after the command: not --help nor --version."""
     return param.param_type_name == "option" and param.expose_value
 
 
@@ -45,7 +45,7 @@ def is_from_root(param: Any) -> bool:
 
 
 def _pass_value_to_root(ctx: Any, param: Any, value: Any) -> Any:
-    """Give the root the value of its option that stands here, and make the settings of this run from it again."""
+    """Set the option of the root to the value that stands here, and make the settings of this run again."""
     source = ctx.get_parameter_source(param.name)
     if source is None or source.name != "COMMANDLINE":
         return value

@@ -70,7 +70,7 @@ OTHER_WORDS_OF_GROUPS = {
 
 
 def find_close_names(word: str, known: Iterable[str]) -> list[str]:
-    """Return what is spelled nearly so, the closest first; also what differs only in case, or goes on."""
+    """Return the known names that are spelled like a word, the closest first, also those that contain it."""
     names = list(dict.fromkeys(known))
     lowered = {name.lower(): name for name in names}
     matches = [lowered[each] for each in get_close_matches(word.lower(), lowered, n=MAX_SUGGESTED)]
@@ -78,8 +78,8 @@ def find_close_names(word: str, known: Iterable[str]) -> list[str]:
     return [name for name in dict.fromkeys((*matches, *containing)) if name != word][:MAX_SUGGESTED]
 
 
-def ask_did_you_mean(names: Sequence[str]) -> str:
-    """Return a question; empty for no names."""
+def format_did_you_mean(names: Sequence[str]) -> str:
+    """Return the question whether one of these names was meant; empty for no names."""
     return f"did you mean {' or '.join(names)}?" if names else ""
 
 
@@ -96,8 +96,8 @@ class Failed(typer.Exit):
         super().__init__(1)
 
 
-def plain_message(error: Any) -> str:
-    """Return the message for people, without what Typer says in it was perhaps meant."""
+def make_plain_message(error: Any) -> str:
+    """Return the message of an error in plainer words, without Typer's own suggestions."""
     if hasattr(error, "option_name") and hasattr(error, "possibilities"):
         return error.message
     message = error.format_message().partition(" Did you mean ")[0]
@@ -117,7 +117,7 @@ def add_usage_notes(error: Any) -> None:
         add_notes(error, "", context.get_help())
         return
     if suggestions := _suggest_names(error, context):
-        add_notes(error, ask_did_you_mean(suggestions))
+        add_notes(error, format_did_you_mean(suggestions))
     if not hasattr(context.command, "commands"):
         usage = " ".join(context.command.collect_usage_pieces(context))
         add_notes(error, f"usage: {path} {usage}")
@@ -125,7 +125,7 @@ def add_usage_notes(error: Any) -> None:
 
 
 def _suggest_names(error: Any, context: Any) -> Sequence[str]:
-    """Return the options, commands or values that a word was perhaps meant to be."""
+    """Return the options, commands or values that a wrong word was perhaps meant to be."""
     if option := getattr(error, "option_name", None):
         known = [name for each in context.command.get_params(context) for name in each.opts]
         full_names = {name.removeprefix("--"): name for name in known if name.startswith("--")}
@@ -143,7 +143,7 @@ def _suggest_names(error: Any, context: Any) -> Sequence[str]:
 
 
 def _suggest_commands(word: str, context: Any) -> list[str]:
-    """Return the commands that a wrong one was perhaps meant to be, whole."""
+    """Return the whole commands that a wrong word was perhaps meant to be."""
     known, name = context.command.commands, word.lower()
     if context.parent is None:
         elsewhere = [OTHER_WORDS[name]] if name in OTHER_WORDS else []

@@ -59,9 +59,9 @@ async def ask_for_answer(hub: Hub, request: PendingRequest, how: How) -> Pending
 
 
 async def _ask_for_form(request: PendingRequest, how: How) -> PendingRequest | None:
-    """The form first. Then Enter sends it; the other ways out can be typed in any field, too."""
-    note(_cut(question_text(request)))
-    _show_own_members(request)
+    """Have the person fill in a form; send it, decline, cancel, or leave it open: None. They may leave at any field."""
+    note(_cut_long_text(question_text(request)))
+    _print_extra_members(request)
     if choices := decision_choices(request):
         is_option = choices[0].is_field
         return await (_ask_for_option(request, choices, how) if is_option else _ask_for_decision(request, how))
@@ -97,8 +97,8 @@ async def _ask_for_form(request: PendingRequest, how: How) -> PendingRequest | N
                 return None
 
 
-def _show_own_members(request: PendingRequest) -> None:
-    """Show what an agent would do, and what else its server has sent."""
+def _print_extra_members(request: PendingRequest) -> None:
+    """Print what an agent would do, and what else its server has sent."""
     if request.agent is None and not request.more:
         return
     from hubbub_frontend.display.agents import render_agent, render_more  # late, with what they import
@@ -111,7 +111,7 @@ def _show_own_members(request: PendingRequest) -> None:
 
 
 async def _ask_for_decision(request: PendingRequest, how: How) -> PendingRequest | None:
-    """Ask for the decision that an agent wants; Enter alone decides nothing."""
+    """Ask for the decision that an agent wants, and return the answered request; None if it is left open."""
     wider = find_wider_decision(request)
     ways = {"a": "[a]pprove", **({"s": "approve for this [s]ession"} if wider is not None else {})}
     match await choose_letter({**ways, "d": "[d]eny", "x": "deny and stop the agent [x]", "l": "[l]ater"}):
@@ -128,8 +128,8 @@ async def _ask_for_decision(request: PendingRequest, how: How) -> PendingRequest
 
 
 async def _ask_for_option(request: PendingRequest, choices: Sequence[AgentDecision], how: How) -> PendingRequest | None:
-    """Ask for one of the agent's own options, by its number; Enter alone decides nothing."""
-    options = {str(number): f"[{number}] {_option_label(each)}" for number, each in enumerate(choices, 1)}
+    """Ask for one of the agent's own options by its number; return the answered request, None if it is left open."""
+    options = {str(number): f"[{number}] {_format_option_label(each)}" for number, each in enumerate(choices, 1)}
     no = {} if any(each.rejects for each in choices) else {"d": "[d]ecline"}
     letter = await choose_letter({**options, **no, "l": "[l]ater"})
     if letter in options:
@@ -138,7 +138,7 @@ async def _ask_for_option(request: PendingRequest, choices: Sequence[AgentDecisi
     return await request.decline(**how) if letter == "d" else None
 
 
-def _option_label(choice: AgentDecision) -> str:
+def _format_option_label(choice: AgentDecision) -> str:
     return f"{choice.label} ({choice.note})" if choice.note else choice.label
 
 
@@ -153,9 +153,9 @@ class FormLeft(Exception):
 async def fill_in_form(
     fields_to_ask: Sequence[Field], before: Mapping[str, Any], problems: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Ask for the fields of a form and return its content; `before` has the defaults, as typed last.
+    """Ask for the fields of a form, and return its content; `before` has the values as typed last.
 
-    Raises Left, and EOFError at the end of input.
+    Raises FormLeft, and EOFError at the end of input.
     """
     content = {**before}
     for field in fields_to_ask:
@@ -170,9 +170,9 @@ async def fill_in_form(
 
 
 async def _ask_for_value(field: Field, default: Any) -> Any:
-    """Return what a person types for a field, or its default; None for nothing. Raises FormLeft, EOFError."""
+    """Return what a person types for a field, or the default; None for nothing. Raises FormLeft, EOFError."""
     if field.description:
-        note(f"  {_cut(field.description)}")
+        note(f"  {_cut_long_text(field.description)}")
     for number, (_, title) in enumerate(field.choices[:MAX_CHOICES], 1):
         note(f"  {number}) {title}" if field.kind in ("choice", "choices") else f"  {title}")
     if len(field.choices) > MAX_CHOICES:
@@ -216,13 +216,13 @@ def _describe_input(field: Field) -> str:
 
 
 async def _ask_to_visit(hub: Hub, request: PendingRequest, how: How) -> PendingRequest | None:
-    """Show where a page leads, and open it or answer as the person says."""
+    """Print where a page leads, and open it or answer as the person decides; None if they leave it open."""
     from hubbub_frontend.display.text import render_url
 
-    note(_cut(str(as_object(request.request).get("message", ""))))
+    note(_cut_long_text(str(as_object(request.request).get("message", ""))))
     url = str(as_object(request.request).get("url", ""))
     print_text(render_url(url))
-    _show_own_members(request)
+    _print_extra_members(request)
     if str(as_object(request.request).get("elicitationId", "")).startswith(AUTHORIZATION_PREFIX):
         return await _ask_to_authorize(hub, request, url, how)
     choices = {"o": "[o]pen it in the browser here", "a": "[a]gree and open it elsewhere"}
@@ -242,7 +242,7 @@ async def _ask_to_visit(hub: Hub, request: PendingRequest, how: How) -> PendingR
 
 
 async def _ask_to_authorize(hub: Hub, request: PendingRequest, url: str, how: How) -> PendingRequest | None:
-    """Let the hub in at a server. The browser that comes back answers, or the address that it shows."""
+    """Have the person log the hub in at a server; the browser answers when it comes back. None if they leave it."""
     while True:
         match await choose_letter(
             {"o": "[o]pen it in the browser here", "p": "[p]aste", "d": "[d]ecline", "l": "[l]ater"}
@@ -267,6 +267,7 @@ async def _wait_for_browser(hub: Hub, request: PendingRequest) -> PendingRequest
     closed_request: PendingRequest | None = None
 
     async def wait_until_closed_elsewhere() -> None:
+        """Wait until the request is closed, then end the prompt of the person."""
         nonlocal closed_request
         with contextlib.suppress(HubbubError):
             closed_request = await wait_until_closed(hub, request)
@@ -282,8 +283,9 @@ async def _wait_for_browser(hub: Hub, request: PendingRequest) -> PendingRequest
 
 
 async def _ask_for_message(request: PendingRequest, how: How) -> PendingRequest | None:
-    _show_sampling(as_object(request.request))
-    _show_own_members(request)
+    """Have the person write a reply to a sampling, refuse it, or leave it open: None."""
+    _print_sampling(as_object(request.request))
+    _print_extra_members(request)
     reply = ""
     while True:
         choices = {"r": "[r]eply in a line", "e": "write in the [e]ditor", "x": "[x] refuse", "l": "[l]ater"}
@@ -303,11 +305,11 @@ async def _ask_for_message(request: PendingRequest, how: How) -> PendingRequest 
                 return None
 
 
-def _show_sampling(params: Mapping[str, Any]) -> None:
+def _print_sampling(params: Mapping[str, Any]) -> None:
     if prompt := params.get("systemPrompt"):
-        note(f"system prompt: {_cut(str(prompt))}")
+        note(f"system prompt: {_cut_long_text(str(prompt))}")
     for message in as_objects(params.get("messages")):
-        note(f"{message.get('role')}: {_cut(describe_content(message))}")
+        note(f"{message.get('role')}: {_cut_long_text(describe_content(message))}")
     preferences = as_object(params.get("modelPreferences"))
     if preferences:
         note(f"model preferences: {json.dumps(preferences, ensure_ascii=False)}")
@@ -316,8 +318,9 @@ def _show_sampling(params: Mapping[str, Any]) -> None:
 
 
 async def _ask_for_roots(request: PendingRequest, how: How) -> PendingRequest | None:
+    """Have the person type the roots, refuse them, or leave the request open: None."""
     note(question_text(request))
-    _show_own_members(request)
+    _print_extra_members(request)
     text = await read_line("file:// addresses with spaces between, !MESSAGE to refuse, nothing for later: ")
     if not text:
         return None
@@ -326,7 +329,8 @@ async def _ask_for_roots(request: PendingRequest, how: How) -> PendingRequest | 
     return await request.reply({"roots": [{"uri": uri} for uri in text.split()]}, **how)
 
 
-def _cut(text: str) -> str:
+def _cut_long_text(text: str) -> str:
+    """Return a text, cut if it is longer than MAX_SHOWN_CHARS."""
     return (
         text
         if len(text) <= MAX_SHOWN_CHARS

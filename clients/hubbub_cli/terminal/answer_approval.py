@@ -22,7 +22,7 @@ DENY, LATER = "[d]eny", "[l]ater"
 async def ask_to_approve(hub: Hub, request: PendingRequest, how: How) -> PendingRequest | None:
     """Show a call, and approve or deny it as the person says; None if they leave it open. Raises HubbubError."""
     while True:
-        _show(request)
+        _print_approval(request)
         try:
             return await _ask_for_decision(request, how)
         except FailedPrecondition as error:
@@ -32,7 +32,8 @@ async def ask_to_approve(hub: Hub, request: PendingRequest, how: How) -> Pending
             request = await hub.inbox.get(request.id)
 
 
-def _show(request: PendingRequest) -> None:
+def _print_approval(request: PendingRequest) -> None:
+    """Print the call that waits for approval."""
     page = DetailText()
     render_approval(page, request)
     print_text(page.text)
@@ -87,7 +88,7 @@ async def _approve_and_remember(request: PendingRequest, asked: ApprovalRequest,
 
 
 async def _choose_suggestions(request: PendingRequest) -> Sequence[int]:
-    """Return the indices of what the person allows as well; none if they go back."""
+    """Return the indices of the suggestions that the person accepts; none if they go back."""
     view = approval_view(request)
     offered = {each.index: each.label for each in view.suggestions} if view is not None else {}
     for index, label in offered.items():

@@ -33,7 +33,7 @@ Digest = Annotated[
 Deny = Annotated[str | None, typer.Option(metavar="[REASON]", help="Approval: no, with a reason for the caller.")]
 
 
-def read_options(
+def read_approve_options(
     approve: bool,
     change: str | None,
     remember: str | None,
@@ -42,7 +42,7 @@ def read_options(
     comment: str | None,
     digest: str | None,
 ) -> ApproveOptions | Literal[False]:
-    """Return an approval with what goes with it; False where none is given. Raises Usage."""
+    """Return the approval that the options describe; False if they describe none. Raises Usage."""
     if not approve and change is None:
         alone = {
             "--remember": remember,
@@ -63,14 +63,14 @@ def read_options(
         "comment": comment or "",
         "digest": digest or "",
     }
-    changed = parse_json_object(_read_text(change) if change is not None else None, "--change")
+    changed = parse_json_object(_read_text_or_file(change) if change is not None else None, "--change")
     if changed is not None:
         options["arguments"] = changed
     return options
 
 
-def _read_text(text: str) -> str:
-    """Return the text, or what is in the file that it names with `@`. Raises Usage."""
+def _read_text_or_file(text: str) -> str:
+    """Return a text, or for `@FILE` the content of the file. Raises Usage."""
     if not text.startswith("@"):
         return text
     try:

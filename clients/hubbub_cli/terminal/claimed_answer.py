@@ -51,7 +51,7 @@ async def choose_request(hub: Hub) -> PendingRequest | None:
 
 
 async def answer_and_report(hub: Hub, request: PendingRequest, settings: Settings, claim: str | None = None) -> bool:
-    """Let the person answer as `answer_claimed` does, and say what came of it; return whether they answered."""
+    """Have the person answer, and print what came of it; return whether they answered."""
     if request.state != "open":
         by = f" by {request.answered_by}" if request.answered_by else ""
         raise FailedPrecondition(f"{request.id} is {outcome(request)}{by}", reason="REQUEST_CLOSED")
@@ -72,14 +72,14 @@ async def answer_and_report(hub: Hub, request: PendingRequest, settings: Setting
 
 
 def describe_votes(request: PendingRequest) -> str:
-    """Return who has approved a call that more have to approve."""
+    """Return who has approved a call that needs several approvals."""
     from hubbub_frontend.display.approvals import describe_progress  # imported here, since it imports rich
 
     return describe_progress(request, request.approval.rule) if request.approval else "others have to approve it, too"
 
 
 async def print_given_answer(hub: Hub, request: PendingRequest, settings: Settings) -> None:
-    """Print what an answer that was given on the command line did; only a person waits for what the call returns."""
+    """Print what an answer from the command line has done; at a terminal also the result of the call."""
     if settings.json:
         print_json(request.to_json())
         return
@@ -116,7 +116,7 @@ async def _print_call_result(hub: Hub, request: PendingRequest, settings: Settin
 
 
 async def answer_claimed(hub: Hub, request: PendingRequest, claim_id: str | None = None) -> PendingRequest | None:
-    """Claim a pending request, ask the person while nobody else can answer, and release the claim at the end.
+    """Claim a pending request, ask the person for the answer, and release the claim at the end.
 
     Return None if they leave it open. Raises HubbubError: ALREADY_CLAIMED, or REQUEST_CLOSED if it is closed.
     """
@@ -124,6 +124,7 @@ async def answer_claimed(hub: Hub, request: PendingRequest, claim_id: str | None
     outcome_or_error: PendingRequest | HubbubError | None = None
 
     async def watch_for_end() -> None:
+        """Wait until the request is closed without an answer, then end the question to the person."""
         nonlocal outcome_or_error
         with contextlib.suppress(HubbubError):
             closed_request = await wait_until_closed(hub, request, answered=False)
@@ -141,7 +142,7 @@ async def answer_claimed(hub: Hub, request: PendingRequest, claim_id: str | None
             await hub.inbox.claim(request.id, CLAIM_TTL_S, claim_id=own_claim_id)
         async with anyio.create_task_group() as group:
             group.start_soon(watch_for_end)
-            group.start_soon(_keep_claim, hub, request.id, own_claim_id)
+            group.start_soon(_renew_claim, hub, request.id, own_claim_id)
             try:
                 outcome_or_error = await ask_for_answer(hub, request, {"claim_id": own_claim_id})
             except HubbubError as error:
@@ -156,8 +157,8 @@ async def answer_claimed(hub: Hub, request: PendingRequest, claim_id: str | None
     return outcome_or_error
 
 
-async def _keep_claim(hub: Hub, id_: str, claim_id: str) -> None:
-    """Renew a claim until cancelled, three times within its term, or until the hub says that it is lost."""
+async def _renew_claim(hub: Hub, id_: str, claim_id: str) -> None:
+    """Renew a claim three times within its term, until cancelled or until the hub refuses."""
     while True:
         await anyio.sleep(CLAIM_TTL_S / 3)
         try:

@@ -52,13 +52,13 @@ class LiveCall:
         params: dict[str, Any] | None,
         **options: Unpack[CallOptions],
     ) -> Any:
-        """Return the MCP result. Raises HubbubError."""
+        """Send the call, report on it until it ends, and return the MCP result. Raises HubbubError."""
         failure: HubbubError | None = None
         result: Any = None
         self._server = server
         self._progress_shown = (f"{server}: {(params or {}).get('name') or method}", None, None)
         async with self._group as group:
-            group.start_soon(self._show_when_slow)
+            group.start_soon(self._draw_when_slow)
             try:
                 callbacks: CallCallbacks = {
                     "on_progress": self._on_progress,
@@ -78,14 +78,15 @@ class LiveCall:
             raise failure
         return result
 
-    async def _show_when_slow(self) -> None:
+    async def _draw_when_slow(self) -> None:
+        """Draw the progress line once the call has taken SHOW_AFTER_S, and watch the server."""
         await anyio.sleep(SHOW_AFTER_S)
         self._draw()
         with contextlib.suppress(HubbubError):  # a caller may call servers that it may not watch
             await self._watch_server()
 
     async def _watch_server(self) -> None:
-        """Say that the server is not connected and why, as often as that changes: until then its calls wait."""
+        """Print that the server is not connected, and why, whenever that changes: until then the call waits."""
         last_problem = ""
         async with contextlib.aclosing(self._hub.servers.watch([self._server])) as events:
             async for event in events:
@@ -113,6 +114,7 @@ class LiveCall:
             self._meter.show(*self._progress_shown)
 
     async def _on_progress(self, progress: Progress) -> None:
+        """Draw progress of the call, or print it where no line moves."""
         self._progress_shown = (describe_progress(progress), progress.progress, progress.total)
         if self._settings.json or not sys.stderr.isatty():
             note(f"progress {describe_progress(progress)}")
@@ -120,10 +122,11 @@ class LiveCall:
             self._draw()
 
     async def _on_candidate(self, id_: str) -> None:
+        """Report a pending request that may be caused by this call or by another one."""
         await self._on_pending(id_, ", perhaps for this call")
 
     async def _on_pending(self, id_: str, doubt: str = "") -> None:
-        """Say who is waited for, and ask the person here if there is one; `doubt` says that another call may ask."""
+        """Print who is waited for, and ask the person here if there is one; `doubt` says that another call may ask."""
         if id_ in self._open_questions:
             return
         try:

@@ -55,7 +55,7 @@ async def choose_letter(choices: Mapping[str, str], default: str = "") -> str:
 
 
 def print_text(text: "Text") -> None:
-    """Show a coloured text on stderr, wrapped only by the terminal, so that it can be copied."""
+    """Print a coloured text on stderr, wrapped only by the terminal, so that it can be copied."""
     console(stderr=True).print(text, soft_wrap=True)
 
 

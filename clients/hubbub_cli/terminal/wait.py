@@ -18,9 +18,9 @@ SNAPSHOT_LIMIT_S = 30.0
 
 
 async def wait_until_closed(hub: Hub, request: PendingRequest, *, answered: bool = True) -> PendingRequest | None:
-    """Wait until a pending request is no longer open; None if it is gone.
+    """Wait until a pending request is no longer open, and return it; None if it is gone.
 
-    With `answered` false, an answer does not count.
+    With `answered` false, go on waiting after an answer.
     """
     is_listed = False
     # A newer hub may name a kind that no filter of ours can.
@@ -81,12 +81,12 @@ class ServerWait:
         return [self._missing[name] for name in sorted(self._missing)]
 
     async def _follow_servers(self, wait: anyio.CancelScope, timeout_s: float) -> None:
-        """Take what the hub says of the servers until all are connected or hopeless; its snapshot starts the time."""
+        """Watch the servers until all are connected or hopeless; the hub's snapshot starts the time limit."""
         async with contextlib.aclosing(self._hub.servers.watch(self._names or ())) as events:
             async for event in events:
                 match event:
                     case Upsert(record=server):
-                        self._take_record(server)
+                        self._update_server(server)
                     case Removed(id=name):
                         self._missing.pop(name, None)
                     case Reset():
@@ -100,7 +100,8 @@ class ServerWait:
                 if self._synced and all(map(is_hopeless, self._missing.values())):
                     return
 
-    def _take_record(self, server: Server) -> None:
+    def _update_server(self, server: Server) -> None:
+        """Note the state of a server: whether it is still missing; print a new problem of it."""
         self.servers[server.name] = server
         if server.desired_state != "connected" or server.state == "connected":
             self._missing.pop(server.name, None)
@@ -115,5 +116,5 @@ class ServerWait:
 
 
 def is_hopeless(server: Server) -> bool:
-    """Return whether a server is not tried again until somebody has done something."""
+    """Return whether the hub does not try a server again until a person has done something."""
     return server.gave_up or (server.error is not None and not server.error.retryable)

@@ -17,7 +17,7 @@ from grpc import StatusCode
 from hubbub_client import numbers, payload
 from hubbub_client.data.records import RECORDS, Record
 from hubbub_client.errors import HubbubError
-from hubbub_shared.durations import seconds_of
+from hubbub_shared.durations import to_seconds
 
 R = TypeVar("R", bound=Record)
 UNKNOWN = "unknown"
@@ -147,7 +147,7 @@ def _make_value_converter(spec: FieldDescriptor, unset: str | None) -> Callable[
             if spec.message_type.full_name == "google.protobuf.Timestamp":
                 return lambda value: numbers.date(value.seconds, value.nanos)
             if spec.message_type.full_name == "google.protobuf.Duration":
-                return lambda value: round(seconds_of(value) * 1000)
+                return lambda value: round(to_seconds(value) * 1000)
             kind = RECORDS[spec.message_type.name]
             return lambda value: read(kind, value)
         case _:

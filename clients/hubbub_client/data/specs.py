@@ -149,7 +149,7 @@ def to_message(spec: ServerSpec) -> server_pb2.ServerSpec:
         if group in ENDPOINTS and endpoint not in (None, group):
             raise ValueError(f"{key} is not an option of {ENDPOINTS[endpoint]}")
         try:
-            field.put(message, value)
+            field.set_value(message, value)
         except (TypeError, ValueError, OverflowError, AttributeError) as error:
             raise ValueError(f"{key}: {error}") from None
     if spec.roots is not None:
@@ -159,7 +159,7 @@ def to_message(spec: ServerSpec) -> server_pb2.ServerSpec:
 
 def from_message(message: server_pb2.ServerSpec, withheld: Sequence[str] = ()) -> ServerSpec:
     """Return the spec of a message. Raises nothing, whatever the hub sends."""
-    values: dict[str, Any] = {key: field.get(message) for key, field in SPEC_FIELDS.items()}
+    values: dict[str, Any] = {key: field.get_value(message) for key, field in SPEC_FIELDS.items()}
     if message.WhichOneof("endpoint") == "http":
         values["transport"] = "sse" if message.http.variant == server_pb2.HttpEndpoint.VARIANT_SSE else "http"
     if message.HasField("roots"):

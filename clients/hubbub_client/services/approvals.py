@@ -14,7 +14,7 @@ from hubbub_client.data.conversion import read
 from hubbub_client.data.records import RECORDS, Record
 from hubbub_client.services.pages import PageFields, pages
 from hubbub_client.transport.connection import HubConnection
-from hubbub_shared.durations import duration_of
+from hubbub_shared.durations import to_duration
 
 ApprovalAction = Literal["allow", "ask", "deny"]
 
@@ -165,6 +165,6 @@ class Approvals:
         `rules` is the table `[approvals]` in TOML; without it the rules in use are tried.
         """
         request = approval_pb2.ReplayApprovalsRequest(
-            server=server or "", since=None if since_s is None else duration_of(since_s), rules=rules or ""
+            server=server or "", since=None if since_s is None else to_duration(since_s), rules=rules or ""
         )
         return read(ApprovalReplay, await self._link.call(lambda hub: hub.approvals.ReplayApprovals, request))

@@ -16,7 +16,7 @@ from hubbub_client.services.pages import PageFields, pages
 from hubbub_client.transport.connection import HubConnection
 from hubbub_client.watch import follow
 from hubbub_client.worker import OnError, Worker
-from hubbub_shared.durations import duration_of
+from hubbub_shared.durations import to_duration
 
 
 class Inbox:
@@ -67,14 +67,14 @@ class Inbox:
         caller).
         """
         request = inbox_pb2.ClaimPendingRequestRequest(
-            id=id, ttl=duration_of(ttl_s), claim_id=claim_id or "", take_over=take_over
+            id=id, ttl=to_duration(ttl_s), claim_id=claim_id or "", take_over=take_over
         )
         answer = await self._link.call(lambda hub: hub.inbox.ClaimPendingRequest, request)
         return self._read_request(answer.pending_request)
 
     async def renew(self, id: str, claim_id: str, ttl_s: float = 60) -> PendingRequest:  # noqa: A002
         """Renew a claim to `ttl_s` seconds from now, and return the pending request."""
-        request = inbox_pb2.RenewClaimRequest(id=id, claim_id=claim_id, ttl=duration_of(ttl_s))
+        request = inbox_pb2.RenewClaimRequest(id=id, claim_id=claim_id, ttl=to_duration(ttl_s))
         answer = await self._link.call(lambda hub: hub.inbox.RenewClaim, request)
         return self._read_request(answer.pending_request)
 
@@ -248,7 +248,7 @@ def _approve_message(given: ApproveOptions) -> inbox_pb2.AnswerPendingRequestReq
     arguments, remember_s = given.get("arguments"), given.get("remember_s", 0.0)
     return inbox_pb2.AnswerPendingRequestRequest.Approve(
         arguments=b"" if arguments is None else payload.dumps(arguments),
-        remember=duration_of(remember_s) if remember_s else None,
+        remember=to_duration(remember_s) if remember_s else None,
         same_arguments=given.get("same_arguments", False),
         suggestions=given.get("suggestions", ()),
         comment=given.get("comment", ""),

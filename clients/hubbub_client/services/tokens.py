@@ -11,7 +11,7 @@ from hubbub_client.data.literals import Role
 from hubbub_client.data.records import RECORDS, Record
 from hubbub_client.services.pages import PageFields, pages
 from hubbub_client.transport.connection import HubConnection
-from hubbub_shared.durations import duration_of
+from hubbub_shared.durations import to_duration
 
 _ROLES: Any = admin_pb2.AccessRole.DESCRIPTOR
 
@@ -107,7 +107,7 @@ class Tokens:
         held for `hold_s` seconds while people are asked; by default that is as the profile says. Raises
         ValueError for a `ttl_s` below one microsecond.
         """
-        ttl = None if ttl_s is None else duration_of(ttl_s)
+        ttl = None if ttl_s is None else to_duration(ttl_s)
         if ttl is not None and ttl.ToMicroseconds() <= 0:  # zero means for ever in the API
             raise ValueError(f"ttl_s must be more than 0, not {ttl_s}")
         request = admin_pb2.CreateTokenRequest(
@@ -117,7 +117,7 @@ class Tokens:
             ],
             ttl=ttl,
             may_name_others=may_name_others,
-            hold=None if hold_s is None else duration_of(hold_s),
+            hold=None if hold_s is None else to_duration(hold_s),
         )
         return read(NewToken, await self._link.call(lambda hub: hub.admin.CreateToken, request))
 

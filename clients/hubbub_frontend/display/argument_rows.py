@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from hubbub_client.payload import as_list, as_object
 from hubbub_frontend.forms import normalized_schema
-from hubbub_shared.legible import clean, escaped
+from hubbub_shared.legible import clean, escape_json
 
 RowKind = Literal["text", "code", "json", "change", "patch"]
 
@@ -150,7 +150,7 @@ def _json_text(value: object) -> str:
             compact = json.dumps(value, ensure_ascii=False, indent=2)
     except RecursionError:
         return "it nests too deep to be shown"
-    return escaped(compact)
+    return escape_json(compact)
 
 
 def _find_pair(value: Mapping[str, Any]) -> tuple[str, str] | None:

@@ -34,12 +34,12 @@ class UnchangeableHostFile(Exception):
 
 
 def render_snippet(kind: str, section: str, name: str, entry: Entry) -> str:
-    """Return what a file of a kind (its ending) has for an entry, as text for people."""
+    """Return, for people, the text that a file with this ending (`kind`) has for an entry."""
     return _CHANGES[kind]("", {(section,): {name: entry}})
 
 
 def preview_changes(file: Path, changes: Changes) -> str:
-    """Return what a file would be with changes. Raises UnchangeableHostFile, OSError."""
+    """Return the text of a file with changes, without writing it. Raises UnchangeableHostFile, OSError."""
     return _CHANGES[file.suffix](_read_text(file.resolve()) or "", changes)
 
 
@@ -78,15 +78,18 @@ def _read_text(file: Path) -> str | None:
         raise UnchangeableHostFile("it is not UTF-8") from None
 
 
-def _apply(root: Mapping[str, Any], path: tuple[str, ...], members: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return what a file says once members at a path are changed. Raises UnchangeableHostFile."""
+def _apply_members(root: Mapping[str, Any], path: tuple[str, ...], members: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a table with members set, or removed where they are None, in its table at a path.
+
+    Raises UnchangeableHostFile.
+    """
     if not path:
         kept = {name: value for name, value in root.items() if name not in members}
         return kept | {name: value for name, value in members.items() if value is not None}
     table: object = root.get(path[0], {})
     if not isinstance(table, dict):
         raise UnchangeableHostFile(f"`{path[0]}` is no table")
-    changed = _apply(cast("dict[str, Any]", table), path[1:], members)
+    changed = _apply_members(cast("dict[str, Any]", table), path[1:], members)
     return root if changed == table else {**root, path[0]: changed}
 
 
@@ -101,10 +104,11 @@ def _check_outcome(after: Mapping[str, Any], expected: Mapping[str, Any], change
 
 
 def _change_json(text: str, changes: Changes) -> str:
+    """Return a text of JSON with the changes made. Raises UnchangeableHostFile."""
     before = _parse_json(text)
     after, expected = text if text.strip() else "{}\n", before
     for path, members in changes.items():
-        changed = _apply(expected, path, members)
+        changed = _apply_members(expected, path, members)
         if changed == expected:
             continue
         try:
@@ -129,10 +133,11 @@ def _parse_json(text: str) -> dict[str, Any]:
 
 
 def _change_toml(text: str, changes: Changes) -> str:
+    """Return a text of TOML with the changes made. Raises UnchangeableHostFile."""
     before = _parse_toml(text)
     after, expected = text, before
     for path, members in changes.items():
-        changed = _apply(expected, path, members)
+        changed = _apply_members(expected, path, members)
         if changed == expected:
             continue
         after = _set_tables(after, *path, members) if len(path) == 1 else _set_scalars(after, path, members)
@@ -191,11 +196,13 @@ def _remove_tables(text: str, section: str, name: str) -> str:
 
 
 def _make_key_pattern(name: str) -> str:
+    """Return a pattern that matches a key of TOML, bare or quoted."""
     plain = re.escape(name)
     return rf"(?:{plain}|\"{plain}\"|'{plain}')"
 
 
 def _render_table(path: str, entry: Entry) -> str:
+    """Return an entry as a TOML table, with the tables in it below."""
     nested = {key: cast("Entry", value) for key, value in entry.items() if isinstance(value, Mapping)}
     plain = {key: value for key, value in entry.items() if key not in nested}
     lines = [f"[{path}]\n", *(f"{_quote_key(key)} = {_render_scalar(value)}\n" for key, value in plain.items())]
@@ -217,6 +224,7 @@ _KEY = re.compile(r"([A-Za-z0-9_.-]+|\"[^\"\\]*\"|'[^']*'):(\s|$)")
 
 
 def _change_yaml(text: str, changes: Changes) -> str:
+    """Return a text of YAML with the changes made."""
     for path, members in changes.items():
         for name, value in members.items():
             text = (
@@ -309,6 +317,7 @@ def _find_section_end(lines: list[str], begin: int) -> int:
 
 
 def _has_content(line: str) -> bool:
+    """Return whether a line of YAML is neither blank nor a comment."""
     return bool(line.strip()) and not line.lstrip().startswith("#")
 
 
@@ -317,6 +326,7 @@ def _count_indent(line: str) -> int:
 
 
 def _render_block(name: str, entry: Entry, depth: int) -> list[str]:
+    """Return an entry as lines of YAML, indented by `depth` spaces."""
     space, deeper = " " * depth, " " * 2 * depth
     lines = [f"{space}{name}:"]
     for key, value in entry.items():

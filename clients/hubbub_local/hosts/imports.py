@@ -117,11 +117,11 @@ class Imported:
 
 
 def import_server(found: FoundServer, environment: TextEnvironment) -> Imported:
-    """Return a found server as one of the hub."""
+    """Return a found server as one of the hub; without a spec if it cannot be translated."""
     name = _make_valid_name(found.name)
     translation = _Translation(found, environment)
     try:
-        spec = translation.spec()
+        spec = translation.make_spec()
     except UntranslatableEntry as exc:
         return Imported(found=found, name=name, spec=None, notes=(_cut_note(str(exc)),), disabled=translation.disabled)
     notes = translation.texts.notes
@@ -138,7 +138,7 @@ def import_server(found: FoundServer, environment: TextEnvironment) -> Imported:
 
 
 def is_hub(server: Imported) -> bool:
-    """Return whether it is Hubbub itself, which is no server of its own."""
+    """Return whether a server of a host is Hubbub itself."""
     entry = server.found.entry
     words: list[object] = []
     for part in (entry.get("command", entry.get("cmd")), entry.get("args")):
@@ -148,7 +148,7 @@ def is_hub(server: Imported) -> bool:
 
 
 def fill_in_values(server: Imported, values: Mapping[str, str]) -> Imported:
-    """Return it with the values (in the hub's form) that a person gave, by id; the others stay asked for."""
+    """Return a server with the values that a person gave for its prompts, by id; other prompts stay."""
 
     def fill_in(text: str) -> str:
         return _INPUT_REFERENCE.sub(lambda match: values.get(match[1], match[0]), text)
@@ -160,7 +160,7 @@ def fill_in_values(server: Imported, values: Mapping[str, str]) -> Imported:
 
 
 def give_unique_names(servers: list[Imported], taken: Mapping[str, object]) -> list[Imported]:
-    """Return them with names that are all different, and none that is taken: a host's name after it, or a number."""
+    """Return the servers with names that differ from each other and from `taken`: with the host's name or a number."""
     used = set(taken)
     renamed: list[Imported] = []
     for each in servers:
@@ -173,7 +173,7 @@ def give_unique_names(servers: list[Imported], taken: Mapping[str, object]) -> l
 
 
 class _Translation:
-    """One entry on its way."""
+    """Translates one entry of a host to a spec of the hub."""
 
     def __init__(self, found: FoundServer, environment: TextEnvironment) -> None:
         self._found = found
@@ -182,12 +182,12 @@ class _Translation:
         entry = found.entry
         self.disabled = found.off or entry.get("disabled") is True or entry.get("enabled") is False
 
-    def spec(self) -> dict[str, Any]:
-        """Return the spec. Raises UntranslatableEntry."""
+    def make_spec(self) -> dict[str, Any]:
+        """Return the spec of the hub for the entry. Raises UntranslatableEntry."""
         entry = self._flatten_command(self._found.entry)
         sources = {key: next((entry[name] for name in names if name in entry), None) for key, names in _SOURCES.items()}
         kind = self._find_transport(entry, sources)
-        self._learn_own_variables(entry)
+        self._read_own_variables(entry)
         spec = self._make_stdio_spec(entry, sources) if kind == "stdio" else self._make_http_spec(entry, sources, kind)
         for key, names in (("allow_tools", _ALLOW_KEYS), ("deny_tools", _DENY_KEYS)):
             tools = next((entry[name] for name in names if entry.get(name)), None)
@@ -231,40 +231,46 @@ class _Translation:
         return TRANSPORTS[kind]
 
     def _make_stdio_spec(self, entry: Entry, sources: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the spec of an entry that starts a command. Raises UntranslatableEntry."""
         if not isinstance(sources["command"], str) or not sources["command"].strip():
             raise UntranslatableEntry("its command is no text")
-        spec: dict[str, Any] = {"command": self.texts.text(check_text(sources["command"], "command"), "command")}
+        spec: dict[str, Any] = {
+            "command": self.texts.translate_text(check_text(sources["command"], "command"), "command")
+        }
         if args := check_texts(entry.get("args") or [], "args"):
-            spec["args"] = [self.texts.text(each, "args") for each in args]
+            spec["args"] = [self.texts.translate_text(each, "args") for each in args]
         env = self._read_variables(entry)
         env |= {
-            name: self.texts.environment_value(text, name) for name, text in check_table(sources["env"], "env").items()
+            name: self.texts.translate_env_value(text, name)
+            for name, text in check_table(sources["env"], "env").items()
         }
         for name in check_texts(self._list_passed_variables(entry.get("env_vars")), "env_vars"):
-            env[name] = self.texts.variable(name, None, name)
+            env[name] = self.texts.translate_variable(name, None, name)
         if env:
             spec["env"] = env
         if entry.get("cwd") is not None:
-            spec["cwd"] = self.texts.path(check_text(entry["cwd"], "cwd"), "cwd")
+            spec["cwd"] = self.texts.translate_path(check_text(entry["cwd"], "cwd"), "cwd")
         elif self._found.place.folder is not None:
             spec["cwd"] = escape(str(self._found.place.folder))
         return spec
 
     def _make_http_spec(self, entry: Entry, sources: Mapping[str, Any], kind: str) -> dict[str, Any]:
-        url = self.texts.text(check_text(sources["url"], "url"), "url")
+        """Return the spec of an entry with a url. Raises UntranslatableEntry."""
+        url = self.texts.translate_text(check_text(sources["url"], "url"), "url")
         if not _is_url(url) and not url.startswith("${"):
             raise UntranslatableEntry("its url does not begin with http:// or https://")
         if "@" in urlsplit(url).netloc if _is_url(url) else False:
             raise UntranslatableEntry("its url has a user and a password; put them into a header")
         spec: dict[str, Any] = {"url": url, **({"transport": "sse"} if kind == "sse" else {})}
         headers = {
-            name: self.texts.text(text, name) for name, text in check_table(sources["headers"], "headers").items()
+            name: self.texts.translate_text(text, name)
+            for name, text in check_table(sources["headers"], "headers").items()
         }
         for name, variable in check_table(entry.get("env_http_headers"), "env_http_headers").items():
-            headers[name] = self.texts.variable(variable, None, name)
+            headers[name] = self.texts.translate_variable(variable, None, name)
         if entry.get("bearer_token_env_var") is not None:
             variable = check_text(entry["bearer_token_env_var"], "bearer_token_env_var")
-            headers["Authorization"] = f"Bearer {self.texts.variable(variable, None, 'Authorization')}"
+            headers["Authorization"] = f"Bearer {self.texts.translate_variable(variable, None, 'Authorization')}"
         if headers:
             spec["headers"] = headers
         return spec
@@ -284,23 +290,25 @@ class _Translation:
                 found[key] = value * unit
         return found
 
-    def _learn_own_variables(self, entry: Entry) -> None:
-        """Ask for what the host keeps in a keyring of its own, and know the variables of the entry itself."""
+    def _read_own_variables(self, entry: Entry) -> None:
+        """Note the variables that the entry sets, and request those that the host has in a keyring of its own."""
         self.texts.own = {name: escape(text) for name, text in check_table(entry.get("envs"), "envs").items()}
         for name in check_texts(entry.get("env_keys") or [], "env_keys"):
             check_variable(name)
             self.texts.own = {
-                name: self.texts.ask(name, f"{name} (the host has it in a keyring)", secret=True),
+                name: self.texts.request_value(name, f"{name} (the host has it in a keyring)", secret=True),
                 **self.texts.own,
             }
 
     def _read_variables(self, entry: Entry) -> dict[str, str]:
-        """Return the variables of a file, and those that the host keeps, in the hub's form."""
+        """Return the variables of the entry's file, and those that the host sets, in the hub's form."""
         found = dict(self.texts.own)
         if entry.get("envFile") is None:
             return found
         path = Path(
-            self.texts.plain(self.texts.text(check_text(entry["envFile"], "envFile"), "envFile"), "envFile")
+            self.texts.resolve_plain_text(
+                self.texts.translate_text(check_text(entry["envFile"], "envFile"), "envFile"), "envFile"
+            )
         ).expanduser()
         path = (self._found.place.folder or self._found.place.file.parent) / path
         try:
@@ -338,13 +346,14 @@ def _is_url(value: object) -> bool:
     return True
 
 
-def _map_texts(value: object, put: Callable[[str], str]) -> Any:
+def _map_texts(value: object, change: Callable[[str], str]) -> Any:
+    """Return a value with each text in it changed by a function."""
     if isinstance(value, str):
-        return put(value)
+        return change(value)
     if isinstance(value, list):
-        return [_map_texts(each, put) for each in cast("list[object]", value)]
+        return [_map_texts(each, change) for each in cast("list[object]", value)]
     if isinstance(value, dict):
-        return {key: _map_texts(each, put) for key, each in cast("dict[str, object]", value).items()}
+        return {key: _map_texts(each, change) for key, each in cast("dict[str, object]", value).items()}
     return value
 
 

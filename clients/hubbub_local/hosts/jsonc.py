@@ -44,8 +44,8 @@ class _Object:
     comma: int | None
     """Where a comma stands after the last member; None if there is none."""
 
-    def member(self, name: str) -> _Member | None:
-        """Return the member of a name. Raises Unclear if there are two."""
+    def find_member(self, name: str) -> _Member | None:
+        """Return the member with a name; None if there is none. Raises Unclear if there are two."""
         found = [each for each in self.members if each.name == name]
         if len(found) > 1:
             raise Unclear(f"`{name}` is in it twice")
@@ -58,10 +58,10 @@ def change_members(text: str, path: Sequence[str], members: Mapping[str, Any]) -
     for name, value in members.items():
         table, depth = _read_object(text, 0), 1
         for part in path:
-            inside = table.member(part)
+            inside = table.find_member(part)
             if inside is None:
                 if value is not None:
-                    nested = _nest(path[depth:], {name: value})
+                    nested = _nest_members(path[depth:], {name: value})
                     text = _set_member(text, table, part, nested, unit, depth)
                 break
             table, depth = _read_object(text, inside.value), depth + 1
@@ -74,7 +74,7 @@ def change_members(text: str, path: Sequence[str], members: Mapping[str, Any]) -
     return text
 
 
-def _nest(path: Sequence[str], members: Mapping[str, Any]) -> Mapping[str, Any]:
+def _nest_members(path: Sequence[str], members: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return an object that has members at a path, and nothing else."""
     for part in reversed(path):
         members = {part: members}
@@ -84,7 +84,7 @@ def _nest(path: Sequence[str], members: Mapping[str, Any]) -> Mapping[str, Any]:
 def _set_member(text: str, table: _Object, name: str, value: Any, unit: str, depth: int) -> str:
     """Return the text with a member of an object set, at its end if it is new; `depth` is that of its members."""
     rendered = json.dumps(value, indent=unit, ensure_ascii=False).replace("\n", "\n" + unit * depth)
-    if (old := table.member(name)) is not None:
+    if (old := table.find_member(name)) is not None:
         return text[: old.value] + rendered + text[old.end :]
     line = f"\n{unit * depth}{json.dumps(name)}: {rendered}"
     before, gap = text[: table.last], text[table.last : table.close]
@@ -97,7 +97,7 @@ def _set_member(text: str, table: _Object, name: str, value: Any, unit: str, dep
 
 def _remove_member(text: str, table: _Object, name: str) -> str:
     """Return the text without a member, and without the comma that belonged to it."""
-    old = table.member(name)
+    old = table.find_member(name)
     if old is None:
         return text
     number = table.members.index(old)
@@ -111,7 +111,7 @@ def _remove_member(text: str, table: _Object, name: str) -> str:
 
 
 def _read_object(text: str, at: int) -> _Object:
-    """Return the object that begins at a place, after comments. Raises Unclear."""
+    """Return the object that begins at an index of a text, after comments. Raises Unclear."""
     depth, last, begin = 0, at, at
     members: list[_Member] = []
     name: tuple[str, int] | None = None
@@ -144,6 +144,7 @@ def _read_object(text: str, at: int) -> _Object:
 
 
 def _read_name(word: str) -> str:
+    """Return the name of a member without its quotes."""
     try:
         name: object = json.loads(word)
     except ValueError:

@@ -32,7 +32,7 @@ class BridgeCommand:
 
     @property
     def plain(self) -> Entry:
-        """As most hosts have it."""
+        """The entry of the bridge in the form that most hosts have."""
         env = {"env": dict(self.env)} if self.env else {}
         return {"command": self.command, "args": list(self.args), **env}
 
@@ -44,8 +44,8 @@ class Url:
     url: str
     token: str | None
 
-    def headers(self, name: str = "headers") -> Entry:
-        """Return the member of an entry that has the headers that hosts send; none without a token."""
+    def make_headers(self, name: str = "headers") -> Entry:
+        """Return the member of an entry with the headers that hosts send; empty without a token."""
         return {name: {"Authorization": f"Bearer {self.token}"}} if self.token is not None else {}
 
 
@@ -63,7 +63,7 @@ class HostProgram:
     file: Callable[[Machine], Path]
     section: str = "mcpServers"
     stdio: Callable[[BridgeCommand], Entry] = lambda bridge: bridge.plain
-    http: Callable[[Url], Entry] | None = lambda url: {"url": url.url, **url.headers()}
+    http: Callable[[Url], Entry] | None = lambda url: {"url": url.url, **url.make_headers()}
     link: Callable[[Entry], str] | None = None
     files: Callable[[Machine], list[Path]] | None = None
     afterwards: str = "Restart it."
@@ -96,63 +96,63 @@ class Listing:
     connects: bool = True
 
 
-def _claude_code_file(at: Machine) -> Path:
-    return Path(at.environ.get("CLAUDE_CONFIG_DIR") or at.home) / ".claude.json"
+def _find_claude_code_file(machine: Machine) -> Path:
+    return Path(machine.environ.get("CLAUDE_CONFIG_DIR") or machine.home) / ".claude.json"
 
 
-def _codex_file(at: Machine) -> Path:
-    return Path(at.environ.get("CODEX_HOME") or at.home / ".codex") / "config.toml"
+def _find_codex_file(machine: Machine) -> Path:
+    return Path(machine.environ.get("CODEX_HOME") or machine.home / ".codex") / "config.toml"
 
 
-def _gemini_file(at: Machine) -> Path:
-    return at.home / ".gemini" / "settings.json"
+def _find_gemini_file(machine: Machine) -> Path:
+    return machine.home / ".gemini" / "settings.json"
 
 
-def _qwen_file(at: Machine) -> Path:
-    return at.home / ".qwen" / "settings.json"
+def _find_qwen_file(machine: Machine) -> Path:
+    return machine.home / ".qwen" / "settings.json"
 
 
-def _goose_file(at: Machine) -> Path:
-    if at.platform == "win32":
-        return at.application_dir("Block") / "goose" / "config" / "config.yaml"
-    base = Path(at.environ.get("XDG_CONFIG_HOME") or at.home / ".config")
+def _find_goose_file(machine: Machine) -> Path:
+    if machine.platform == "win32":
+        return machine.application_dir("Block") / "goose" / "config" / "config.yaml"
+    base = Path(machine.environ.get("XDG_CONFIG_HOME") or machine.home / ".config")
     return base / "goose" / "config.yaml"
 
 
-def _opencode_files(at: Machine) -> list[Path]:
-    """Return its files, the one that wins last: it reads all of them."""
-    base = Path(at.environ.get("XDG_CONFIG_HOME") or at.home / ".config") / "opencode"
+def _find_opencode_files(machine: Machine) -> list[Path]:
+    """Return its files; it reads all of them, and the last one wins."""
+    base = Path(machine.environ.get("XDG_CONFIG_HOME") or machine.home / ".config") / "opencode"
     return [base / name for name in ("config.json", "opencode.json", "opencode.jsonc")]
 
 
-def _opencode_file(at: Machine) -> Path:
-    *_, plain, commented = _opencode_files(at)
+def _find_opencode_file(machine: Machine) -> Path:
+    *_, plain, commented = _find_opencode_files(machine)
     return commented if commented.exists() else plain
 
 
-def _copilot_file(at: Machine) -> Path:
-    return Path(at.environ.get("COPILOT_HOME") or at.home / ".copilot") / "mcp-config.json"
+def _find_copilot_file(machine: Machine) -> Path:
+    return Path(machine.environ.get("COPILOT_HOME") or machine.home / ".copilot") / "mcp-config.json"
 
 
-def _zed_file(at: Machine) -> Path:
-    if at.platform == "win32":
-        return at.application_dir("Zed") / "settings.json"
-    config = at.environ.get("XDG_CONFIG_HOME", "") if at.platform != "darwin" else ""
-    return (Path(config) if config.startswith("/") else at.home / ".config") / "zed" / "settings.json"
+def _find_zed_file(machine: Machine) -> Path:
+    if machine.platform == "win32":
+        return machine.application_dir("Zed") / "settings.json"
+    config = machine.environ.get("XDG_CONFIG_HOME", "") if machine.platform != "darwin" else ""
+    return (Path(config) if config.startswith("/") else machine.home / ".config") / "zed" / "settings.json"
 
 
-def _opencode_stdio(bridge: BridgeCommand) -> Entry:
+def _make_opencode_stdio_entry(bridge: BridgeCommand) -> Entry:
     env = {"environment": dict(bridge.env)} if bridge.env else {}
     return {"type": "local", "command": [bridge.command, *bridge.args], **env, "enabled": True}
 
 
-def _opencode_http(url: Url) -> Entry:
+def _make_opencode_http_entry(url: Url) -> Entry:
     # A token is all that it needs: no log-in is to be looked for.
-    own = {**url.headers(), "oauth": False} if url.token is not None else {}
+    own = {**url.make_headers(), "oauth": False} if url.token is not None else {}
     return {"type": "remote", "url": url.url, **own, "enabled": True}
 
 
-def _goose_stdio(bridge: BridgeCommand) -> Entry:
+def _make_goose_stdio_entry(bridge: BridgeCommand) -> Entry:
     return {
         "name": NAME,
         "description": DESCRIPTION,
@@ -165,23 +165,23 @@ def _goose_stdio(bridge: BridgeCommand) -> Entry:
     }
 
 
-def _goose_http(url: Url) -> Entry:
+def _make_goose_http_entry(url: Url) -> Entry:
     return {
         "name": NAME,
         "description": DESCRIPTION,
         "type": "streamable_http",
         "enabled": True,
         "uri": url.url,
-        **url.headers(),
+        **url.make_headers(),
         "timeout": TOOL_TIMEOUT_S,
     }
 
 
-def _vscode_link(entry: Entry) -> str:
+def _make_vscode_link(entry: Entry) -> str:
     return f"vscode:mcp/install?{quote(json.dumps({'name': NAME, **entry}))}"
 
 
-def _cursor_link(entry: Entry) -> str:
+def _make_cursor_link(entry: Entry) -> str:
     config = base64.b64encode(json.dumps(entry).encode()).decode()
     return f"cursor://anysphere.cursor-deeplink/mcp/install?name={NAME}&config={quote(config)}"
 
@@ -192,9 +192,9 @@ HOSTS: Final[Mapping[str, HostProgram]] = {
         HostProgram(
             name="claude-code",
             title="Claude Code",
-            file=_claude_code_file,
+            file=_find_claude_code_file,
             stdio=lambda bridge: {"type": "stdio", **bridge.plain},
-            http=lambda url: {"type": "http", "url": url.url, **url.headers()},
+            http=lambda url: {"type": "http", "url": url.url, **url.make_headers()},
             afterwards="Start a new session; `/mcp` shows it there.",
             log_in="`claude mcp login hubbub`, or `/mcp` in a session",
             listing=Listing(command=("claude", "mcp", "list")),
@@ -202,34 +202,34 @@ HOSTS: Final[Mapping[str, HostProgram]] = {
         HostProgram(
             name="claude-desktop",
             title="Claude Desktop",
-            file=lambda at: at.application_dir("Claude") / "claude_desktop_config.json",
+            file=lambda machine: machine.application_dir("Claude") / "claude_desktop_config.json",
             http=None,
         ),
         HostProgram(
             name="vscode",
             title="VS Code",
-            file=lambda at: at.application_dir("Code") / "User" / "mcp.json",
+            file=lambda machine: machine.application_dir("Code") / "User" / "mcp.json",
             section="servers",
             stdio=lambda bridge: {"type": "stdio", **bridge.plain},
-            http=lambda url: {"type": "http", "url": url.url, **url.headers()},
-            link=_vscode_link,
+            http=lambda url: {"type": "http", "url": url.url, **url.make_headers()},
+            link=_make_vscode_link,
             afterwards="Start it there with `MCP: List Servers`.",
             log_in="start it with `MCP: List Servers`",
         ),
         HostProgram(
             name="cursor",
             title="Cursor",
-            file=lambda at: at.home / ".cursor" / "mcp.json",
-            link=_cursor_link,
+            file=lambda machine: machine.home / ".cursor" / "mcp.json",
+            link=_make_cursor_link,
             log_in="its settings, under MCP",
         ),
         HostProgram(
             name="codex",
             title="Codex",
-            file=_codex_file,
+            file=_find_codex_file,
             section="mcp_servers",
             stdio=lambda bridge: {**bridge.plain, "tool_timeout_sec": TOOL_TIMEOUT_S},
-            http=lambda url: {"url": url.url, **url.headers("http_headers"), "tool_timeout_sec": TOOL_TIMEOUT_S},
+            http=lambda url: {"url": url.url, **url.make_headers("http_headers"), "tool_timeout_sec": TOOL_TIMEOUT_S},
             log_in="`codex mcp login hubbub`",
             flag_off={"enabled": False},
             listing=Listing(command=("codex", "mcp", "list"), connects=False),
@@ -237,39 +237,39 @@ HOSTS: Final[Mapping[str, HostProgram]] = {
         HostProgram(
             name="goose",
             title="Goose",
-            file=_goose_file,
+            file=_find_goose_file,
             section="extensions",
-            stdio=_goose_stdio,
-            http=_goose_http,
+            stdio=_make_goose_stdio_entry,
+            http=_make_goose_http_entry,
             log_in="start a session",
             flag_off={"enabled": False},
         ),
         HostProgram(
             name="gemini-cli",
             title="Gemini CLI",
-            file=_gemini_file,
-            http=lambda url: {"httpUrl": url.url, **url.headers()},
+            file=_find_gemini_file,
+            http=lambda url: {"httpUrl": url.url, **url.make_headers()},
             log_in="`/mcp auth hubbub` in a session",
-            list_off=lambda at: OffList(file=_gemini_file(at), path=("mcp", "excluded")),
+            list_off=lambda machine: OffList(file=_find_gemini_file(machine), path=("mcp", "excluded")),
             listing=Listing(command=("gemini", "mcp", "list")),
         ),
         HostProgram(
             name="qwen-code",
             title="Qwen Code",
-            file=_qwen_file,
-            http=lambda url: {"httpUrl": url.url, **url.headers()},
+            file=_find_qwen_file,
+            http=lambda url: {"httpUrl": url.url, **url.make_headers()},
             log_in="`/mcp` in a session, then *Authenticate*",
-            list_off=lambda at: OffList(file=_qwen_file(at), path=("mcp", "excluded")),
+            list_off=lambda machine: OffList(file=_find_qwen_file(machine), path=("mcp", "excluded")),
             listing=Listing(command=("qwen", "mcp", "list")),
         ),
         HostProgram(
             name="opencode",
             title="opencode",
-            file=_opencode_file,
-            files=_opencode_files,
+            file=_find_opencode_file,
+            files=_find_opencode_files,
             section="mcp",
-            stdio=_opencode_stdio,
-            http=_opencode_http,
+            stdio=_make_opencode_stdio_entry,
+            http=_make_opencode_http_entry,
             log_in="`opencode mcp auth hubbub`",
             flag_off={"enabled": False},
             listing=Listing(command=("opencode", "mcp", "list")),
@@ -277,27 +277,27 @@ HOSTS: Final[Mapping[str, HostProgram]] = {
         HostProgram(
             name="copilot-cli",
             title="Copilot CLI",
-            file=_copilot_file,
+            file=_find_copilot_file,
             stdio=lambda bridge: {"type": "local", **bridge.plain, "tools": ["*"]},
-            http=lambda url: {"type": "http", "url": url.url, **url.headers(), "tools": ["*"]},
+            http=lambda url: {"type": "http", "url": url.url, **url.make_headers(), "tools": ["*"]},
             log_in="start it: it opens the browser",
-            list_off=lambda at: OffList(
-                file=_copilot_file(at).with_name("settings.json"), path=("disabledMcpServers",)
+            list_off=lambda machine: OffList(
+                file=_find_copilot_file(machine).with_name("settings.json"), path=("disabledMcpServers",)
             ),
             listing=Listing(command=("copilot", "mcp", "list"), connects=False),
         ),
         HostProgram(
             name="windsurf",
             title="Windsurf",
-            file=lambda at: at.home / ".codeium" / "windsurf" / "mcp_config.json",
-            http=lambda url: {"serverUrl": url.url, **url.headers()},
+            file=lambda machine: machine.home / ".codeium" / "windsurf" / "mcp_config.json",
+            http=lambda url: {"serverUrl": url.url, **url.make_headers()},
             log_in="its settings, under MCP",
             flag_off={"disabled": True},
         ),
         HostProgram(
             name="zed",
             title="Zed",
-            file=_zed_file,
+            file=_find_zed_file,
             section="context_servers",
             afterwards="The settings of its agent show it.",
             log_in="the settings of its agent",

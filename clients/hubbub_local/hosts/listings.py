@@ -46,7 +46,7 @@ def find_warnings(lines: list[str]) -> list[str]:
     return [line.strip() for line in lines if _WARNING.match(line)][:MAX_LINES]
 
 
-def find_listed(lines: list[str], name: str) -> ListedServer | None:
+def find_listed_server(lines: list[str], name: str) -> ListedServer | None:
     """Return what a list says of a server; None if it is not in it."""
     for number, line in enumerate(lines):
         rest = _DECORATION.sub("", line)
@@ -58,7 +58,7 @@ def find_listed(lines: list[str], name: str) -> ListedServer | None:
 
 
 def _list_details(lines: list[str], first: str) -> list[str]:
-    """Return the lines that say more: they follow at once, and begin deeper than the first."""
+    """Return the lines about a server below its first line: those that are indented deeper."""
     depth = _count_depth(first)
     details: list[str] = []
     for line in lines:
@@ -70,6 +70,7 @@ def _list_details(lines: list[str], first: str) -> list[str]:
 
 
 def _count_depth(line: str) -> int:
+    """Return how many characters of decoration and indentation a line begins with."""
     found = _DECORATION.match(line)
     return len(found[0]) if found else 0
 

@@ -42,14 +42,14 @@ class Offer:
         return ", ".join(dict.fromkeys((self.server.found.place.title, *self.also)))
 
 
-def find_all_servers(at: Machine, folder: Path) -> list[FoundServer | Trouble]:
+def find_all_servers(machine: Machine, folder: Path) -> list[FoundServer | Trouble]:
     """Return the servers of all hosts, and of a folder."""
-    return [each for place in list_server_tables(at, folder) for each in read_servers(place)]
+    return [each for place in list_server_tables(machine, folder) for each in read_servers(place)]
 
 
-def find_servers_of_file(at: Machine, folder: Path, file: Path) -> list[FoundServer | Trouble]:
-    """Return the servers of one file, whichever host it is of."""
-    kinds = list_possible_tables(file, list_server_tables(at, folder))
+def find_servers_of_file(machine: Machine, folder: Path, file: Path) -> list[FoundServer | Trouble]:
+    """Return the servers in one file, in the form of whichever host it fits."""
+    kinds = list_possible_tables(file, list_server_tables(machine, folder))
     try:
         root = read_settings(file)
     except UnreadableFile as exc:
@@ -115,11 +115,11 @@ def read_variables(file: Path) -> dict[str, str]:
 
 
 def _find_state(server: Imported, configured: Mapping[str, Mapping[str, Any]]) -> State:
-    """Return how a server of a host stands to the servers of the configuration."""
+    """Return how a server of a host compares with the servers of the configuration."""
     if server.spec is None:
         return "cannot"
     for name, spec in configured.items():
-        if spec == server.spec or (_is_named(name, server) and _are_same_specs(spec, server.spec)):
+        if spec == server.spec or (_may_be_import_of(name, server) and _are_same_specs(spec, server.spec)):
             return "there"
     named = configured.get(server.name)
     if named is not None and _find_target(named) == _find_target(server.spec):
@@ -127,8 +127,8 @@ def _find_state(server: Imported, configured: Mapping[str, Mapping[str, Any]]) -
     return "disabled" if server.disabled else "new"
 
 
-def _is_named(name: str, server: Imported) -> bool:
-    """Return whether a server of this name may have been taken over from there before."""
+def _may_be_import_of(name: str, server: Imported) -> bool:
+    """Return whether a name of the configuration is one that an import of this server would have given it."""
     return name == server.name or name.startswith(f"{server.name[:48]}-")
 
 
@@ -139,25 +139,25 @@ def _are_same_specs(there: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
     return all(key in there and _are_alike(there[key], value) for key, value in new.items())
 
 
-def _are_alike(one: object, other: object) -> bool:
+def _are_alike(first: object, second: object) -> bool:
     """Return whether two values may be the same.
 
     A text with a reference (`${...}`) counts as the same as every text: what it refers to is not known here.
     """
-    if isinstance(one, str) and isinstance(other, str):
-        return one == other or "${" in one or "${" in other
-    if isinstance(one, list) and isinstance(other, list):
-        lists = cast("list[object]", one), cast("list[object]", other)
+    if isinstance(first, str) and isinstance(second, str):
+        return first == second or "${" in first or "${" in second
+    if isinstance(first, list) and isinstance(second, list):
+        lists = cast("list[object]", first), cast("list[object]", second)
         return len(lists[0]) == len(lists[1]) and all(map(_are_alike, *lists))
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
-        tables = cast("Mapping[str, object]", one), cast("Mapping[str, object]", other)
+    if isinstance(first, Mapping) and isinstance(second, Mapping):
+        tables = cast("Mapping[str, object]", first), cast("Mapping[str, object]", second)
         return tables[0].keys() == tables[1].keys() and all(
             _are_alike(tables[0][key], tables[1][key]) for key in tables[0]
         )
-    return one == other
+    return first == second
 
 
 def _find_target(spec: Mapping[str, Any]) -> tuple[object, ...]:
-    """Return what a spec leads to: the program, or the host."""
+    """Return what a spec leads to, to compare it: the program, or the host of the url."""
     url = spec.get("url")
     return ("url", urlsplit(url).hostname) if isinstance(url, str) else ("command", spec.get("command"))

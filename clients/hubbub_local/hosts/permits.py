@@ -37,10 +37,10 @@ _HOOK: Final[Mapping[str, Any]] = {
 }
 
 
-def find_settings_file(at: Machine) -> Path:
+def find_settings_file(machine: Machine) -> Path:
     """Return the file in which Claude Code keeps the person's hooks."""
-    folder = at.environ.get("CLAUDE_CONFIG_DIR")
-    return (Path(folder) if folder else at.home / ".claude") / "settings.json"
+    folder = machine.environ.get("CLAUDE_CONFIG_DIR")
+    return (Path(folder) if folder else machine.home / ".claude") / "settings.json"
 
 
 def preview_hook(file: Path) -> str:
@@ -49,8 +49,8 @@ def preview_hook(file: Path) -> str:
 
 
 def render_hook() -> str:
-    """Return what a file has for the hook alone, as text for people."""
-    return json.dumps({_SECTION: {_EVENT: [_group()]}}, indent=2) + "\n"
+    """Return, for people, the text of a file that has the hook alone."""
+    return json.dumps({_SECTION: {_EVENT: [_make_hook_group()]}}, indent=2) + "\n"
 
 
 def install_hook(file: Path) -> tuple[bool, Path | None]:
@@ -64,18 +64,19 @@ def install_hook(file: Path) -> tuple[bool, Path | None]:
 def has_hook(file: Path) -> bool:
     """Return whether a file has a hook that asks the hub; False for one that cannot be read."""
     try:
-        return any(map(_is_own, _read_groups(file)))
+        return any(map(_is_own_group, _read_groups(file)))
     except (UnchangeableHostFile, OSError):
         return False
 
 
 def _add_hook(file: Path) -> list[Any]:
-    """Return the hooks of the event with the hub's, in place of an earlier one of its own."""
-    others = [group for group in _read_groups(file) if not _is_own(group)]
-    return [*others, _group()]
+    """Return the hooks of the event in a file with the hub's at the end, in place of an earlier one of the hub."""
+    others = [group for group in _read_groups(file) if not _is_own_group(group)]
+    return [*others, _make_hook_group()]
 
 
-def _group() -> dict[str, Any]:
+def _make_hook_group() -> dict[str, Any]:
+    """Return the hub's hook in a group, as the file has hooks."""
     return {"hooks": [dict(_HOOK)]}
 
 
@@ -98,7 +99,7 @@ def _read_groups(file: Path) -> list[Any]:
     return cast("list[Any]", groups)
 
 
-def _is_own(group: object) -> bool:
+def _is_own_group(group: object) -> bool:
     """Return whether all that a group of hooks does is to ask the hub."""
     hooks: object = cast("dict[str, Any]", group).get("hooks") if isinstance(group, dict) else None
     found = cast("list[object]", hooks) if isinstance(hooks, list) else []

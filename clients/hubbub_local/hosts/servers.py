@@ -109,6 +109,7 @@ REFERENCES: Final[Mapping[str, References]] = {
 
 
 def _list_person_tables(machine: Machine) -> list[ServerTable]:
+    """Return where hosts keep the servers of the person."""
     settings = machine.application_dir("Code") / "User" / "settings.json"
     tables: list[ServerTable] = []
     for host in HOSTS.values():
@@ -121,26 +122,29 @@ def _list_person_tables(machine: Machine) -> list[ServerTable]:
 
 
 def _list_folder_tables(folder: Path) -> list[ServerTable]:
-    def own(host: str, file: str, section: str) -> ServerTable:
+    """Return where hosts keep the servers of a folder."""
+
+    def make_folder_table(host: str, file: str, section: str) -> ServerTable:
         return _make_table(host, folder / file, section, folder=folder, of_person=False)
 
     return [
-        own("folder", ".mcp.json", "mcpServers"),
-        own("vscode", ".vscode/mcp.json", "servers"),
-        own("cursor", ".cursor/mcp.json", "mcpServers"),
-        own("zed", ".zed/settings.json", HOSTS["zed"].section),
-        own("codex", ".codex/config.toml", HOSTS["codex"].section),
-        own("gemini-cli", ".gemini/settings.json", HOSTS["gemini-cli"].section),
-        own("qwen-code", ".qwen/settings.json", HOSTS["qwen-code"].section),
-        own("opencode", "opencode.json", HOSTS["opencode"].section),
-        own("opencode", "opencode.jsonc", HOSTS["opencode"].section),
-        own("copilot-cli", ".github/mcp.json", HOSTS["copilot-cli"].section),
+        make_folder_table("folder", ".mcp.json", "mcpServers"),
+        make_folder_table("vscode", ".vscode/mcp.json", "servers"),
+        make_folder_table("cursor", ".cursor/mcp.json", "mcpServers"),
+        make_folder_table("zed", ".zed/settings.json", HOSTS["zed"].section),
+        make_folder_table("codex", ".codex/config.toml", HOSTS["codex"].section),
+        make_folder_table("gemini-cli", ".gemini/settings.json", HOSTS["gemini-cli"].section),
+        make_folder_table("qwen-code", ".qwen/settings.json", HOSTS["qwen-code"].section),
+        make_folder_table("opencode", "opencode.json", HOSTS["opencode"].section),
+        make_folder_table("opencode", "opencode.jsonc", HOSTS["opencode"].section),
+        make_folder_table("copilot-cli", ".github/mcp.json", HOSTS["copilot-cli"].section),
     ]
 
 
 def _make_table(
     host: str, file: Path, *section: str, folder: Path | None = None, of_person: bool = True
 ) -> ServerTable:
+    """Return a table of servers in a file of a host."""
     return ServerTable(
         host=host,
         title=TITLES[host],
@@ -161,7 +165,7 @@ TITLES: Final[Mapping[str, str]] = {
 
 
 def list_possible_tables(file: Path, known: Iterable[ServerTable]) -> list[ServerTable]:
-    """Return the places that a file may have: the known ones in it, else by its form; they are tried in this order."""
+    """Return the tables that a file may have, in the order to try them: the known ones, else by ending and folder."""
     if known_tables := [place for place in known if os.path.realpath(place.file) == os.path.realpath(file)]:
         return known_tables
     title, folder = file.name, file.absolute().parent
@@ -190,7 +194,7 @@ def list_possible_tables(file: Path, known: Iterable[ServerTable]) -> list[Serve
 
 
 def read_servers(place: ServerTable) -> list[FoundServer | Trouble]:
-    """Return the servers of a place; none if its file is not there. What is wrong with it is a Trouble, at the end."""
+    """Return the servers of a table; empty if its file is not there. What is wrong with it is a Trouble, at the end."""
     try:
         root = read_settings(place.file)
     except UnreadableFile as exc:
@@ -199,7 +203,7 @@ def read_servers(place: ServerTable) -> list[FoundServer | Trouble]:
 
 
 def list_servers(place: ServerTable, root: Mapping[str, Any]) -> list[FoundServer | Trouble]:
-    """Return the servers of a place, of whose file this is the content, as `read_servers` does."""
+    """Return the servers of a table in a parsed file, as `read_servers` does."""
     found: list[FoundServer | Trouble] = list(_find_servers(place, root))
     if place.host == "claude-code":
         found += _find_project_servers(place, root)
@@ -269,7 +273,7 @@ def _parse_json(text: str) -> object:
     except ValueError as exc:  # a number of too many digits
         raise UnreadableFile(f"it is not JSON: {exc}") from None
     with suppress(ValueError):
-        return json.loads(_DANGLING.sub(_keep_text, _COMMENTS.sub(_keep_text, text)))
+        return json.loads(_DANGLING.sub(_blank_unless_text, _COMMENTS.sub(_blank_unless_text, text)))
     if len(text) > MAX_SLOW_BYTES:
         raise UnreadableFile(f"{first}; with more than comments, it may have {MAX_SLOW_BYTES // 1024} KiB at most")
     import json5  # imported late: few files have comments
@@ -286,7 +290,8 @@ _DANGLING: Final = re.compile(_TEXT + r"|,(?=\s*+[}\]])")
 """What JSON with comments has more than JSON, and texts, in which it means nothing."""
 
 
-def _keep_text(found: re.Match[str]) -> str:
+def _blank_unless_text(found: re.Match[str]) -> str:
+    """Return a matched text as it is, and a blank for a comment or a comma."""
     return found[1] or " "
 
 
@@ -326,7 +331,7 @@ def _find_servers(place: ServerTable, root: Mapping[str, Any]) -> Iterator[Found
         yield Trouble(place=place, why=f"`{where}` is no table of servers")
         return
     inputs = dict(_list_inputs(_follow_path(root, place.inputs)[0]))
-    off = read_off_names(place)
+    off = read_switched_off_names(place)
     for name, entry in cast("dict[object, object]", table).items():
         if isinstance(entry, dict):
             is_off = str(name) in off
@@ -335,8 +340,8 @@ def _find_servers(place: ServerTable, root: Mapping[str, Any]) -> Iterator[Found
             yield Trouble(place=place, why=f"`{where}.{str(name)[:MAX_NAME]}` is no server")
 
 
-def read_off_names(place: ServerTable) -> list[str]:
-    """Return the names of servers that a list of the host switches off; none for a list that cannot be read."""
+def read_switched_off_names(place: ServerTable) -> list[str]:
+    """Return the names of servers that a list of the host switches off; empty for a list that cannot be read."""
     if place.off is None:
         return []
     with suppress(UnreadableFile):
@@ -362,7 +367,7 @@ def _find_project_servers(place: ServerTable, root: Mapping[str, Any]) -> Iterat
 
 
 def _follow_path(root: Mapping[str, Any], path: tuple[str, ...]) -> tuple[object, str]:
-    """Return what a way leads to, and how far it was followed; None if there is nothing."""
+    """Return the value at a path, with the part of the path that leads to it; None if there is no value."""
     found: object = root
     for number, name in enumerate(path):
         if not isinstance(found, dict):
@@ -374,6 +379,7 @@ def _follow_path(root: Mapping[str, Any], path: tuple[str, ...]) -> tuple[object
 
 
 def _list_inputs(listed: object) -> Iterator[tuple[str, Entry]]:
+    """Yield what a host asks people for, each with its id."""
     for each in cast("list[object]", listed) if isinstance(listed, list) else []:
         about = cast("dict[str, Any]", each) if isinstance(each, dict) else {}
         if isinstance(name := about.get("id"), str):

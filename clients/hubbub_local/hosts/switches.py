@@ -7,7 +7,7 @@ from typing import Any
 
 from hubbub_local.hosts.files import Changes
 from hubbub_local.hosts.kinds import HostProgram
-from hubbub_local.hosts.servers import FoundServer, read_off_names
+from hubbub_local.hosts.servers import FoundServer, read_switched_off_names
 
 
 @dataclass(slots=True)
@@ -18,32 +18,34 @@ class SwitchOff:
     stay: list[str] = field(default_factory=list[str])
     taken_out: list[str] = field(default_factory=list[str])
 
-    def changes_of(self, file: Path) -> Changes:
-        """Return the changes of one file."""
+    def find_changes(self, file: Path) -> Changes:
+        """Return the changes of one file; empty if there are none."""
         return self.changes.get(file, {})
 
-    def add(self, file: Path, path: tuple[str, ...], members: Mapping[str, Any]) -> None:
-        """Change members at a path of a file, too."""
+    def add_changes(self, file: Path, path: tuple[str, ...], members: Mapping[str, Any]) -> None:
+        """Add changes of members at a path of a file."""
         self.changes.setdefault(file, {}).setdefault(path, {}).update(members)
 
 
 def plan_switch_off(host: HostProgram, found: Iterable[FoundServer]) -> SwitchOff:
-    """Return what switches servers of a host off."""
+    """Return the changes that switch these servers of a host off."""
     plan = SwitchOff()
     for each in found:
         place = each.place
         if place.off is not None:
             *path, name = place.off.path
-            names = plan.changes_of(place.off.file).get(tuple(path), {}).get(name) or read_off_names(place)
-            plan.add(place.off.file, tuple(path), {name: [*names, each.name]})
+            names = plan.find_changes(place.off.file).get(tuple(path), {}).get(name) or read_switched_off_names(place)
+            plan.add_changes(place.off.file, tuple(path), {name: [*names, each.name]})
         elif host.flag_off is not None:
-            plan.add(place.file, (*place.section, each.name), host.flag_off)
+            plan.add_changes(place.file, (*place.section, each.name), host.flag_off)
         else:
-            plan.add(place.file, place.section, {each.name: None})
-        (plan.stay if place.off is not None or host.flag_off is not None else plan.taken_out).append(name_server(each))
+            plan.add_changes(place.file, place.section, {each.name: None})
+        (plan.stay if place.off is not None or host.flag_off is not None else plan.taken_out).append(
+            format_server_name(each)
+        )
     return plan
 
 
-def name_server(found: FoundServer) -> str:
+def format_server_name(found: FoundServer) -> str:
     """Return a server's name at its host, with the folder that it is for if it is not for all."""
     return found.name if found.place.folder is None else f"{found.name} in {found.place.folder}"

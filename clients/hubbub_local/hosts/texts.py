@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from hubbub_local.hosts.servers import FoundServer, References
-from hubbub_local.secrecy import why_secret
+from hubbub_local.secrecy import find_secret_reason
 
 MAX_ITEMS: Final = 1000
 """The most arguments, variables or headers of an entry."""
@@ -59,7 +59,7 @@ class TextEnvironment:
 
     @property
     def separator(self) -> str:
-        """What is between the parts of a path."""
+        """The separator of the parts of a path."""
         return "\\" if self.platform == "win32" else "/"
 
 
@@ -75,7 +75,7 @@ class Texts:
         self.notes: list[str] = []
         self.asks: dict[str, InputPrompt] = {}
 
-    def text(self, text: str, key: str) -> str:
+    def translate_text(self, text: str, key: str) -> str:
         """Return a text of the host in the hub's form."""
         form = _REFERENCE_FORMS.get(self._found.place.references)
         if form is None:
@@ -88,35 +88,35 @@ class Texts:
             end = match.end()
         return "".join([*found, escape(text[end:])])
 
-    def environment_value(self, text: str, name: str) -> str:
+    def translate_env_value(self, text: str, name: str) -> str:
         """Return a value of `env` in the hub's form."""
         if (
             self._found.place.host in _HOSTS_NAMING_VARIABLES
             and text in self._environment.environ
             and _NAME.fullmatch(text)
         ):
-            return self.variable(text, None, name)
-        return self.text(text, name)
+            return self.translate_variable(text, None, name)
+        return self.translate_text(text, name)
 
-    def path(self, text: str, key: str) -> str:
+    def translate_path(self, text: str, key: str) -> str:
         """Return a path of the host in the hub's form, whole and without `..`, as far as it is known now."""
-        path = self.text(text, key)
+        path = self.translate_text(text, key)
         if re.search(r"(?<!\$)\$\{", path):
             return path
-        plain = Path(self.plain(path, key)).expanduser()
+        plain = Path(self.resolve_plain_text(path, key)).expanduser()
         folder = self._found.place.folder
         if folder is None and not plain.is_absolute():
             raise UntranslatableEntry(f"its {key} {text!r} is relative to the folder that the host is started in")
         return escape(os.path.normpath((folder or Path()) / plain))
 
-    def plain(self, text: str, key: str) -> str:
-        """Return what a text of the hub's form stands for now."""
+    def resolve_plain_text(self, text: str, key: str) -> str:
+        """Return the plain text of a text in the hub's form, which must not refer to anything."""
         if re.search(r"(?<!\$)\$\{", text):
             raise UntranslatableEntry(f"its {key} refers to something that is not known yet")
         return text.replace("$${", "${")
 
-    def variable(self, name: str, default: str | None, key: str) -> str:
-        """Return a variable in the hub's form; `key` is what it is for."""
+    def translate_variable(self, name: str, default: str | None, key: str) -> str:
+        """Return a reference to a variable in the hub's form; `key` names what it is used for."""
         check_variable(name)
         if name in self.own:
             return self.own[name]
@@ -124,18 +124,18 @@ class Texts:
             if default is None:
                 self.notes.append(f"reads the variable {name} of the hub's environment")
             return f"${{{name}{default or ''}}}"
-        secret = any(why_secret(each, "a value") is not None for each in (name, key))
-        return self.ask(name, f"{name} (a variable that is not set here)", secret=secret)
+        secret = any(find_secret_reason(each, "a value") is not None for each in (name, key))
+        return self.request_value(name, f"{name} (a variable that is not set here)", secret=secret)
 
-    def ask(
+    def request_value(
         self, name: str, prompt: str, *, secret: bool, default: str | None = None, choices: tuple[str, ...] = ()
     ) -> str:
-        """Return what stands for a value that a person has to give."""
+        """Add a prompt for a value that a person has to give, and return the reference to it."""
         self.asks.setdefault(name, InputPrompt(id=name, prompt=prompt, secret=secret, default=default, choices=choices))
         return f"${{input:{name}}}"
 
     def _translate_reference(self, body: str, key: str) -> str:
-        """Return what is within a reference of the host's form in the hub's form."""
+        """Return a reference of the host, given by the text within it, in the hub's form."""
         match self._found.place.references:
             case "editor":
                 return self._translate_editor_reference(body, key)
@@ -143,12 +143,13 @@ class Texts:
                 return self._translate_braces(body, key)
             case _:
                 known = _VARIABLE.fullmatch(body)
-                return self.variable(known[1], known[2], key) if known is not None else escape(f"${{{body}}}")
+                return self.translate_variable(known[1], known[2], key) if known is not None else escape(f"${{{body}}}")
 
     def _translate_braces(self, body: str, key: str) -> str:
+        """Return what `{env:VAR}` or `{file:PATH}` is in the hub's form."""
         kind, _, rest = body.partition(":")
         if kind == "env":
-            return self.variable(rest, None, key)
+            return self.translate_variable(rest, None, key)
         path = os.path.normpath(self._found.place.file.parent / Path(rest).expanduser())
         if re.search(r"[{}]", path):
             raise UntranslatableEntry(f"its {key} refers to a file whose path has braces")
@@ -159,9 +160,9 @@ class Texts:
         folder, kind, rest = self._found.place.folder, *body.partition(":")[::2]
         match kind:
             case "env" if known := _VARIABLE.fullmatch(rest):
-                return self.variable(known[1], None, key)
+                return self.translate_variable(known[1], None, key)
             case "input" if rest in self._found.inputs:
-                return self._ask_for_input(rest)
+                return self._translate_input(rest)
             case "userHome":
                 return escape(str(self._environment.home))
             case "pathSeparator" | "/":
@@ -177,7 +178,8 @@ class Texts:
             case _:
                 raise UntranslatableEntry(f"${{{body}}} in {key} is known to the editor alone")
 
-    def _ask_for_input(self, name: str) -> str:
+    def _translate_input(self, name: str) -> str:
+        """Return a reference to an input of VS Code in the hub's form, and request its value."""
         about = self._found.inputs[name]
         if about.get("type") == "command":
             raise UntranslatableEntry(f"${{input:{name}}} is what a command of the editor says")
@@ -186,15 +188,15 @@ class Texts:
         choices = [cast("dict[str, Any]", each).get("value") if isinstance(each, dict) else each for each in listed]
         default = about.get("default")
         prompt = str(about.get("description") or name)[:200]
-        secret = about.get("password") is True or why_secret(name, "a value") is not None
+        secret = about.get("password") is True or find_secret_reason(name, "a value") is not None
         texts = tuple(each for each in choices if isinstance(each, str))
-        return self.ask(
+        return self.request_value(
             name, prompt, secret=secret, default=default if isinstance(default, str) else None, choices=texts
         )
 
 
 def escape(text: str) -> str:
-    """Return a text in the hub's form that stands for itself."""
+    """Return a text in the hub's form, with nothing in it taken for a reference."""
     return text.replace("${", "$${")
 
 
@@ -205,7 +207,7 @@ def check_variable(name: str) -> None:
 
 
 def check_text(value: object, key: str) -> str:
-    """Return a text, or a number or truth value as one. Raises UntranslatableEntry."""
+    """Return a value as text: a text, a number or a boolean. Raises UntranslatableEntry for other values."""
     if isinstance(value, bool):
         return str(value).lower()
     text = str(value) if isinstance(value, int | float) else value
@@ -221,7 +223,7 @@ def check_text(value: object, key: str) -> str:
 
 
 def check_texts(value: object, key: str) -> list[str]:
-    """Return a list of texts. Raises UntranslatableEntry."""
+    """Return a list of values as texts. Raises UntranslatableEntry for other values."""
     if not isinstance(value, list):
         raise UntranslatableEntry(f"its {key} is no list")
     items = cast("list[object]", value)
@@ -231,7 +233,7 @@ def check_texts(value: object, key: str) -> list[str]:
 
 
 def check_table(value: object, key: str) -> dict[str, str]:
-    """Return texts by name; an empty one for null. Raises UntranslatableEntry."""
+    """Return a table of values as texts by name; null is an empty one. Raises UntranslatableEntry."""
     if value is None:
         return {}
     if not isinstance(value, dict):

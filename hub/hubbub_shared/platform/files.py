@@ -16,7 +16,7 @@ PIECE: Final = 1024 * 1024
 
 
 def sync(descriptor: int) -> None:
-    """Have a file's content on the disk itself when this returns. Raises OSError.
+    """Write a file's content to the disk itself, durably, before this returns. Raises OSError.
 
     On macOS fsync(2) leaves it in the cache of the drive: F_FULLFSYNC does not (fcntl(2) there). File systems that do
     not have it, such as those of a network, get fsync(2).
@@ -56,7 +56,7 @@ def lock(descriptor: int, *, shared: bool = False, wait: bool = False) -> bool:
     return True
 
 
-def make_anonymous(name: str) -> int:
+def make_anonymous_file(name: str) -> int:
     """Return the descriptor of a new file that no other process can open; `name` is for people who look.
 
     On Linux it is in memory. Elsewhere it is in the directory of temporary files, and its name is gone before anything
@@ -70,7 +70,7 @@ def make_anonymous(name: str) -> int:
 
 
 def reserve(descriptor: int, size: int) -> None:
-    """Take so many bytes of the disk for a file that is empty. Raises OSError if there are not so many."""
+    """Reserve `size` bytes of the disk for an empty file. Raises OSError if there is not so much space."""
     if sys.platform == "linux":
         os.posix_fallocate(descriptor, 0, size)
         return

@@ -15,7 +15,7 @@ WRITE_BYTES: Final = 4096
 
 
 async def read(descriptor: int, max_bytes: int) -> bytes:
-    """Return what comes next, b"" at the end. Raises OSError."""
+    """Return the next bytes, at most `max_bytes`; empty at the end. Raises OSError."""
     if sys.platform == "win32":
         return await asyncio.get_running_loop().run_in_executor(None, os.read, descriptor, max_bytes)
     await _wait_until_ready(descriptor, select.POLLIN)

@@ -57,15 +57,15 @@ class PortableReaper(reaper.Reaper):
         super().run(descriptors)
 
     def inherit_orphans(self) -> None:
-        """Collect what this process forks; whatever else lost its parent is found by `_find_family`."""
+        """Have the end of a child wake this process; other descendants are found by `_find_family`."""
         self._woken, self._waker = os.pipe()
         for descriptor in (self._woken, self._waker):
             os.set_blocking(descriptor, False)
-        signal.signal(signal.SIGCHLD, _note_nothing)
+        signal.signal(signal.SIGCHLD, _ignore_signal)
         signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
 
     def end_with_reaper(self) -> None:
-        """Nothing here ends a server with its reaper."""
+        """Do nothing: such systems cannot end a server with its reaper."""
 
     def reset_signals(self) -> None:
         """As `Reaper.reset_signals`."""
@@ -125,7 +125,7 @@ class PortableReaper(reaper.Reaper):
             try:
                 if process.pid == os.getpid() or process.status() in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD):
                     continue
-                if self._belongs(process):
+                if self._belongs_to_server(process):
                     family[process.pid] = process
                 else:
                     others.append((process, process.ppid()))
@@ -135,7 +135,7 @@ class PortableReaper(reaper.Reaper):
             family |= {process.pid: process for process in children}
         return list(family.values())
 
-    def _belongs(self, process: psutil.Process) -> bool:
+    def _belongs_to_server(self, process: psutil.Process) -> bool:
         """Return whether a process is of the server's session, or has the connection's mark."""
         # Once it has been collected, its number may be another's.
         if (process.pid == self.server and not self._has_ended) or os.getsid(process.pid) == self.server:
@@ -146,8 +146,8 @@ class PortableReaper(reaper.Reaper):
             return False
 
 
-def _note_nothing(_number: int, _frame: FrameType | None) -> None:
-    """Handle a signal by nothing: that it came is in the pipe."""
+def _ignore_signal(_number: int, _frame: FrameType | None) -> None:
+    """Handle a signal by doing nothing: its arrival is in the wakeup pipe."""
 
 
 def main() -> None:

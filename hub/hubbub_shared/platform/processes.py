@@ -32,8 +32,8 @@ KILL_LOOKS, KILL_PAUSE_S = 500, 0.01
 """How often, with which pauses, `kill_marked` looks for processes to end: about five seconds."""
 
 
-def reaper_command(descriptor: int) -> list[str]:
-    """Return the command of the launcher of servers, which gets its work at a socket (see `reaper.py`)."""
+def make_reaper_command(descriptor: int) -> list[str]:
+    """Return the command that launches servers; it gets its work at a socket (see `reaper.py`)."""
     command = [sys.executable, "-I", "-S", "-X", "utf8", str(REAPER), str(descriptor)]
     if sys.platform == "linux":
         return command
@@ -58,7 +58,7 @@ class HeldProcess:
                 os.kill(self.pid, signal.SIGTERM)
 
     def wait_for_end(self, wait_s: float) -> bool:
-        """Wait so long, and return whether it has ended."""
+        """Wait until the process has ended, at most `wait_s`; return whether it has."""
         if self.handle is not None:
             import select
 
@@ -69,7 +69,7 @@ class HeldProcess:
 
 @contextmanager
 def hold_process(pid: int) -> Generator[HeldProcess | None]:
-    """Yield a process to end; None if there is none."""
+    """Yield a process to end; None if it does not run."""
     if sys.platform != "linux":
         yield HeldProcess(pid) if is_running(pid) else None
         return
@@ -101,7 +101,7 @@ def kill_group(pid: int) -> None:
 
 
 def is_running(pid: int) -> bool:
-    """Return whether there is a process of this number, be it another user's, or one that nobody has waited for."""
+    """Return whether there is a process with this id, also another user's, or an ended one nobody has waited for."""
     if sys.platform == "win32":  # where signal 0 is Ctrl-C
         import psutil
 
@@ -131,8 +131,8 @@ def kill_marked(mark: str) -> None:
         time.sleep(KILL_PAUSE_S)
 
 
-def find_left_behind() -> Iterator[tuple[int, int]]:
-    """Yield the processes of servers whose hub has ended without ending them; each with the number of the hub's."""
+def find_orphaned_servers() -> Iterator[tuple[int, int]]:
+    """Yield the processes of servers that have outlived their hub, each with the process id of the hub."""
     start = f"{MARK}=".encode()
     for pid in _list_pids():
         with suppress(OSError, ValueError):
@@ -218,7 +218,7 @@ if sys.platform == "linux":
             return b""
 
     def _list_listening_inodes(port: int) -> Iterator[str]:
-        """Return the inodes of the sockets that listen at a port: proc(5), /proc/net/tcp; 0A is LISTEN."""
+        """Yield the inodes of the sockets that listen at a port: proc(5), /proc/net/tcp; 0A is LISTEN."""
         for table in ("tcp", "tcp6"):
             with suppress(OSError):
                 for line in (PROCESSES / "net" / table).read_text().splitlines()[1:]:

@@ -58,8 +58,8 @@ ORPHAN_CHECK_MS = 60_000
 LIBC = _ctypes.dlopen(None, 0)  # pyright: ignore[reportArgumentType] - None is the program itself
 
 
-def libc(function: str, *arguments: int | bytes | None) -> None:
-    """Call a function of the C library. Importing `ctypes`, which wraps `_ctypes`, would cost memory."""
+def call_libc(function: str, *arguments: int | bytes | None) -> None:
+    """Call a function of the C library. (Importing `ctypes`, which wraps `_ctypes`, would cost memory.)"""
     _ctypes.call_function(_ctypes.dlsym(LIBC, function), arguments)
 
 
@@ -156,23 +156,25 @@ class Reaper:
     def ignore_signals() -> None:
         """Ignore what may be sent to the whole service, and have the kernel collect what this process forks."""
         for number in (SIGHUP, SIGINT, SIGTERM, SIGCHLD):
-            libc("signal", number, SIG_IGN)
+            call_libc("signal", number, SIG_IGN)
 
     def inherit_orphans(self) -> None:
         """Collect what this process forks from now on, and every descendant that loses its parent."""
-        libc("signal", SIGCHLD, SIG_DFL)
-        libc("prctl", PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        call_libc("signal", SIGCHLD, SIG_DFL)
+        call_libc("prctl", PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
     def end_with_reaper(self) -> None:
         """Have the kernel kill this process, which becomes the server, when its reaper is killed."""
-        libc("prctl", PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)
+        call_libc("prctl", PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)
 
     def reset_signals(self) -> None:
         """Give this process the ordinary reaction to each signal."""
         for number in SIGNALS:
             if number not in (SIGKILL, SIGSTOP):
-                libc("signal", number, SIG_DFL)
-        libc("sigprocmask", SIG_SETMASK, bytes(128), None)  # an empty `sigset_t`, as large as those of glibc and musl
+                call_libc("signal", number, SIG_DFL)
+        call_libc(
+            "sigprocmask", SIG_SETMASK, bytes(128), None
+        )  # an empty `sigset_t`, as large as those of glibc and musl
 
     def wait_for_end(self) -> None:
         """Wait until the server has ended or the control socket was closed."""
@@ -192,7 +194,7 @@ class Reaper:
         pause = 0.001
         while self.reap():
             is_overdue = time.monotonic() >= kill_at
-            for pid in _descendants():
+            for pid in _list_descendants():
                 if is_overdue or pid not in signalled:
                     signalled.add(pid)
                     send_signal(pid, SIGKILL if is_overdue else SIGTERM)
@@ -212,6 +214,7 @@ class Reaper:
                 self.report(f"exited {status}")
 
     def report(self, line: str) -> None:
+        """Write a line to the control socket."""
         _report(self.control, line)
 
 
@@ -226,6 +229,7 @@ def _receive_descriptors(starts: _socket.socket) -> list[int]:
 
 
 def _report(control: int, line: str) -> None:
+    """Write a line to a control socket; nothing if the hub is gone."""
     try:
         os.write(control, f"{line}\n".encode())
     except OSError:
@@ -240,18 +244,18 @@ def read_spec(spec: int) -> tuple[bytes, list[bytes], dict[bytes, bytes]]:
     return cwd, rest[:argc], dict(entry.split(b"=", 1) for entry in rest[argc:])
 
 
-def _descendants() -> list[int]:
+def _list_descendants() -> list[int]:
     """Return the pids of all processes below this one."""
     found: list[int] = []
     parents = [os.getpid()]
     while parents:
-        children = _children(parents.pop())
+        children = _list_children(parents.pop())
         found += children
         parents += children
     return found
 
 
-def _children(pid: int) -> list[int]:
+def _list_children(pid: int) -> list[int]:
     """Return the children of a process; the kernel lists them per thread that started them."""
     children: list[int] = []
     try:
@@ -264,6 +268,7 @@ def _children(pid: int) -> list[int]:
 
 
 def send_signal(pid: int, number: int) -> None:
+    """Send a signal to a process that may have ended already, or be of another user."""
     try:
         os.kill(pid, number)
     except OSError:

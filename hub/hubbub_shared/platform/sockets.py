@@ -13,7 +13,7 @@ ACKNOWLEDGED_AT: Final = 120
 NO_UNIX_SOCKETS: Final = "Python has no Unix sockets on Windows: reach the hub by HOST:PORT"
 
 
-def acknowledged_bytes(connection: socket.socket) -> int | None:
+def count_acknowledged_bytes(connection: socket.socket) -> int | None:
     """Return how many bytes the other end has acknowledged (tcpi_bytes_acked of Linux); None if that is not known."""
     if sys.platform != "linux":
         return None
@@ -32,7 +32,7 @@ async def open_unix_connection(path: str) -> tuple[asyncio.StreamReader, asyncio
 
 
 def try_unix_socket(path: str, limit_s: float) -> None:
-    """Connect to a Unix socket, and leave. Raises OSError, on Windows always."""
+    """Connect to a Unix socket, and close the connection. Raises OSError, on Windows always."""
     if sys.platform == "win32":
         raise OSError(NO_UNIX_SOCKETS)
     with socket.socket(socket.AF_UNIX) as client:

@@ -87,7 +87,7 @@ def render_spec(config: ServerConfig) -> RenderedSpec:
         elif key == "url" and "?" in value:
             withheld.append(f"{field.path}?")
             value = withhold_query(value)
-        field.put(spec, value)
+        field.set_value(spec, value)
     if config.roots != ():
         spec.roots.CopyFrom(render_roots(config.roots))
     return RenderedSpec(spec, withheld)
@@ -127,7 +127,7 @@ def _read_options(spec: server_pb2.ServerSpec) -> dict[str, Any]:
     """Return the options that a spec has, by key of the configuration and not validated. Raises InvalidArgument."""
     options: dict[str, Any] = {}
     for key, field in SPEC_FIELDS.items():
-        value = field.get(spec)
+        value = field.get_value(spec)
         if value is None:
             continue
         if isinstance(value, list | dict) and len(cast("list[Any]", value)) > MAX_ENTRIES:

@@ -10,7 +10,7 @@ import grpc
 
 from hubbub.v1 import call_pb2 as pb
 from hubbub.v1 import event_pb2
-from hubbub_shared.durations import duration_of
+from hubbub_shared.durations import to_duration
 from hubbubd import bounds
 from hubbubd.core.access import Grant, Principal, Role
 from hubbubd.core.calls.call_states import Call, CallOrigin, CallState
@@ -204,8 +204,8 @@ def _render_spec(spec: CallSpec) -> pb.CallSpec:
         method=spec.method,
         params=spec.params,
         call_id=spec.call_id or "",
-        timeout=None if spec.timeout_s is None else duration_of(spec.timeout_s),
-        max_duration=None if spec.max_s is None else duration_of(spec.max_s),
+        timeout=None if spec.timeout_s is None else to_duration(spec.timeout_s),
+        max_duration=None if spec.max_s is None else to_duration(spec.max_s),
         as_task=spec.as_task,
     )
 

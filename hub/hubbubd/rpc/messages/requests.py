@@ -10,7 +10,7 @@ from typing import TypeVar
 from google.protobuf.duration_pb2 import Duration
 
 from hubbub.v1 import admin_pb2, call_pb2, catalog_pb2, event_pb2, inbox_pb2, mcp_pb2, server_pb2, task_pb2
-from hubbub_shared.durations import seconds_of
+from hubbub_shared.durations import to_seconds
 from hubbubd import bounds, payload
 from hubbubd.config.sections.approvals import LONGEST_REMEMBERED_S
 from hubbubd.config.sections.mcp import LONGEST_HOLD_S
@@ -163,7 +163,7 @@ def parse_answer(request: inbox_pb2.AnswerPendingRequestRequest, groups: frozens
 
 
 def _parse_approve(given: inbox_pb2.AnswerPendingRequestRequest.Approve, groups: frozenset[str]) -> forms.Approve:
-    remember_s = seconds_of(given.remember)
+    remember_s = to_seconds(given.remember)
     if not 0 <= remember_s <= LONGEST_REMEMBERED_S:
         raise InvalidArgument.field("approve.remember", f"must be 0 to {LONGEST_REMEMBERED_S:.0f} seconds")
     return forms.Approve(
@@ -265,7 +265,7 @@ def token_name(name: str) -> str:
 
 def token_ttl_s(value: Duration) -> float | None:
     """Return a token's lifetime in seconds; None is without end."""
-    found = seconds_of(value)
+    found = to_seconds(value)
     if not 0 <= found <= MAX_TOKEN_S:
         raise InvalidArgument.field("ttl", f"must be 0 to {MAX_TOKEN_S:.0f} seconds")
     return found or None
@@ -275,7 +275,7 @@ def token_hold_s(request: admin_pb2.CreateTokenRequest) -> float | None:
     """Return for how many seconds requests of hosts are held; None is as long as the profile says."""
     if not request.HasField("hold"):
         return None
-    found = seconds_of(request.hold)
+    found = to_seconds(request.hold)
     if not 0 <= found <= LONGEST_HOLD_S:
         raise InvalidArgument.field("hold", f"must be 0 to {LONGEST_HOLD_S} seconds")
     return found
@@ -297,7 +297,7 @@ def _parse_grant(given: admin_pb2.AccessGrant, field: str) -> Grant:
 
 def span_s(value: Duration, field: str) -> float:
     """Return a time in seconds that is not negative."""
-    found = seconds_of(value)
+    found = to_seconds(value)
     if not 0 <= found <= bounds.LONGEST_S:
         raise InvalidArgument.field(field, f"must be 0 to {bounds.LONGEST_S:.0f} seconds")
     return found
@@ -317,7 +317,7 @@ def log_lines(value: int) -> int:
 
 
 def _parse_limit_s(value: Duration, field: str) -> float:
-    found = seconds_of(value)
+    found = to_seconds(value)
     if not 0 < found <= MAX_SECONDS:
         raise InvalidArgument.field(field, f"must be more than 0 seconds and at most {MAX_SECONDS:.0f}")
     return found

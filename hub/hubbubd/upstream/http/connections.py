@@ -26,7 +26,7 @@ from aiohttp.connector import Connection
 from aiohttp.tracing import Trace
 from yarl import URL
 
-from hubbub_shared.platform.sockets import acknowledged_bytes
+from hubbub_shared.platform.sockets import count_acknowledged_bytes
 from hubbubd.config.policy.hosts import HostRules
 from hubbubd.errors import PermissionDenied
 from hubbubd.upstream import faults
@@ -165,11 +165,11 @@ class AcknowledgmentWatch:
     def __init__(self, descriptor: int) -> None:
         # The system is not asked for family and kind, which do not matter here.
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, os.dup(descriptor))
-        self._bytes_before = acknowledged_bytes(self._socket)
+        self._bytes_before = count_acknowledged_bytes(self._socket)
 
     def has_acknowledged(self) -> bool:
         """Return whether the other end may have acknowledged anything."""
-        return self._bytes_before is None or acknowledged_bytes(self._socket) != self._bytes_before
+        return self._bytes_before is None or count_acknowledged_bytes(self._socket) != self._bytes_before
 
     def close(self) -> None:
         """Close the duplicate of the socket."""

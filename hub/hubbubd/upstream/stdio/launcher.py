@@ -88,7 +88,7 @@ class _LauncherProcess:
 
     def __init__(self, umask: int) -> None:
         with ExitStack() as owned:
-            self._stderr = files.make_anonymous("stderr")
+            self._stderr = files.make_anonymous_file("stderr")
             owned.callback(os.close, self._stderr)
             hub_socket, launcher_socket = socket.socketpair()
             self._socket = owned.enter_context(hub_socket)
@@ -96,7 +96,7 @@ class _LauncherProcess:
             with launcher_socket:
                 # Isolated, and with an empty environment: no variable of the hub's affects it.
                 self._process = subprocess.Popen(  # noqa: S603 - our own script
-                    processes.reaper_command(launcher_socket.fileno()),
+                    processes.make_reaper_command(launcher_socket.fileno()),
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=self._stderr,

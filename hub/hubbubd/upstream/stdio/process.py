@@ -212,7 +212,7 @@ def _write_spec(config: ServerConfig, mark: str) -> int:
     parts = [config.cwd or "", str(len(argv)), *argv, *(f"{name}={value}" for name, value in environ.items())]
     if any("\0" in part for part in parts):
         raise ValueError("a NUL in the command, its directory or a variable")
-    descriptor = files.make_anonymous("spec")
+    descriptor = files.make_anonymous_file("spec")
     with open(descriptor, "wb", closefd=False) as file:
         file.write(b"\0".join(map(os.fsencode, parts)))
     os.lseek(descriptor, 0, os.SEEK_SET)
