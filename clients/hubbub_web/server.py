@@ -17,7 +17,7 @@ from hubbub_client.hub import Hub
 from hubbub_client.numbers import LAST_PORT, whole_text
 from hubbub_client.transport.discovery import is_loopback
 from hubbub_frontend.links import Links
-from hubbub_http import connection_class
+from hubbub_http import make_connection_class
 from hubbub_web.access.entrance import Entrance
 from hubbub_web.access.guard import Site
 from hubbub_web.access.sessions import People, Sessions
@@ -119,7 +119,7 @@ async def serve(
         bridge.application(),
         lifespan="off",
         ws="none",
-        http=connection_class(open_to_all=True),  # anybody may have the page itself
+        http=make_connection_class(open_to_all=True),  # anybody may have the page itself
         log_config=None,
         access_log=False,
         server_header=False,

@@ -104,7 +104,7 @@ class HttpConnection(HttpToolsProtocol):
     """Whether nobody needs a credential here: then a connection that was used may be idle like any other."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Count a stranger, and give the application the means to say that it is none."""
+        """Count the connection as a stranger's, and give the application the function that says it is none."""
         self._lingering = self._broken = self._scheduled = self._upgrading = False
         self._held = memoryview(b"")
         self._in_head, self._beside_body, self._fields, self._chunks, self._drained = True, 0, 0, 0, 0
@@ -118,18 +118,25 @@ class HttpConnection(HttpToolsProtocol):
         secured = transport.get_extra_info("ssl_object")
         app, shown = self.app, secured.getpeercert(binary_form=True) if secured else None
 
-        async def call(scope: Any, receive: Any, send: Any) -> None:
-            extended = {**scope, CERTIFICATE: shown, LET_IN: self.let_in, CUT: self.cut, GONE: self.watch_end}
+        async def call_app(scope: Any, receive: Any, send: Any) -> None:
+            """Call the application with the members of the scope that a connection has."""
+            extended = {
+                **scope,
+                CERTIFICATE: shown,
+                LET_IN: self.mark_authenticated,
+                CUT: self.cut,
+                GONE: self.watch_end,
+            }
             await app(extended, receive, partial(_send_unbuffered, send))
 
-        self.app = call
+        self.app = call_app
         self._start_timeout()
-        idle = [each for each in self.strangers if not each.answering]
+        idle = [each for each in self.strangers if not each.is_answering]
         if len(self.strangers) > MAX_STRANGERS and idle:
             idle[0].cut()
 
     def data_received(self, data: bytes) -> None:
-        """Take what the caller sends; nothing more after a response that ends the connection."""
+        """Parse what the caller sends, but nothing after a response that ends the connection."""
         if self._lingering:
             return
         self._unset_keepalive_if_required()
@@ -140,9 +147,9 @@ class HttpConnection(HttpToolsProtocol):
             self._parse()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the connection. The request that is served hears of it, which uvicorn says to the last one alone."""
+        """Forget the connection, and disconnect the request that is served: uvicorn does so for the last one alone."""
         self._lingering, self._held = True, memoryview(b"")
-        self.let_in()
+        self.mark_authenticated()
         super().connection_lost(exc)
         if self._served is not None and not self._served.response_complete:
             self._served.disconnected = True
@@ -159,11 +166,12 @@ class HttpConnection(HttpToolsProtocol):
         return gone
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        """Remember the request that is served now, and start it."""
         self._served = cycle
         super()._start_asgi_task(cycle, app)
 
     @property
-    def answering(self) -> bool:
+    def is_answering(self) -> bool:
         """Whether a complete request is being answered."""
         cycle = self._last_request
         return cycle is not None and not cycle.more_body and not cycle.response_complete
@@ -174,12 +182,12 @@ class HttpConnection(HttpToolsProtocol):
         return self.cycle
 
     @property
-    def stranger(self) -> bool:
+    def is_stranger(self) -> bool:
         """Whether no request was authenticated."""
         return self in self.strangers
 
-    def let_in(self) -> None:
-        """Note that a request was authenticated: the connection is no stranger's."""
+    def mark_authenticated(self) -> None:
+        """Note that a request was authenticated: the connection is a stranger's no longer."""
         timer = self.strangers.pop(self, None)
         if timer is not None:
             timer.cancel()
@@ -188,20 +196,20 @@ class HttpConnection(HttpToolsProtocol):
     def cut(self) -> None:
         """Close the connection at once: nothing more is read, and it counts among the strangers no longer."""
         self._lingering = True
-        self.let_in()
+        self.mark_authenticated()
         self.transport.abort()
 
     # Parsing
 
     def _parse(self) -> None:
-        """Parse what is held, as much as one turn of the loop has time for."""
+        """Parse waiting bytes, at most TURN_BYTES in one turn of the loop."""
         self._scheduled = False
         budget = TURN_BYTES
         while self._held and budget > 0 and self._may_parse():
-            piece = self._held[: min(budget, STRANGER_BYTES if self.stranger else TURN_BYTES)]
+            piece = self._held[: min(budget, STRANGER_BYTES if self.is_stranger else TURN_BYTES)]
             self._held = self._held[len(piece) :]
             budget -= len(piece)
-            self._feed(piece)
+            self._feed_parser(piece)
         if self._held:
             self.flow.pause_reading()
             self._parse_soon()
@@ -211,23 +219,29 @@ class HttpConnection(HttpToolsProtocol):
             self.flow.resume_reading()
 
     def _may_parse(self) -> bool:
-        """Whether more may be parsed now: not while a request waits for the one before it, nor much of a stranger's."""
+        """Return whether more may be parsed: not while a request waits for another, nor many chunks of a stranger."""
         return not (
-            self._lingering or self._broken or self.pipeline or (self._chunks >= MAX_STRANGER_CHUNKS and self.stranger)
+            self._lingering
+            or self._broken
+            or self.pipeline
+            or (self._chunks >= MAX_STRANGER_CHUNKS and self.is_stranger)
         )
 
     def _parse_soon(self) -> None:
-        """Parse the rest in the next turn of the loop, if there is one and it may be parsed."""
+        """Parse the waiting bytes in the next turn of the loop, if there are any and they may be parsed."""
         if self._held and not self._scheduled and self._may_parse():
             self._scheduled = True
             self.loop.call_soon(self._parse)
 
-    def _feed(self, piece: memoryview) -> None:
+    def _feed_parser(self, piece: memoryview) -> None:
+        """Give the parser a piece, and refuse a request that is malformed or exceeds a bound."""
         try:
             self._check_size(len(piece))
             self.parser.feed_data(piece)
         except httptools.HttpParserUpgrade as upgrade:
-            self._held = memoryview(self._without_upgrade() + bytes(piece[upgrade.args[0] :]) + bytes(self._held))
+            self._held = memoryview(
+                self._rebuild_head_without_upgrade() + bytes(piece[upgrade.args[0] :]) + bytes(self._held)
+            )
         except RequestRefused as refused:
             self._refuse(refused)
         except httptools.HttpParserError as error:
@@ -235,7 +249,10 @@ class HttpConnection(HttpToolsProtocol):
             self._refuse(cause if isinstance(cause, RequestRefused) else RequestRefused(400, "this is not HTTP/1.1"))
 
     def _check_size(self, size: int) -> None:
-        """Raises RequestRefused. The parser keeps a field until it is whole, and copies it with each piece."""
+        """Raise RequestRefused for a head that is too long; close after a response whose request goes on for too long.
+
+        The parser keeps a field until it is whole, and copies it with each piece.
+        """
         self._beside_body += size
         if self._beside_body > MAX_HEAD_BYTES + TURN_BYTES:
             raise _LONG_HEAD
@@ -244,9 +261,11 @@ class HttpConnection(HttpToolsProtocol):
             if self._drained > DRAINED_BYTES:
                 self.transport.close()
 
-    def _without_upgrade(self) -> bytes:
-        """Return the head of a request without what it asks to be upgraded to: a server may ignore that (RFC 9110,
-        section 7.8). The parser would take the body for the other protocol."""
+    def _rebuild_head_without_upgrade(self) -> bytes:
+        """Return the head of a request without its header `upgrade`, and start a new parser for it.
+
+        A server may ignore an upgrade (RFC 9110, section 7.8); the parser would take the body for the other protocol.
+        """
         self._upgrading = False
         self.parser = httptools.HttpRequestParser(self)
         self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
@@ -257,12 +276,12 @@ class HttpConnection(HttpToolsProtocol):
     # As the parser calls them
 
     def on_message_begin(self) -> None:
-        """A request begins."""
+        """Note that a request begins."""
         super().on_message_begin()
         self._fields = self._chunks = self._drained = 0
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A field of a request, or of its trailers, which nobody reads. Raises RequestRefused."""
+        """Count a field of a request, and pass it on unless it is of the trailers. Raises RequestRefused."""
         self._fields += 1
         if self._fields > MAX_HEADERS:
             raise RequestRefused(431, f"a request may have {MAX_HEADERS} header fields")
@@ -274,7 +293,7 @@ class HttpConnection(HttpToolsProtocol):
             self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
-        """What follows is a body. Raises RequestRefused."""
+        """Check the head of a request; what follows is its body. Raises RequestRefused."""
         self._in_head = False
         self.scope["method"] = self.parser.get_method().decode("ascii")
         _check_head(self.parser.get_http_version(), self.scope["method"], self.url, self.headers)
@@ -283,19 +302,19 @@ class HttpConnection(HttpToolsProtocol):
             super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        """A part of a body, or a chunk."""
+        """Count a part of a body, or a chunk, and pass it on."""
         self._chunks += 1
         self._beside_body = 0
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """A request has come."""
+        """Note that a request is complete."""
         self._in_head, self._beside_body = True, 0
         if not self._upgrading:
             super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """Called by uvicorn: a response was sent."""
+        """Go on parsing, since uvicorn has sent a response."""
         super().on_response_complete()
         self._gathered.flush()
         if self._held:
@@ -305,7 +324,7 @@ class HttpConnection(HttpToolsProtocol):
     # The end
 
     def _refuse(self, refused: RequestRefused) -> None:
-        """End the connection, and say why. What is being answered is answered first, without a word about the rest."""
+        """End the connection with an error response; a request that is being answered gets its own response instead."""
         self._broken, cycle = True, self._last_request
         if cycle is not None and not (cycle.response_complete or cycle.more_body):
             cycle.keep_alive = False
@@ -325,8 +344,10 @@ class HttpConnection(HttpToolsProtocol):
         self.transport.close()
 
     def _linger(self) -> bool:
-        """Keep a connection open for what its caller still sends: closed at once, it would be reset, and the response
-        lost on its way (RFC 9112, section 9.6)."""
+        """Keep the connection open for LINGER_S to read what the caller still sends; return whether that is needed.
+
+        Closed at once, it would be reset, and the response lost on its way (RFC 9112, section 9.6).
+        """
         unread = self._broken or self._held or ((cycle := self._last_request) is not None and cycle.more_body)
         if self._lingering or not unread:
             return False
@@ -339,11 +360,13 @@ class HttpConnection(HttpToolsProtocol):
         return True
 
     def _start_timeout(self) -> None:
+        """Count the connection among the strangers, for STRANGER_S."""
         self.strangers[self] = asyncio.get_running_loop().call_later(STRANGER_S, self._on_timeout)
 
     def _on_timeout(self) -> None:
+        """Close a stranger that is idle or slow; give one whose request is being answered more time."""
         is_idle = self.timeout_keep_alive_task is not None  # answered, and nothing of a next request has come
-        if self.answering or (self.open_to_all and is_idle):
+        if self.is_answering or (self.open_to_all and is_idle):
             self._start_timeout()
         else:
             self.cut()
@@ -353,7 +376,7 @@ _LONG_HEAD: Final = RequestRefused(431, f"what comes before or behind a body may
 
 
 async def _send_unbuffered(send: Any, event: Any) -> None:
-    """Send what an application sends, and ask proxies (nginx) to pass on at once what has no length: it is a stream."""
+    """Send an event of an application; for a response without a length, tell proxies (nginx) not to buffer it."""
     if event["type"] == "http.response.start":
         headers = [*event.get("headers", ())]
         if not any(name.lower() == b"content-length" for name, _ in headers):
@@ -384,7 +407,7 @@ def _check_head(version: str, method: str, url: bytes, headers: list[tuple[bytes
         raise RequestRefused(400, "the only Transfer-Encoding taken is chunked")
 
 
-def connection_class(*, open_to_all: bool = False) -> type[HttpConnection]:
-    """Return the connection class of one server, with a count of its own."""
+def make_connection_class(*, open_to_all: bool = False) -> type[HttpConnection]:
+    """Return a connection class for one server, with its own count of strangers."""
     own = {"strangers": OrderedDict[HttpConnection, asyncio.TimerHandle](), "open_to_all": open_to_all}
     return type("HttpConnection", (HttpConnection,), own)

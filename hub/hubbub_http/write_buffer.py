@@ -11,7 +11,7 @@ TOGETHER_BYTES = 16 * 1024
 class Gathered:
     """A connection's transport, which sends what is written in one turn of the loop at its end, at once.
 
-    `lingers` is asked when it is to be closed; True if the connection closes it later.
+    `lingers` is called when it is to be closed; True if the connection closes it later.
     """
 
     def __init__(self, transport: asyncio.Transport, lingers: Callable[[], bool] = lambda: False) -> None:
@@ -22,7 +22,7 @@ class Gathered:
         self._size = 0
 
     def write(self, data: bytes) -> None:
-        """Send bytes, with what else is written now. More than TOGETHER_BYTES never wait."""
+        """Queue bytes to be sent at the end of this turn of the loop; more than TOGETHER_BYTES are sent at once."""
         if not data:
             return
         self._waiting.append(data)
@@ -40,14 +40,14 @@ class Gathered:
             self._transport.close()
 
     def is_closing(self) -> bool:
-        """Whether nothing more can be sent."""
+        """Return whether nothing more can be sent."""
         return self._closing or self._transport.is_closing()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
 
     def flush(self) -> None:
-        """Send what waits now, and not only at the end of the turn."""
+        """Send what is queued now, instead of at the end of the turn."""
         together = b"".join(self._waiting)
         self._waiting.clear()
         self._size = 0

@@ -18,7 +18,7 @@ HTTP = {"name": "one", "url": "https://mcp.example.com/mcp"}
 
 
 def confined(**settings: Any) -> Confinement:
-    return Confinement.of(HubSettings.model_validate({"data_dir": "unused", **settings}), {})
+    return Confinement.from_settings(HubSettings.model_validate({"data_dir": "unused", **settings}), {})
 
 
 def refused(config: dict[str, Any], **settings: Any) -> list[str]:
@@ -170,7 +170,7 @@ def test_whatever_a_url_is_it_is_taken_or_refused_and_can_be_kept(rest: str, env
             continue
         config.model_dump_json()
         assert config.fingerprint
-        assert config.known_secrets() is not None
+        assert config.list_known_secrets() is not None
 
 
 @pytest.mark.parametrize("url", ["http://*.com/", "https://*/", "https://%2a.com/"])

@@ -20,7 +20,9 @@ def admitted(rule: dict[str, Any] | str, **spec: Any) -> str | None:
     """The path that is started, or None."""
     allowed = AllowedCommand.model_validate(rule)
     try:
-        return CommandRules([allowed], "").admit(ServerConfig(**{"name": "x", "command": PYTHON, **spec}))
+        return CommandRules([allowed], "").find_allowed_program(
+            ServerConfig(**{"name": "x", "command": PYTHON, **spec})
+        )
     except PermissionDenied as denied:
         return {"COMMAND_NOT_ALLOWED": None}[denied.reason]
 
@@ -134,9 +136,9 @@ def test_of_several_entries_for_a_command_one_has_to_fit_whole() -> None:
         AllowedCommand(command=PYTHON, args=("-m", "two")),
     ]
     commands = CommandRules(rules, "")
-    assert commands.admit(ServerConfig(name="x", command=PYTHON, args=("-m", "two"))) == PYTHON
+    assert commands.find_allowed_program(ServerConfig(name="x", command=PYTHON, args=("-m", "two"))) == PYTHON
     with pytest.raises(PermissionDenied):
-        commands.admit(
+        commands.find_allowed_program(
             ServerConfig.model_validate({"name": "x", "command": PYTHON, "args": ["-m", "two"], "env": {"A": ""}})
         )
 
@@ -153,9 +155,9 @@ def test_a_name_is_resolved_once_whatever_comes_first_on_path_later(tmp_path: Pa
     commands = CommandRules([AllowedCommand(command="tool")], f"{tmp_path / 'evil'}:{good.parent}")
     executable(tmp_path / "evil" / "tool")
     for spelling in ("tool", str(good)):
-        assert commands.admit(ServerConfig(name="x", command=spelling)) == str(good)
+        assert commands.find_allowed_program(ServerConfig(name="x", command=spelling)) == str(good)
     with pytest.raises(PermissionDenied):
-        commands.admit(ServerConfig(name="x", command=str(tmp_path / "evil" / "tool")))
+        commands.find_allowed_program(ServerConfig(name="x", command=str(tmp_path / "evil" / "tool")))
 
 
 def test_relative_directories_of_path_are_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,7 +166,7 @@ def test_relative_directories_of_path_are_passed_over(tmp_path: Path, monkeypatc
     commands = CommandRules([AllowedCommand(command="tool")], ":.:bin")
     assert commands.missing_commands == ["tool"]
     with pytest.raises(PermissionDenied, match="not found on PATH"):
-        commands.admit(ServerConfig(name="x", command="tool"))
+        commands.find_allowed_program(ServerConfig(name="x", command="tool"))
 
 
 def test_a_link_that_leads_elsewhere_since_the_start_is_refused(tmp_path: Path) -> None:
@@ -172,11 +174,11 @@ def test_a_link_that_leads_elsewhere_since_the_start_is_refused(tmp_path: Path) 
     link.symlink_to(executable(tmp_path / "good"))
     commands = CommandRules([AllowedCommand(command=str(link))], "")
     config = ServerConfig(name="x", command=str(link))
-    assert commands.admit(config) == str(link)
+    assert commands.find_allowed_program(config) == str(link)
     link.unlink()
     link.symlink_to(executable(tmp_path / "evil"))
     with pytest.raises(PermissionDenied, match="not the file that it was"):
-        commands.admit(config)
+        commands.find_allowed_program(config)
 
 
 def test_what_is_there_is_not_reported_missing() -> None:

@@ -5,7 +5,7 @@ from ipaddress import ip_address
 
 import pytest
 
-from hubbubd.config.policy.hosts import HostRules, check_rule, is_public
+from hubbubd.config.policy.hosts import HostRules, is_public, normalize_rule
 from hubbubd.errors import PermissionDenied
 
 INSIDE = [
@@ -96,4 +96,4 @@ def test_all_of_the_internet_is_public_and_none_of_the_rest() -> None:
 )
 def test_an_entry_that_means_nothing_is_an_error(rule: str) -> None:
     with pytest.raises(ValueError, match="is neither"):
-        check_rule(rule)
+        normalize_rule(rule)

@@ -7,7 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from hubbubd.config import HubSettings
-from hubbubd.config.cross_checks import check
+from hubbubd.config.cross_checks import check_settings
 from hubbubd.errors import ConfigError
 from hubbubd.runtime.diagnostics import checks
 
@@ -23,7 +23,7 @@ def test_hosts_log_in_at_the_hub_unless_they_do_elsewhere(
     tmp_path: Path, settings: dict[str, Any], is_on: bool
 ) -> None:
     hub = HubSettings(data_dir=tmp_path, **settings)
-    check(hub, ())
+    check_settings(hub, ())
     assert hub.has_login is is_on
 
 
@@ -39,7 +39,7 @@ def test_a_log_in_that_nobody_reaches_or_that_is_elsewhere_is_an_error(
     tmp_path: Path, settings: dict[str, Any], key: str
 ) -> None:
     with pytest.raises(ConfigError) as refused:
-        check(HubSettings(data_dir=tmp_path, **settings), ())
+        check_settings(HubSettings(data_dir=tmp_path, **settings), ())
     assert refused.value.key == key
 
 

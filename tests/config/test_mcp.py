@@ -204,5 +204,5 @@ def test_a_server_added_over_the_api_cannot_be_confused_with_another(load: Load,
     hub = load('[mcp.profiles.default]\nalias = { a = "gh" }')
     added = ServerConfig(name=name, transport="http", url="https://example.com/mcp")
     with pytest.raises(InvalidServerConfig, match=problem):
-        Confinement.of(hub, {}).check(added, {})
-    Confinement.of(hub, {}).check(added.model_copy(update={"name": "a"}), {})
+        Confinement.from_settings(hub, {}).check(added, {})
+    Confinement.from_settings(hub, {}).check(added.model_copy(update={"name": "a"}), {})

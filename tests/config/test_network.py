@@ -50,9 +50,9 @@ def tls(pair: CertificateFiles) -> tuple[str, str]:
 
 @pytest.mark.parametrize("listen", ["0.0.0.0:7878", "[::]:0", "192.0.2.1:1"])
 def test_the_network_is_served_with_tls_only(load: Load, pair: CertificateFiles, listen: str) -> None:
-    assert load(*tls(pair), f'listen = "{listen}"').networked
-    assert load(*tls(pair), f'connect_listen = "{listen}"').networked
-    assert not load(*tls(pair)).networked
+    assert load(*tls(pair), f'listen = "{listen}"').is_networked
+    assert load(*tls(pair), f'connect_listen = "{listen}"').is_networked
+    assert not load(*tls(pair)).is_networked
     for key in ("listen", "connect_listen"):
         with pytest.raises(ConfigError, match="set tls_cert and tls_key") as refused:
             load(f'{key} = "{listen}"')

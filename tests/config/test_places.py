@@ -6,7 +6,7 @@ import pytest
 
 from hubbubd.config import load_settings
 from hubbubd.config.sections.store import StoreSettings
-from hubbubd.config.store_addresses import DatabasePlace, FilePlace, Place, StoreCopy, place
+from hubbubd.config.store_addresses import DatabasePlace, FilePlace, Place, StoreCopy, parse_place
 from hubbubd.errors import ConfigError
 
 SETTINGS = StoreSettings(schema_name="ours")
@@ -29,7 +29,7 @@ URL = "postgresql://ada@db1,db2:5433/hub"
     ],
 )
 def test_a_store_is_a_file_or_a_schema_of_a_database(text: str, expected: Place) -> None:
-    assert place(text, SETTINGS) == expected
+    assert parse_place(text, SETTINGS) == expected
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_a_store_is_a_file_or_a_schema_of_a_database(text: str, expected: Place)
 )
 def test_another_name_is_refused_with_what_to_write_and_without_a_password(text: str, says: str) -> None:
     with pytest.raises(ConfigError, match=says) as refused:
-        place(text, SETTINGS)
+        parse_place(text, SETTINGS)
     assert "secret" not in str(refused.value)
 
 

@@ -12,7 +12,7 @@ from keyring.errors import KeyringLocked
 from pydantic import SecretStr, ValidationError
 
 from hubbubd.config import ServerConfig, VariableNotSet, expand, resolve
-from hubbubd.config.servers.references import SECRET_BYTES, named
+from hubbubd.config.servers.references import SECRET_BYTES, list_references
 from hubbubd.errors import ConfigError
 
 ENVIRON = {"A": "1", "EMPTY": "", "REF": "${A}"}
@@ -230,4 +230,4 @@ def test_a_file_is_absolute_and_a_keyring_has_two_parts(text: str) -> None:
 
 def test_what_the_references_name_is_known_without_resolving_them() -> None:
     config = with_header("${A} ${env:B:-x} $${C} ${file:/d} ${keyring:e/f} ${")
-    assert [reference for _, reference in named(config)] == ["A", "B", "${file:/d}", "${keyring:e/f}"]
+    assert [reference for _, reference in list_references(config)] == ["A", "B", "${file:/d}", "${keyring:e/f}"]

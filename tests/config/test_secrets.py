@@ -28,14 +28,14 @@ def test_a_configuration_that_the_store_kept_is_whole_again_with_its_secrets() -
     stored = ServerConfig.model_validate_json(config.model_dump_json())
     assert stored.lacks_secrets
     assert not config.lacks_secrets
-    whole = stored.with_secrets(json.loads(json.dumps(config.secrets())))
+    whole = stored.with_secrets(json.loads(json.dumps(config.collect_secrets())))
     assert whole == config
     assert whole.fingerprint == config.fingerprint
 
 
 def test_what_has_no_secrets_keeps_none() -> None:
     plain = ServerConfig.model_validate({"name": "x", "url": "https://x.example/mcp"})
-    assert plain.secrets() == {}
+    assert plain.collect_secrets() == {}
     assert ServerConfig.model_validate_json(plain.model_dump_json()) == plain
 
 
@@ -65,7 +65,7 @@ def test_names_within_a_field_are_texts_that_anybody_may_have_written() -> None:
 def test_the_value_of_a_query_is_known_as_it_is_written_and_as_it_is_meant(shown: str) -> None:
     url = "https://mcp.example.com/mcp?api_key=s3cr%2Ft-k%2By-4711&x=1"
     redaction = Redaction()
-    redaction.set_secrets("a", ServerConfig.model_validate({"name": "a", "url": url}).known_secrets(), whole=True)
+    redaction.set_secrets("a", ServerConfig.model_validate({"name": "a", "url": url}).list_known_secrets(), whole=True)
     assert redaction.redact_text(f"no such key: {shown}.") == f"no such key: {MARK}."
 
 
@@ -74,7 +74,7 @@ def test_a_header_is_known_word_by_word_and_as_it_stands_in_a_url() -> None:
         {"name": "a", "url": "https://mcp.example.com", "headers": {"Authorization": "Bearer k/y=canary"}}
     )
     redaction = Redaction()
-    redaction.set_secrets("a", config.known_secrets(), whole=True)
+    redaction.set_secrets("a", config.list_known_secrets(), whole=True)
     for shown in ("k/y=canary", "Bearer k/y=canary", "k%2Fy%3Dcanary", "Bearer%20k%2Fy%3Dcanary"):
         assert redaction.redact_text(f"({shown})") in (f"({MARK})", f"(Bearer {MARK})"), shown
 
@@ -198,7 +198,7 @@ def test_a_value_is_a_secret_by_its_name_and_by_its_form(name: str, value: str, 
         url = {"url": "https://a.example"} if member == "headers" else {"command": "x"}
         redaction = Redaction()
         config = ServerConfig.model_validate({"name": "a", member: {name: value}, **url})
-        redaction.set_secrets("a", config.known_secrets(), whole=True)
+        redaction.set_secrets("a", config.list_known_secrets(), whole=True)
         assert (MARK in redaction.redact_text(f"it said: {value}.")) is redacted
 
 
@@ -207,7 +207,7 @@ def test_of_a_value_of_many_words_those_that_are_none_stay() -> None:
         {"name": "a", "command": "x", "env": {"OPTIONS": "--on 127.0.0.1 canary-4711"}}
     )
     redaction = Redaction()
-    redaction.set_secrets("a", config.known_secrets(), whole=True)
+    redaction.set_secrets("a", config.list_known_secrets(), whole=True)
     assert redaction.redact_text("127.0.0.1 said canary-4711") == f"127.0.0.1 said {MARK}"
 
 
@@ -218,10 +218,10 @@ WORDLY = st.text(alphabet="abcdefghijklmnopqrstuvwxyz", min_size=20)
 @given(st.sampled_from(["TOKEN", "KEY", "SECRET", "PASSWORD", "PASSWD", "PAT", "CREDENTIAL", "AUTH"]), WORDLY)
 def test_what_a_name_calls_secret_is_redacted_whatever_it_looks_like(word: str, value: str) -> None:
     for name in (word, f"GITHUB_{word}", f"x-{word.lower()}", f"{word}_2"):
-        assert value in secrecy.spellings(name, value)
+        assert value in secrecy.list_spellings(name, value)
 
 
 @given(st.text(), st.text())
 def test_any_name_and_value_can_be_judged(name: str, value: str) -> None:
     assert secrecy.is_secret(name, value) in (True, False)
-    secrecy.spellings(name, value)
+    secrecy.list_spellings(name, value)

@@ -69,8 +69,8 @@ def test_an_address_with_a_password_is_not_shown(load: Load) -> None:
 def test_a_password_is_read_from_its_file_without_the_line_end(tmp_path: Path) -> None:
     file = tmp_path / "password"
     file.write_text("with spaces \n")
-    assert StoreSettings(password_file=file).password() == "with spaces "
-    assert StoreSettings().password() is None
+    assert StoreSettings(password_file=file).read_password() == "with spaces "
+    assert StoreSettings().read_password() is None
 
 
 @pytest.mark.parametrize("content", [None, b"", b"\n", b"x" * 5000, b"\xff"])
@@ -79,4 +79,4 @@ def test_a_file_without_a_password_is_named(tmp_path: Path, content: bytes | Non
     if content is not None:
         file.write_bytes(content)
     with pytest.raises(ConfigError, match=f"store.password_file: {file}"):
-        StoreSettings(password_file=file).password()
+        StoreSettings(password_file=file).read_password()

@@ -17,12 +17,12 @@ UVX = {"name": "one", "command": "uvx", "args": ["mcp-server-time"]}
 
 
 def policy(environ: dict[str, str] | None = None, **settings: Any) -> Confinement:
-    return Confinement.of(HubSettings.model_validate({"data_dir": "unused", **settings}), environ or {})
+    return Confinement.from_settings(HubSettings.model_validate({"data_dir": "unused", **settings}), environ or {})
 
 
 def reason(confinement: Confinement, environ: dict[str, str] | None = None, **config: Any) -> str:
     """Why a server may not be added; empty if it may."""
-    return confinement.refusal(ServerConfig.model_validate({"name": "one", **config}), environ or {})
+    return confinement.find_refusal(ServerConfig.model_validate({"name": "one", **config}), environ or {})
 
 
 def advice(confinement: Confinement, **config: Any) -> str | None:
@@ -33,7 +33,7 @@ def advice(confinement: Confinement, **config: Any) -> str | None:
 
 
 def test_the_owner_may_start_any_command_with_any_arguments_variables_and_directory() -> None:
-    mine = policy().trusting(True)
+    mine = policy().with_trust(True)
     config = {**UVX, "env": {"PATH": "/srv", "KEY": "${KEY}"}, "cwd": "/srv"}
     assert reason(mine, {"KEY": "k"}, **config) == ""
     resolved = mine.resolve(ServerConfig.model_validate(config), {"KEY": "k"})
@@ -46,8 +46,8 @@ def test_the_owner_may_start_any_command_with_any_arguments_variables_and_direct
 )
 def test_the_owners_server_may_be_on_loopback_and_in_private_networks(address: str) -> None:
     host = f"[{address}]" if ":" in address else address
-    assert reason(policy().trusting(True), url=f"http://{host}:8080/mcp") == ""
-    named = policy().trusting(True).hosts_for(ServerConfig(name="one", url="http://nas.lan/mcp"))
+    assert reason(policy().with_trust(True), url=f"http://{host}:8080/mcp") == ""
+    named = policy().with_trust(True).find_host_rules(ServerConfig(name="one", url="http://nas.lan/mcp"))
     named.check("nas.lan", [ip_address(address)])
 
 
@@ -61,15 +61,15 @@ def test_the_owners_server_may_be_on_loopback_and_in_private_networks(address: s
 )
 def test_not_even_the_owners_server_may_be_where_clouds_serve_credentials(address: str) -> None:
     host = f"[{address}]" if ":" in address else address
-    assert reason(policy().trusting(True), url=f"http://{host}/latest") == "HOST_NOT_ALLOWED"
-    assert advice(policy().trusting(True), url=f"http://{host}/latest") is None
-    named = policy().trusting(True).hosts_for(ServerConfig(name="one", url="http://metadata.example/mcp"))
+    assert reason(policy().with_trust(True), url=f"http://{host}/latest") == "HOST_NOT_ALLOWED"
+    assert advice(policy().with_trust(True), url=f"http://{host}/latest") is None
+    named = policy().with_trust(True).find_host_rules(ServerConfig(name="one", url="http://metadata.example/mcp"))
     with pytest.raises(PermissionDenied):
         named.check("metadata.example", [ip_address("8.8.8.8"), ip_address(address)])
 
 
 def test_only_the_servers_own_host_may_be_private_not_one_that_it_names() -> None:
-    hosts = policy().trusting(True).hosts_for(ServerConfig(name="one", url="https://mcp.example.com/mcp"))
+    hosts = policy().with_trust(True).find_host_rules(ServerConfig(name="one", url="https://mcp.example.com/mcp"))
     hosts.check("MCP.example.com.", [ip_address("10.0.0.1")])
     for elsewhere in ("login.example.com", "127.0.0.1", "localhost"):
         with pytest.raises(PermissionDenied):
@@ -77,19 +77,19 @@ def test_only_the_servers_own_host_may_be_private_not_one_that_it_names() -> Non
 
 
 def test_what_the_operator_denies_is_denied_to_the_owner_too() -> None:
-    mine = policy(deny_hosts=["10.0.0.0/8", "*.evil.example"]).trusting(True)
+    mine = policy(deny_hosts=["10.0.0.0/8", "*.evil.example"]).with_trust(True)
     assert reason(mine, url="http://10.0.0.1/mcp") == "HOST_NOT_ALLOWED"
     assert reason(mine, url="http://a.evil.example/mcp") == "HOST_NOT_ALLOWED"
 
 
 def test_an_owner_who_is_not_trusted_is_held_to_the_lists() -> None:
-    mine = policy(trust_local=False).trusting(True)
+    mine = policy(trust_local=False).with_trust(True)
     assert reason(mine, **UVX) == "COMMAND_NOT_ALLOWED"
     assert reason(mine, url="http://127.0.0.1/mcp") == "HOST_NOT_ALLOWED"
 
 
 def test_what_only_files_may_set_stays_so_for_the_owner() -> None:
-    assert reason(policy().trusting(True), url="https://x.example/mcp", ca="/ca.pem") == "INVALID_ARGUMENT"
+    assert reason(policy().with_trust(True), url="https://x.example/mcp", ca="/ca.pem") == "INVALID_ARGUMENT"
 
 
 @pytest.mark.parametrize(

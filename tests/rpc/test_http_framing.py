@@ -10,7 +10,7 @@ import anyio
 import pytest
 import uvicorn
 
-from hubbub_http import LET_IN, connection_class
+from hubbub_http import LET_IN, make_connection_class
 from hubbub_http.connection import DRAINED_BYTES, MAX_HEAD_BYTES, MAX_HEADERS, MAX_STRANGER_CHUNKS, STRANGER_BYTES
 from hubbubd.rpc.listeners.http_server import serving
 
@@ -67,7 +67,7 @@ class Place:
 async def place() -> AsyncIterator[Place]:
     here = Place()
 
-    class Counted(connection_class()):  # type: ignore[misc]
+    class Counted(make_connection_class()):  # type: ignore[misc]
         def on_body(self, body: bytes) -> None:
             here.parts += 1
             super().on_body(body)

@@ -23,7 +23,7 @@ def held_to(world: World, name: str) -> str:
     """Why the server may not be connected under what it was last held to; empty if it may."""
     confinement = world.peers.confinements[name]
     assert confinement is not None
-    return confinement.refusal(ANYTHING if name == "mine" else LOCAL, {})
+    return confinement.find_refusal(ANYTHING if name == "mine" else LOCAL, {})
 
 
 async def connected(hub: Hub, name: str) -> None:

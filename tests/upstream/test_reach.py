@@ -32,7 +32,9 @@ NAME = "mcp.example.com"
 
 def confined(**settings: Any) -> Confinement:
     """What a hub with these settings lets a server do that was added over the API."""
-    return Confinement.of(HubSettings.model_validate({"data_dir": "unused", **settings}), {"PATH": "/usr/bin"})
+    return Confinement.from_settings(
+        HubSettings.model_validate({"data_dir": "unused", **settings}), {"PATH": "/usr/bin"}
+    )
 
 
 @pytest.fixture

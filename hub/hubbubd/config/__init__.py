@@ -3,7 +3,7 @@
 from hubbubd.config.hub import HubSettings
 from hubbubd.config.load import LoadedSettings, load_settings
 from hubbubd.config.policy.confinement import Confinement
-from hubbubd.config.servers.references import VariableNotSet, expand, refers, resolve
+from hubbubd.config.servers.references import VariableNotSet, expand, has_references, resolve
 from hubbubd.config.servers.server import ServerConfig
 
 __all__ = [
@@ -13,7 +13,7 @@ __all__ = [
     "ServerConfig",
     "VariableNotSet",
     "expand",
+    "has_references",
     "load_settings",
-    "refers",
     "resolve",
 ]

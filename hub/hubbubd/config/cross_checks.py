@@ -6,11 +6,19 @@ from hubbubd.config.hub import HubSettings
 from hubbubd.config.sections.approvals import APPROVALS
 from hubbubd.config.sections.fleet import FLEET, FleetSettings
 from hubbubd.config.sections.mcp import check_profiles
-from hubbubd.config.sections.network import CERT, OIDC, OIDC_ROLE, UNIX, is_everywhere, is_local, off_loopback
+from hubbubd.config.sections.network import (
+    CERT,
+    OIDC,
+    OIDC_ROLE,
+    UNIX,
+    is_all_addresses,
+    is_local,
+    make_off_loopback_message,
+)
 from hubbubd.errors import ConfigError
 
 
-def check(hub: HubSettings, servers: Iterable[str]) -> None:
+def check_settings(hub: HubSettings, servers: Iterable[str]) -> None:
     """Raise ConfigError, with the setting's name as its key, for the first contradiction.
 
     `servers` are the names of the servers of all files.
@@ -22,7 +30,7 @@ def check(hub: HubSettings, servers: Iterable[str]) -> None:
         raise ConfigError("tls_client_ca", "needs tls_cert and tls_key, too")
     for key, listen in (("listen", hub.listen), ("connect_listen", hub.connect_listen), ("mcp_listen", hub.mcp_listen)):
         if listen is not None and hub.tls is None and not is_local(listen):
-            raise ConfigError(key, off_loopback(listen))
+            raise ConfigError(key, make_off_loopback_message(listen))
     _check_oidc(hub)
     _check_login(hub)
     _check_grants(hub)
@@ -38,7 +46,7 @@ def check(hub: HubSettings, servers: Iterable[str]) -> None:
 def _check_fleet(fleet: FleetSettings) -> None:
     if fleet.listen.startswith(UNIX):
         raise ConfigError(FLEET, "listen: must be HOST:PORT or [IPV6]:PORT; other members come over the network")
-    if is_everywhere(fleet.listen) and fleet.reached_at is None:
+    if is_all_addresses(fleet.listen) and fleet.reached_at is None:
         raise ConfigError(FLEET, f"listen: {fleet.listen} is all addresses, so reached_at must say which one to use")
     try:
         fleet.check_certificate()

@@ -18,7 +18,7 @@ from hubbubd.config.sections.fleet import FLEET, FleetSettings
 from hubbubd.config.sections.mcp import PROFILE_NAME, PROFILES, ProfileSettings
 from hubbubd.config.sections.store import STORE, StoreSettings
 from hubbubd.config.servers.server import OWN_NAME, ServerConfig
-from hubbubd.config.validation import NO_TABLE, config_error, unknown_key
+from hubbubd.config.validation import NO_TABLE, make_config_error, make_unknown_key_error
 from hubbubd.errors import ConfigError
 
 SERVER_KEYS = tuple(name for name in ServerConfig.model_fields if name != "name")
@@ -75,10 +75,10 @@ def read_file(path: Path) -> FileContent:
             tables = {"hub", "mcp", "notify", "servers", *OWN_TABLES}
             section = "servers"
             for name in root.keys() - tables:
-                raise unknown_key(f"{where}: {name}", name, tables)
-            servers = _table(root, section, f"{where}: {section}")
-            mcp = _table(root, "mcp", f"{where}: mcp")
-            _table(root, "notify", f"{where}: notify")
+                raise make_unknown_key_error(f"{where}: {name}", name, tables)
+            servers = _get_table(root, section, f"{where}: {section}")
+            mcp = _get_table(root, "mcp", f"{where}: mcp")
+            _get_table(root, "notify", f"{where}: notify")
         case ".json":
             root = _parse_root(where, "JSON", lambda: payload.loads(raw))
             section = "mcpServers" if "mcpServers" in root else "servers"
@@ -89,11 +89,11 @@ def read_file(path: Path) -> FileContent:
             if section not in root and "hub" not in root and not mcp:
                 raise ConfigError(where, "has none of mcpServers, servers and hub")
             servers = _translate_servers(
-                _table(root, section, f"{where}: {section}"), f"{where}: {section}", path.absolute().parent
+                _get_table(root, section, f"{where}: {section}"), f"{where}: {section}", path.absolute().parent
             )
         case ending:
             raise ConfigError(where, f"a configuration file ends in .toml or .json, not {ending!r}")
-    hub = _table(root, "hub", f"{where}: hub")
+    hub = _get_table(root, "hub", f"{where}: hub")
     if PROFILES in hub:
         raise ConfigError(f"{where}: hub.{PROFILES}", "in a file, each profile is a table [mcp.profiles.NAME]")
     for name in OWN_TABLES.keys() & hub.keys():
@@ -101,22 +101,24 @@ def read_file(path: Path) -> FileContent:
     if path.suffix.lower() == ".toml":
         hub |= _read_own_tables(root, where, raw)
     for name in hub.keys() - HubSettings.model_fields.keys():
-        raise unknown_key(f"{where}: hub.{name}", name, HubSettings.model_fields)
+        raise make_unknown_key_error(f"{where}: hub.{name}", name, HubSettings.model_fields)
     profiles = dict(_read_profiles(mcp, f"{where}: mcp"))
     return FileContent(path, hub, tuple(_read_servers(servers, f"{where}: {section}")), profiles)
 
 
 def _read_own_tables(root: Mapping[str, Any], where: str, text: str) -> dict[str, Any]:
+    """Return the hub's settings that are tables beside `[hub]`, with the rules of approvals checked."""
     found: dict[str, Any] = {}
     for name, settings in OWN_TABLES.items():
-        if table := _table(root, name, f"{where}: {name}"):
+        if table := _get_table(root, name, f"{where}: {name}"):
             for key in table.keys() - settings.model_fields.keys():
-                raise unknown_key(f"{where}: {name}.{key}", key, settings.model_fields)
+                raise make_unknown_key_error(f"{where}: {name}.{key}", key, settings.model_fields)
             found[name] = read_approvals(table, f"{where}: {name}", text) if name == APPROVALS else table
     return found
 
 
 def _parse_root(where: str, form: str, parse: Any) -> dict[str, Any]:
+    """Return the table that a file consists of; `parse` reads it. Raises ConfigError."""
     try:
         root: object = parse()
     except (ValueError, RecursionError) as exc:
@@ -126,7 +128,8 @@ def _parse_root(where: str, form: str, parse: Any) -> dict[str, Any]:
     return cast("dict[str, Any]", root)
 
 
-def _table(parent: Mapping[str, Any], name: str, key: str) -> dict[str, Any]:
+def _get_table(parent: Mapping[str, Any], name: str, key: str) -> dict[str, Any]:
+    """Return a table of a table, empty if it is missing. Raises ConfigError, with `key`, for another value."""
     table: object = parent.get(name, {})
     if not isinstance(table, dict):
         raise ConfigError(key, NO_TABLE)
@@ -134,8 +137,9 @@ def _table(parent: Mapping[str, Any], name: str, key: str) -> dict[str, Any]:
 
 
 def _read_servers(table: Mapping[str, Any], key: str) -> Iterable[ServerConfig]:
+    """Yield the servers of a table, validated; `key` names the table in errors. Raises ConfigError."""
     for name in table:
-        options = _table(table, name, f"{key}.{name}")
+        options = _get_table(table, name, f"{key}.{name}")
         if "name" in options:
             raise ConfigError(f"{key}.{name}.name", "a server is named by its table")
         if name == OWN_NAME:
@@ -145,22 +149,23 @@ def _read_servers(table: Mapping[str, Any], key: str) -> Iterable[ServerConfig]:
         except ValidationError as exc:
             if exc.errors()[0]["loc"] == ("name",):
                 raise ConfigError(f"{key}.{name}", "a name has letters, digits, '.', '_', '-', at most 64") from None
-            raise config_error(exc, options, f"{key}.{name}", SERVER_KEYS) from None
+            raise make_config_error(exc, options, f"{key}.{name}", SERVER_KEYS) from None
 
 
 def _read_profiles(mcp: Mapping[str, Any], key: str) -> Iterable[tuple[str, ProfileSettings]]:
+    """Yield the profiles of a table `mcp` by name, validated. Raises ConfigError."""
     for name in mcp.keys() - {"profiles"}:
-        raise unknown_key(f"{key}.{name}", name, {"profiles"})
-    table = _table(mcp, "profiles", f"{key}.profiles")
+        raise make_unknown_key_error(f"{key}.{name}", name, {"profiles"})
+    table = _get_table(mcp, "profiles", f"{key}.profiles")
     for name in table:
         where = f"{key}.profiles.{name}"
         if not PROFILE_NAME.fullmatch(name):
             raise ConfigError(where, "a name has letters, digits, '.', '_', '-', at most 64")
-        options = _table(table, name, where)
+        options = _get_table(table, name, where)
         try:
             yield name, ProfileSettings.model_validate(options)
         except ValidationError as exc:
-            raise config_error(exc, options, where, ProfileSettings.model_fields) from None
+            raise make_config_error(exc, options, where, ProfileSettings.model_fields) from None
 
 
 def _translate_servers(table: Mapping[str, Any], key: str, directory: Path) -> dict[str, Any]:
@@ -170,7 +175,7 @@ def _translate_servers(table: Mapping[str, Any], key: str, directory: Path) -> d
     """
     adopted: dict[str, Any] = {}
     for name in table:
-        options = _table(table, name, f"{key}.{name}")
+        options = _get_table(table, name, f"{key}.{name}")
         if options.get("disabled") is True:
             continue
         taken = {k: v for k, v in options.items() if k not in FOREIGN_KEYS}
@@ -178,7 +183,7 @@ def _translate_servers(table: Mapping[str, Any], key: str, directory: Path) -> d
         ours = {k: v for k, v in taken.items() if k not in ("disabled", "type", "envFile")}
         if "envFile" in options:
             # What the entry itself has comes after what the file has.
-            ours["env"] = _read_env_file(options["envFile"], f"{key}.{name}.envFile", directory) | _table(
+            ours["env"] = _read_env_file(options["envFile"], f"{key}.{name}.envFile", directory) | _get_table(
                 options, "env", f"{key}.{name}.env"
             )
         if "type" in options:

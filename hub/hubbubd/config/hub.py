@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Field
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from hubbubd.config.policy.commands import AllowedCommand
-from hubbubd.config.policy.hosts import PUBLIC, check_rule
+from hubbubd.config.policy.hosts import PUBLIC, normalize_rule
 from hubbubd.config.sections.approvals import APPROVALS, ApprovalSettings
 from hubbubd.config.sections.fleet import FleetSettings
 from hubbubd.config.sections.mcp import DEFAULT, DEFAULT_PROFILE, PROFILES, Profiles, ProfileSettings
@@ -187,10 +187,10 @@ class HubSettings(BaseSettings):
     allow_commands: tuple[AllowedCommand, ...] = ()
     """Commands that a stdio server added over the API may start, with their arguments, variables and directories."""
 
-    allow_hosts: tuple[Annotated[str, AfterValidator(check_rule)], ...] = (PUBLIC,)
+    allow_hosts: tuple[Annotated[str, AfterValidator(normalize_rule)], ...] = (PUBLIC,)
     """Hosts that an HTTP server added over the API may be at: networks, names, or `public` for all of the internet."""
 
-    deny_hosts: tuple[Annotated[str, AfterValidator(check_rule)], ...] = ()
+    deny_hosts: tuple[Annotated[str, AfterValidator(normalize_rule)], ...] = ()
     """Hosts that it may not be at, whatever `allow_hosts` says: networks and names."""
 
     allow_variables: tuple[VariableName, ...] = ()
@@ -283,7 +283,7 @@ class HubSettings(BaseSettings):
         return {DEFAULT: DEFAULT_PROFILE, **self.mcp_profiles}
 
     @property
-    def networked(self) -> bool:
+    def is_networked(self) -> bool:
         """Whether the API is reachable from other machines."""
         return not all(
             is_local(listen) for listen in (self.listen, self.connect_listen, self.mcp_listen) if listen is not None

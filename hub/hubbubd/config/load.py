@@ -13,7 +13,7 @@ from pydantic_settings.exceptions import SettingsError
 
 from hubbub_shared import __version__, platform
 from hubbub_shared.platform.directories import default_config_file, default_data_dir
-from hubbubd.config.cross_checks import check
+from hubbubd.config.cross_checks import check_settings
 from hubbubd.config.files import OWN_TABLES, FileContent, read_file
 from hubbubd.config.hub import ENV_PREFIX, HubSettings
 from hubbubd.config.sections.approvals import APPROVALS
@@ -22,8 +22,8 @@ from hubbubd.config.sections.mcp import PROFILES, ProfileSettings
 from hubbubd.config.sections.store import STORE
 from hubbubd.config.servers.references import Unresolved, resolve
 from hubbubd.config.servers.server import ServerConfig
-from hubbubd.config.store_addresses import OPTION, StoreCopy, place
-from hubbubd.config.validation import NO_TABLE, config_error
+from hubbubd.config.store_addresses import OPTION, StoreCopy, parse_place
+from hubbubd.config.validation import NO_TABLE, make_config_error
 from hubbubd.errors import ConfigError
 
 
@@ -44,7 +44,7 @@ class LoadedSettings:
     copy_store: StoreCopy | None = None
     """A copy to make instead of starting a hub."""
     release: bool = False
-    """Whether the last life of this member of a fleet is to be declared gone, instead of starting a hub."""
+    """Whether the last term of this member of a fleet is to be declared gone, instead of starting a hub."""
 
 
 def load_settings(argv: Sequence[str], environ: Mapping[str, str]) -> LoadedSettings:
@@ -78,12 +78,12 @@ def load_settings(argv: Sequence[str], environ: Mapping[str, str]) -> LoadedSett
 
 
 def _parse_store_copy(options: Namespace, hub: HubSettings) -> StoreCopy | None:
-    """Return the copy that the command line orders. Raises ConfigError."""
+    """Return the copy that the command line asks for; None if it asks for none. Raises ConfigError."""
     if options.copy_store is None:
         if options.secrets or options.verify:
             raise ConfigError("usage", f"--secrets and --verify belong to {OPTION}; see hubbubd --help")
         return None
-    source, target = (place(word, hub.store) for word in options.copy_store)
+    source, target = (parse_place(word, hub.store) for word in options.copy_store)
     if source.is_same(target):
         raise ConfigError(OPTION, "FROM and TO are the same store")
     return StoreCopy(source=source, target=target, secrets=options.secrets, verify=options.verify)
@@ -120,6 +120,7 @@ _EPILOG = (
 
 class _Parser(ArgumentParser):
     def error(self, message: str) -> NoReturn:
+        """Raise ConfigError for wrong options."""
         raise ConfigError("usage", f"{message}; see hubbubd --help")
 
 
@@ -155,6 +156,7 @@ def _make_parser() -> ArgumentParser:
 
 
 def _merge_servers(files: Sequence[FileContent]) -> tuple[ServerConfig, ...]:
+    """Return the servers of all files. Raises ConfigError for a name that is in two."""
     found: dict[str, tuple[ServerConfig, Path]] = {}
     for file in files:
         for server in file.servers:
@@ -165,6 +167,7 @@ def _merge_servers(files: Sequence[FileContent]) -> tuple[ServerConfig, ...]:
 
 
 def _merge_profiles(files: Sequence[FileContent]) -> dict[str, ProfileSettings]:
+    """Return the profiles of all files, by name. Raises ConfigError for a name that is in two."""
     found: dict[str, tuple[ProfileSettings, Path]] = {}
     for file in files:
         for name, profile in file.profiles.items():
@@ -182,7 +185,10 @@ def _check_rules_are_in_one_file(files: Sequence[FileContent]) -> None:
 
 
 def _find_unresolved(server: ServerConfig, environ: Mapping[str, str], file: FileContent) -> ConfigError | None:
-    """Return what a server's references lack, if anything. Raises ConfigError for what no surroundings could mend."""
+    """Return the error for a reference of a server that leads nowhere; None if all resolve.
+
+    Raises ConfigError for a malformed reference.
+    """
     try:
         resolve(server, environ)
     except Unresolved as exc:
@@ -198,6 +204,10 @@ def _merge_layers(
     files: Sequence[FileContent],
     servers: Sequence[ServerConfig],
 ) -> HubSettings:
+    """Return the settings of the files, the environment and the command line, the later over the earlier.
+
+    Raises ConfigError, which names where the wrong value is from.
+    """
     environment = EnvSettingsSource(HubSettings, env_nested_delimiter="__")
     environment.env_vars = {name.lower(): value for name, value in environ.items()}
     _check_rules_are_in_one_file(files)
@@ -213,15 +223,15 @@ def _merge_layers(
                 if isinstance(below, dict) and isinstance(above, dict | None):
                     values[name] = {**below, **(above or {})}
         hub = HubSettings(**values)
-        check(hub, [server.name for server in servers])
+        check_settings(hub, [server.name for server in servers])
     except SettingsError as exc:
-        name = _setting_in_error(exc)
+        name = _find_setting_in_error(exc)
         what = (
             f"{NO_TABLE}: {TABLES[name]}" if name in TABLES else 'is not valid JSON, which lists are here: ["a", "b"]'
         )
         raise ConfigError(f"{ENV_PREFIX}{name}".upper(), what) from None
     except ValidationError as exc:
-        error, name = config_error(exc, values, "hub"), str(exc.errors()[0]["loc"][0])
+        error, name = make_config_error(exc, values, "hub"), str(exc.errors()[0]["loc"][0])
         within = error.key.removeprefix(f"hub.{name}").removeprefix(".")
         problem = f"{within}: {error.problem}" if within else error.problem
         if problem == NO_TABLE and name in TABLES:
@@ -232,8 +242,8 @@ def _merge_layers(
     return hub
 
 
-def _setting_in_error(exc: SettingsError) -> str:
-    """Return the setting whose variable is wrong."""
+def _find_setting_in_error(exc: SettingsError) -> str:
+    """Return the setting whose environment variable is wrong."""
     # The exception names it only in its text.
     return next(name for name in HubSettings.model_fields if f'"{name}"' in str(exc))
 

@@ -53,10 +53,10 @@ class StoreCopy:
     verify: bool
 
 
-def place(text: str, settings: StoreSettings) -> Place:
-    """Return the store that a word names: `sqlite:PATH`, or a database as `[store] url` has it.
+def parse_place(text: str, settings: StoreSettings) -> Place:
+    """Return the store that an address names: `sqlite:PATH`, or a database as `[store] url` has it.
 
-    A database's schema is that of its `?schema_name=`, or else the one of `[store]`. Raises ConfigError, which never
+    The schema of a database is that of its `?schema_name=`, or else that of `[store]`. Raises ConfigError, which never
     repeats a password.
     """
     if text.startswith(FILE_SCHEME) and text != FILE_SCHEME and "\0" not in text:

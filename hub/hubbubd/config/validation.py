@@ -18,26 +18,27 @@ _MESSAGES = {
 """What is said in place of pydantic's words, which name types of Python."""
 
 
-def config_error(exc: ValidationError, value: Any, key: str, known: Iterable[str] = ()) -> ConfigError:
-    """Return the first error for the `value` at `key`; `known` are the keys to suggest for an unknown one."""
+def make_config_error(exc: ValidationError, value: Any, key: str, known: Iterable[str] = ()) -> ConfigError:
+    """Return the error for the first problem of `value` at `key`; `known` are keys to suggest for an unknown one."""
     error = exc.errors(include_url=False, include_context=False)[0]
-    path = _key_path(error["loc"], value)
+    path = _find_key_path(error["loc"], value)
     if error["type"] == "missing":
         path.append(str(error["loc"][-1]))
     dotted = ".".join((key, *path)) if key else ".".join(path)
     if error["type"] == "extra_forbidden":
-        return unknown_key(dotted, path[-1], known)
+        return make_unknown_key_error(dotted, path[-1], known)
     message = _MESSAGES.get(error["type"]) or error["msg"].removeprefix("Value error, ")
     return ConfigError(dotted, message[:1].lower() + message[1:])
 
 
-def unknown_key(dotted: str, name: str, known: Iterable[str]) -> ConfigError:
-    """Return the error for an unknown key, suggesting a similar known one."""
+def make_unknown_key_error(dotted: str, name: str, known: Iterable[str]) -> ConfigError:
+    """Return the error for an unknown key, which suggests a similar known one."""
     near = get_close_matches(name, known, n=1)
     return ConfigError(dotted, f"unknown key; did you mean {near[0]!r}?" if near else _UNKNOWN_KEY)
 
 
-def _key_path(loc: tuple[int | str, ...], value: Any) -> list[str]:
+def _find_key_path(loc: tuple[int | str, ...], value: Any) -> list[str]:
+    """Return the keys that lead to the wrong value."""
     # pydantic's loc also contains the names of union members: only steps that lead into the value are keys.
     path: list[str] = []
     for step in loc:

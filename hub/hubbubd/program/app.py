@@ -17,7 +17,7 @@ from anyio import to_thread
 
 from hubbub_shared import __version__
 from hubbubd.config import HubSettings, LoadedSettings, load_settings
-from hubbubd.config.sections.network import UNIX, check_unix
+from hubbubd.config.sections.network import UNIX, check_unix_path
 from hubbubd.config.store_addresses import StoreCopy
 from hubbubd.core.audit import BY_SIGNAL
 from hubbubd.downstream import StateKeyRing, StateTokens
@@ -369,7 +369,7 @@ def _new_gate(hub: Hub, settings: HubSettings, token: str) -> Gate:
         [hub.tokens, *_identity_provider(settings, grants)],
         certificates=grants.of_certificate if settings.tls_client_ca else None,
         standing=grants.stands,
-        networked=settings.networked,
+        networked=settings.is_networked,
     )
     hub.tokens.on_revoked(gate.end)
     hub.configuration.on_adopted(lambda after: grants.set(after.grants))
@@ -393,7 +393,7 @@ def _local_socket(settings: HubSettings) -> Path | None:
         return None
     path = settings.data_dir.absolute() / LOCAL_SOCKET
     try:
-        check_unix(str(path))
+        check_unix_path(str(path))
     except ValueError as exc:
         raise ConfigError("hub.data_dir", f"{exc}; local clients need {path}") from None
     return path

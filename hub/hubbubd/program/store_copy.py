@@ -72,7 +72,7 @@ async def held(place: Place, settings: HubSettings, *, make: bool) -> AsyncGener
         engines.require_database()
         from hubbubd.store.transfer.postgres import lock_database
 
-        async with lock_database(place.url, place.schema, settings.store.password()) as database:
+        async with lock_database(place.url, place.schema, settings.store.read_password()) as database:
             yield database
     else:
         async with lock_file(place.path, make=make) as file:

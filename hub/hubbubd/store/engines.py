@@ -49,7 +49,7 @@ async def open_store(
         database = await PostgresStore.open(
             settings.url.get_secret_value(),
             schema=settings.schema_name,
-            password=settings.password(),
+            password=settings.read_password(),
             directory=data_dir,
             timeout_s=settings.unavailable_after_s,
             member=as_member,
@@ -78,7 +78,7 @@ async def release_member(settings: StoreSettings, data_dir: Path, fleet: FleetSe
     from hubbubd.store.postgres.database import Database
     from hubbubd.store.postgres.release import release
 
-    database = Database(settings.url.get_secret_value(), settings.schema_name, settings.password())
+    database = Database(settings.url.get_secret_value(), settings.schema_name, settings.read_password())
     try:
         released = await release(database, fleet.name, data_dir, data_dir / FILE)
     except StoreLocked:
@@ -97,7 +97,7 @@ async def check_store(settings: StoreSettings, data_dir: Path) -> str:
         require_database()
         from hubbubd.store.postgres.database import require_reachable
 
-        await require_reachable(settings.url.get_secret_value(), settings.schema_name, settings.password())
+        await require_reachable(settings.url.get_secret_value(), settings.schema_name, settings.read_password())
         return "the database can be used"
     path = data_dir / FILE
     if not path.exists():

@@ -7,28 +7,28 @@ from typing import Any, Final
 
 from hubbubd.config.hub import HubSettings
 from hubbubd.config.policy.commands import REST
-from hubbubd.config.policy.hosts import serves_no_secrets
+from hubbubd.config.policy.hosts import is_safe_to_advise
 from hubbubd.config.servers.server import ServerConfig
 from hubbubd.errors import PermissionDenied
 
 
-def allowing(refusal: PermissionDenied, config: ServerConfig, hub: HubSettings) -> str | None:
-    """Return the TOML of the setting that would allow a server; None where no setting should, or could.
+def render_allowing_setting(refusal: PermissionDenied, config: ServerConfig, hub: HubSettings) -> str | None:
+    """Return the TOML of the setting that would allow a refused server; None where no setting should, or could.
 
-    Arguments are left to the caller (`ARGUMENTS` stands for them): they may be secret, and a refusal is told to others.
+    ARGUMENTS stands for its arguments: they may be secret, and others see the refusal.
     """
     match refusal.reason:
-        case "COMMAND_NOT_ALLOWED" if _is_a_command(config.command) and REST not in config.args:
-            listed = [_toml_command(each.model_dump()) for each in hub.allow_commands]
+        case "COMMAND_NOT_ALLOWED" if _is_allowable_command(config.command) and REST not in config.args:
+            listed = [_render_toml_command(each.model_dump()) for each in hub.allow_commands]
             args = ARGUMENTS if config.args else ()
             own = {**config.model_dump(include={"command", *_COMMAND_PARTS}), "args": args}
-            return _toml_setting("allow_commands", [*listed, _toml_command(own)])
+            return _render_toml_setting("allow_commands", [*listed, _render_toml_command(own)])
         case "VARIABLE_NOT_ALLOWED" if refusal.metadata.get("variable", "").isidentifier():
-            return _toml_setting(
-                "allow_variables", [*map(_toml_string, (*hub.allow_variables, refusal.metadata["variable"]))]
+            return _render_toml_setting(
+                "allow_variables", [*map(_render_toml_string, (*hub.allow_variables, refusal.metadata["variable"]))]
             )
         case "HOST_NOT_ALLOWED" if _is_allowable_host(host := refusal.metadata.get("host", ""), hub):
-            return _toml_setting("allow_hosts", [*map(_toml_string, (*hub.allow_hosts, host))])
+            return _render_toml_setting("allow_hosts", [*map(_render_toml_string, (*hub.allow_hosts, host))])
         case _:
             return None
 
@@ -39,36 +39,40 @@ ARGUMENTS: Final = ("...",)
 _COMMAND_PARTS = ("args", "env", "cwd")
 
 
-def _is_a_command(command: str | None) -> bool:
-    """Return whether `allow_commands` takes it: a name, or an absolute path."""
+def _is_allowable_command(command: str | None) -> bool:
+    """Return whether `allow_commands` accepts a command: a name, or an absolute path, without references."""
     return command is not None and "${" not in command and ("/" not in command or command.startswith("/"))
 
 
 def _is_allowable_host(host: str, hub: HubSettings) -> bool:
-    """Return whether it is one host, and none that serves secrets of clouds, or that the operator denies."""
+    """Return whether a host may be advised to allow: it has no secrets of clouds, and the operator does not deny it."""
     try:
         address = ip_address(host)
     except ValueError:
         return host.isascii() and host.replace(".", "").replace("-", "").isalnum() and host not in hub.deny_hosts
-    return serves_no_secrets(address) and not hub.deny_hosts
+    return is_safe_to_advise(address) and not hub.deny_hosts
 
 
-def _toml_command(parts: dict[str, Any]) -> str:
+def _render_toml_command(parts: dict[str, Any]) -> str:
+    """Return an entry of `allow_commands` in TOML."""
     listed_values = {
         key: list(value) if key != "cwd" or not isinstance(value, str) else [value]
         for key, value in parts.items()
         if key in _COMMAND_PARTS and value
     }
     if not listed_values:
-        return _toml_string(parts["command"])
-    lists = "".join(f", {key} = [{', '.join(map(_toml_string, values))}]" for key, values in listed_values.items())
-    return f"{{ command = {_toml_string(parts['command'])}{lists} }}"
+        return _render_toml_string(parts["command"])
+    lists = "".join(
+        f", {key} = [{', '.join(map(_render_toml_string, values))}]" for key, values in listed_values.items()
+    )
+    return f"{{ command = {_render_toml_string(parts['command'])}{lists} }}"
 
 
-def _toml_setting(name: str, entries: Iterable[str]) -> str:
+def _render_toml_setting(name: str, entries: Iterable[str]) -> str:
+    """Return a list of entries as a setting of `[hub]` in TOML."""
     return f"[hub]\n{name} = [\n" + "".join(f"  {entry},\n" for entry in entries) + "]"
 
 
-def _toml_string(value: str) -> str:
-    """Return a string of TOML: one of JSON is one, but for DEL."""
+def _render_toml_string(value: str) -> str:
+    """Return a string in TOML."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

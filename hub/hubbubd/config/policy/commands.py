@@ -101,6 +101,7 @@ _UPWARDS: Final = re.compile(r"(?<![\w.-])\.\.(/|$)")
 
 
 def _check_command(text: str) -> str:
+    """Return a command that is a name or an absolute path. Raises ValueError for any other."""
     if not text or ("/" in text and not text.startswith("/")):
         raise ValueError(f"{text!r} is neither a plain name nor an absolute path")
     return text
@@ -150,7 +151,8 @@ class _ResolvedRule:
     real: str
 
     @classmethod
-    def of(cls, rule: AllowedCommand, search_path: str) -> "_ResolvedRule":
+    def from_rule(cls, rule: AllowedCommand, search_path: str) -> "_ResolvedRule":
+        """Look up the command of an entry in the directories of `search_path`."""
         path = rule.command
         if not path.startswith("/"):
             # Relative entries of PATH would depend on the working directory.
@@ -159,6 +161,7 @@ class _ResolvedRule:
         return cls(rule, path, os.path.realpath(path) if path else "")
 
     def find_obstacle(self, config: ServerConfig) -> str | None:
+        """Return why the entry does not allow a server; None if it does."""
         if not self.path:
             return "it was not found on PATH when the hub started"
         if os.path.realpath(self.path) != self.real:
@@ -170,15 +173,15 @@ class CommandRules:
     """The allowed commands, looked up in `search_path` (directories separated by colons)."""
 
     def __init__(self, rules: Iterable[AllowedCommand], search_path: str) -> None:
-        self._resolved = [_ResolvedRule.of(rule, search_path) for rule in rules]
+        self._resolved = [_ResolvedRule.from_rule(rule, search_path) for rule in rules]
 
     @property
     def missing_commands(self) -> list[str]:
         """The commands that were not found or are not executable."""
         return [each.rule.command for each in self._resolved if not (each.path and os.access(each.path, os.X_OK))]
 
-    def admit(self, config: ServerConfig) -> str:
-        """Return the absolute path of the program to start. Raises PermissionDenied (COMMAND_NOT_ALLOWED)."""
+    def find_allowed_program(self, config: ServerConfig) -> str:
+        """Return the absolute path of the program of a server. Raises PermissionDenied (COMMAND_NOT_ALLOWED)."""
         candidates = [each for each in self._resolved if config.command in {each.rule.command, each.path}]
         obstacles: list[str] = []
         for each in candidates:

@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from hubbubd.config.hub import HubSettings
-from hubbubd.config.policy.advice import allowing
+from hubbubd.config.policy.advice import render_allowing_setting
 from hubbubd.config.policy.allowances import find_problems
 from hubbubd.config.policy.commands import CommandRules
 from hubbubd.config.policy.hosts import HostRules
-from hubbubd.config.servers.references import VariableNotSet, named, resolve
+from hubbubd.config.servers.references import VariableNotSet, list_references, resolve
 from hubbubd.config.servers.server import ServerConfig
 from hubbubd.errors import ConfigError, HubError, InvalidServerConfig, PermissionDenied
 
@@ -30,21 +30,21 @@ class Confinement:
     """Whether it is for a server of the owner: any command, any reference, and its own host at private addresses."""
 
     @classmethod
-    def of(cls, settings: HubSettings, environ: Mapping[str, str]) -> Self:
-        """Build the policy; commands are looked up on PATH now and never again."""
+    def from_settings(cls, settings: HubSettings, environ: Mapping[str, str]) -> Self:
+        """Return the policy of these settings; commands are looked up on PATH now and never again."""
         commands = CommandRules(settings.allow_commands, environ.get("PATH", ""))
         hosts = HostRules(settings.allow_hosts, settings.deny_hosts)
         return cls(commands, hosts, frozenset(settings.allow_variables), settings)
 
-    def trusting(self, trusted: bool) -> "Confinement":
-        """Return the policy for a server that the owner of the hub's machine added, or did not."""
+    def with_trust(self, trusted: bool) -> "Confinement":
+        """Return the policy for a server that the owner has added (`trusted`), or another caller."""
         return replace(self, trusted=trusted and self.hub.trust_local)
 
-    def hosts_for(self, resolved: ServerConfig) -> HostRules:
-        """Return the rules for the hosts that a server may lead to."""
+    def find_host_rules(self, resolved: ServerConfig) -> HostRules:
+        """Return the rules for the hosts that a server may connect to."""
         if not self.trusted or resolved.url is None:
             return self.hosts
-        return self.hosts.with_private(_host(resolved.url))
+        return self.hosts.with_trusted_host(_parse_host(resolved.url))
 
     def check(self, config: ServerConfig, environ: Mapping[str, str]) -> None:
         """Check whether a server may be added. A server with unset variables passes, and is checked when it connects.
@@ -59,14 +59,14 @@ class Confinement:
         except VariableNotSet:
             return
         except PermissionDenied as exc:
-            if advice := allowing(exc, config, self.hub):
+            if advice := render_allowing_setting(exc, config, self.hub):
                 exc.metadata["toml"] = advice
             raise
         except ConfigError as exc:
             raise InvalidServerConfig.field(exc.key.removeprefix(f"servers.{config.name}")[1:], exc.problem) from None
 
-    def refusal(self, config: ServerConfig, environ: Mapping[str, str]) -> str:
-        """Return the reason (as of `check`) why a server may not be connected; empty when it may."""
+    def find_refusal(self, config: ServerConfig, environ: Mapping[str, str]) -> str:
+        """Return the reason why `check` refuses a server; empty if it does not."""
         try:
             self.check(config, environ)
         except HubError as exc:
@@ -80,7 +80,7 @@ class Confinement:
         """
         if config.lacks_secrets:
             raise ConfigError(f"servers.{config.name}", "its secrets are lost; update it with them")
-        for key, reference in named(config):
+        for key, reference in list_references(config):
             if not self.trusted and reference not in self.variables:
                 raise PermissionDenied(
                     f"{key}: {reference} is not in allow_variables of the hub's configuration",
@@ -91,14 +91,14 @@ class Confinement:
         for field, problem in find_problems(resolved, self.hub):
             raise ConfigError(f"servers.{config.name}.{field}", problem)
         if resolved.url is not None:
-            self.hosts_for(resolved).check_host(_host(resolved.url))
+            self.find_host_rules(resolved).check_host(_parse_host(resolved.url))
             return resolved
         if self.trusted:
             return resolved
-        return resolved.model_copy(update={"command": self.commands.admit(resolved)})
+        return resolved.model_copy(update={"command": self.commands.find_allowed_program(resolved)})
 
 
-def _host(url: str) -> str:
+def _parse_host(url: str) -> str:
     import httpx2  # lazy: as in `server.py`
 
     return httpx2.URL(url).host

@@ -47,8 +47,8 @@ _ISATAP: Final = (0x00005EFE, 0x02005EFE)
 """The middle 32 bits of addresses that hold an IPv4 address (RFC 5214, section 6.1)."""
 
 
-def check_rule(text: str) -> str:
-    """Return an entry of `allow_hosts` or `deny_hosts`, normalized. Raises ValueError."""
+def normalize_rule(text: str) -> str:
+    """Return an entry of `allow_hosts` or `deny_hosts` in lower case. Raises ValueError for an invalid one."""
     rule = text.lower().removesuffix(".")
     if _parse_network(rule) is None and not (_NAME.fullmatch(rule) and not _ends_in_number(rule)):
         raise ValueError(f"{text!r} is neither {PUBLIC!r}, an address, a network nor the name of a host")
@@ -68,8 +68,8 @@ class HostRules:
         self._literal_names = frozenset(name for name in self._names if name != PUBLIC and not _WILDCARD.search(name))
         self._trusted_host = ""
 
-    def with_private(self, host: str) -> "HostRules":
-        """Return these rules for a trusted server: its own host may also be at private addresses, and on loopback."""
+    def with_trusted_host(self, host: str) -> "HostRules":
+        """Return these rules for a server that the owner trusts: its own host may also be at private addresses."""
         wider = copy(self)
         wider._trusted_host = _normalize_host(host)
         return wider
@@ -83,31 +83,32 @@ class HostRules:
         if (address := _parse_address(name)) is not None:
             self.check(host, [address])
         elif _WILDCARD.search(name):
-            raise _host_not_allowed(host, "it has characters that no name of a host has")
+            raise _make_host_error(host, "it has characters that no name of a host has")
         elif _ends_in_number(name):
-            raise _host_not_allowed(host, "it is an address in an unusual spelling")
+            raise _make_host_error(host, "it is an address in an unusual spelling")
         elif name == "localhost" or name.endswith(".localhost"):
             self.check(host, [IPv4Address("127.0.0.1")])
         elif self._denies_name(name) or not (
             self._networks or PUBLIC in self._names or self._allows_name_or_trusts(name)
         ):
-            raise _host_not_allowed(host)
+            raise _make_host_error(host)
 
     def check(self, host: str, addresses: Iterable[Address]) -> None:
         """Check a host together with the addresses it resolved to. Raises PermissionDenied (HOST_NOT_ALLOWED)."""
         name = _normalize_host(host)
         if self._denies_name(name) or _WILDCARD.search(name):
-            raise _host_not_allowed(host)
+            raise _make_host_error(host)
         for address in addresses:
-            for actual in _effective_addresses(address):
-                if self._denies(actual) or not self._allows(name, actual):
+            for actual in _list_effective_addresses(address):
+                if self._denies_address(actual) or not self._allows_address(name, actual):
                     where = "" if str(address) == name else f", which is {address}"
-                    raise _host_not_allowed(f"{host}{where}" if where else host)
+                    raise _make_host_error(f"{host}{where}" if where else host)
 
     def _denies_name(self, name: str) -> bool:
         return any(fnmatchcase(name, each) for each in self._denied_names)
 
-    def _denies(self, address: Address) -> bool:
+    def _denies_address(self, address: Address) -> bool:
+        """Return whether an address is denied, whatever its name."""
         return _is_within(address, self._denied_networks) or (PUBLIC in self._denied_names and is_public(address))
 
     def _allows_name_or_trusts(self, name: str) -> bool:
@@ -116,7 +117,8 @@ class HostRules:
     def _allows_name(self, name: str) -> bool:
         return any(fnmatchcase(name, each) for each in self._names)
 
-    def _allows(self, name: str, address: Address) -> bool:
+    def _allows_address(self, name: str, address: Address) -> bool:
+        """Return whether a host of this name may be at an address."""
         if _is_within(address, self._networks) or name in self._literal_names:
             return True
         if name == self._trusted_host and is_private(address):
@@ -138,12 +140,12 @@ def is_private(address: Address) -> bool:
     return _is_within(address, _PRIVATE) and not _is_within(address, _CREDENTIALS)
 
 
-def serves_no_secrets(address: Address) -> bool:
-    """Return whether an address can be advised to allow: it is public or private, and no other is inside it."""
-    return [*_effective_addresses(address)] == [address] and (is_public(address) or is_private(address))
+def is_safe_to_advise(address: Address) -> bool:
+    """Return whether an address may be advised to allow: it is public or private, and stands for no other address."""
+    return [*_list_effective_addresses(address)] == [address] and (is_public(address) or is_private(address))
 
 
-def _effective_addresses(address: Address) -> Iterator[Address]:
+def _list_effective_addresses(address: Address) -> Iterator[Address]:
     """Yield the address, and the IPv4 addresses to which a translator or tunnel maps it."""
     if isinstance(address, IPv4Address):
         yield address
@@ -163,6 +165,7 @@ def _effective_addresses(address: Address) -> Iterator[Address]:
 
 
 def _split_rules(rules: Iterable[str]) -> tuple[tuple[Network, ...], frozenset[str]]:
+    """Return the networks and the names among some rules."""
     rules = tuple(rules)
     networks = tuple(network for rule in rules if (network := _parse_network(rule)) is not None)
     return networks, frozenset(rule for rule in rules if _parse_network(rule) is None)
@@ -191,11 +194,15 @@ def _normalize_host(host: str) -> str:
 
 
 def _ends_in_number(name: str) -> bool:
-    """Return whether a resolver may parse it as an address (https://url.spec.whatwg.org/#ends-in-a-number-checker)."""
+    """Return whether a resolver may read a name as an address: its last part is a number.
+
+    https://url.spec.whatwg.org/#ends-in-a-number-checker
+    """
     return _NUMBER.fullmatch(name.rpartition(".")[2]) is not None
 
 
-def _host_not_allowed(host: str, why: str = "") -> PermissionDenied:
+def _make_host_error(host: str, why: str = "") -> PermissionDenied:
+    """Return the error for a host that may not be reached."""
     return PermissionDenied(
         f"the host {host} may not be reached{f': {why}' if why else ''}; "
         "allow_hosts and deny_hosts of the hub's configuration say which may",

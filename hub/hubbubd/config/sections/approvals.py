@@ -23,7 +23,7 @@ from hubbubd.config.sections.mcp import Patterns
 from hubbubd.config.sections.network import CERT, OIDC, OIDC_ROLE
 from hubbubd.config.servers.confirmed import Confirm
 from hubbubd.config.servers.server import Seconds
-from hubbubd.config.validation import NO_TABLE, config_error, unknown_key
+from hubbubd.config.validation import NO_TABLE, make_config_error, make_unknown_key_error
 from hubbubd.errors import ConfigError
 from hubbubd.process import installation
 
@@ -50,7 +50,7 @@ class Action(IntEnum):
     DENY = 2
 
 
-def _read_action(value: object) -> object:
+def _parse_action(value: object) -> object:
     if isinstance(value, Action):
         return value
     if isinstance(value, str) and value in (words := {each.name.lower(): each for each in Action}):
@@ -58,7 +58,7 @@ def _read_action(value: object) -> object:
     raise ValueError('must be "allow", "ask" or "deny"')
 
 
-def _read_condition(value: object) -> object:
+def _parse_condition(value: object) -> object:
     if value is None or isinstance(value, Condition):
         return value
     if not isinstance(value, str):
@@ -71,7 +71,7 @@ def _read_condition(value: object) -> object:
         raise ValueError(str(exc)) from None
 
 
-def _read_duration(value: object) -> float:
+def _parse_duration(value: object) -> float:
     if isinstance(value, str) and (found := _DURATION.fullmatch(value)):
         value = int(found[1]) * _UNITS[found[2]]
     if isinstance(value, int | float) and not isinstance(value, bool) and 1 <= value <= LONGEST_REMEMBERED_S:
@@ -95,7 +95,7 @@ def _check_approver(who: str) -> str:
 
 
 Approver = Annotated[str, Field(min_length=1, max_length=256), AfterValidator(_check_approver)]
-Remembered = Annotated[float, BeforeValidator(_read_duration)]
+Remembered = Annotated[float, BeforeValidator(_parse_duration)]
 
 
 class ApprovalRule(BaseModel):
@@ -113,11 +113,11 @@ class ApprovalRule(BaseModel):
     """Patterns of the tools, by the names that their server gives them."""
 
     when: Annotated[
-        Condition | None, BeforeValidator(_read_condition), WithJsonSchema({"type": ["string", "null"]})
+        Condition | None, BeforeValidator(_parse_condition), WithJsonSchema({"type": ["string", "null"]})
     ] = None
     """A condition in CEL."""
 
-    action: Annotated[Action, BeforeValidator(_read_action)] = Action.ASK
+    action: Annotated[Action, BeforeValidator(_parse_action)] = Action.ASK
     """`allow`, `ask` or `deny`."""
 
     needed: Annotated[int, Field(ge=1, le=MAX_NEEDED)] = 1
@@ -162,7 +162,7 @@ def _may_be_several(approver: str) -> bool:
 
 
 def _name_rules(rules: tuple[ApprovalRule, ...]) -> tuple[ApprovalRule, ...]:
-    """Return the rules with a name each. Raises ValueError where two have the same."""
+    """Return the rules; those without a name are called `rule N`. Raises ValueError if two have the same name."""
     numbers: dict[str, int] = {}
     named: list[ApprovalRule] = []
     for number, rule in enumerate(rules, start=1):
@@ -179,7 +179,7 @@ class ApprovalSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
-    default: Annotated[Action, BeforeValidator(_read_action)] = Action.ALLOW
+    default: Annotated[Action, BeforeValidator(_parse_action)] = Action.ALLOW
     """What becomes of a call that no rule matches: `allow`, `ask` or `deny`."""
 
     confirm: Annotated[Confirm, NoDecode] = ()
@@ -193,19 +193,19 @@ class ApprovalSettings(BaseModel):
 
 
 def read_approvals(table: Mapping[str, Any], where: str, text: str) -> dict[str, Any]:
-    """Return what a file's table `[approvals]` has, with its rules checked.
+    """Return the checked values of a table `[approvals]`.
 
-    Raises ConfigError, which names the rule and, as far as it is found in the file's `text`, its line.
+    Raises ConfigError, which names the rule and, as far as it is found in the text of the file, its line.
     """
     try:
         settings = ApprovalSettings.model_validate(table)
     except ValidationError as exc:
-        raise _name_place(exc, table, where, text) from None
+        raise _make_rule_error(exc, table, where, text) from None
     return {key: getattr(settings, key) for key in table}
 
 
 def parse_approvals(text: str, where: str) -> ApprovalSettings:
-    """Return the settings of a TOML document: of its table `[approvals]`, or those that it consists of.
+    """Return the settings of a TOML document: those of its table `[approvals]`, else the document is that table.
 
     Raises ConfigError, as `read_approvals`.
     """
@@ -218,18 +218,19 @@ def parse_approvals(text: str, where: str) -> ApprovalSettings:
         raise ConfigError(where, f"{APPROVALS}: {NO_TABLE}")
     found = cast("dict[str, Any]", table)
     for key in found.keys() - ApprovalSettings.model_fields.keys():
-        raise unknown_key(f"{where}: {key}", key, ApprovalSettings.model_fields)
+        raise make_unknown_key_error(f"{where}: {key}", key, ApprovalSettings.model_fields)
     return ApprovalSettings(**read_approvals(found, f"{where}: {APPROVALS}", text))
 
 
-def _name_place(exc: ValidationError, table: Mapping[str, Any], where: str, text: str) -> ConfigError:
-    error = config_error(exc, table, "", ApprovalRule.model_fields)
+def _make_rule_error(exc: ValidationError, table: Mapping[str, Any], where: str, text: str) -> ConfigError:
+    """Return the error for wrong settings; for a rule with its number, its name and its line."""
+    error = make_config_error(exc, table, "", ApprovalRule.model_fields)
     match exc.errors(include_url=False, include_context=False)[0]["loc"]:
         case ("rules", int(index), *inner):
             rule: object = table["rules"][index]
             name = cast("dict[str, object]", rule).get("name") if isinstance(rule, dict) else None
             key = str(inner[0]) if inner else ""
-            line = _line_of(text, index, key, len(table["rules"]))
+            line = _find_line(text, index, key, len(table["rules"]))
             place = ", ".join(
                 (
                     f"rule {index + 1}",
@@ -241,13 +242,13 @@ def _name_place(exc: ValidationError, table: Mapping[str, Any], where: str, text
             return ConfigError(f"{where}.rules", f"{place}: {f'{within}: ' if within else ''}{error.problem}")
         case _:
             twice = re.match(r"rule ([0-9]+) ", error.problem)
-            line = _line_of(text, int(twice[1]) - 1, "name", len(table["rules"])) if twice else None
+            line = _find_line(text, int(twice[1]) - 1, "name", len(table["rules"])) if twice else None
             problem = f"line {line}: {error.problem}" if line else error.problem
             return ConfigError(f"{where}.{error.key}".removesuffix("."), problem)
 
 
-def _line_of(text: str, index: int, key: str, count: int) -> int | None:
-    """Return the line of a rule's key, else of its table; None where the rules are not tables of their own."""
+def _find_line(text: str, index: int, key: str, count: int) -> int | None:
+    """Return the line of a rule's key, else of its table; None if the rules are not tables of their own."""
     lines = text.splitlines()
     tables = [number for number, line in enumerate(lines, start=1) if _HEADER.match(line)]
     if len(tables) != count:

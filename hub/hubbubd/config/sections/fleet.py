@@ -7,7 +7,7 @@ from typing import Annotated, Final
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from hubbubd.config.sections.network import Listen, Reached
-from hubbubd.config.sections.tls import TlsFiles, names
+from hubbubd.config.sections.tls import TlsFiles, read_certificate_names
 from hubbubd.errors import ConfigError
 
 FLEET: Final = "fleet"
@@ -22,7 +22,7 @@ MemberName = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?
 ExpandedPath = Annotated[Path, AfterValidator(Path.expanduser)]
 
 
-def _host_name() -> str:
+def _get_host_name() -> str:
     return socket.gethostname().lower()
 
 
@@ -31,7 +31,7 @@ class FleetSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
-    name: MemberName = Field(default_factory=_host_name, validate_default=True)
+    name: MemberName = Field(default_factory=_get_host_name, validate_default=True)
     """The member's name, of which the fleet has one; by default the host's."""
 
     listen: Listen = "127.0.0.1:7879"
@@ -74,7 +74,7 @@ class FleetSettings(BaseModel):
 
         Raises ConfigError as `TlsFiles.read` does.
         """
-        uris, hosts = names(self.tls.read().chain)
+        uris, hosts = read_certificate_names(self.tls.read().chain)
         for kind, name, found in (("URI", f"{MEMBER_URI}{self.name}", uris), ("DNS name", self.name, hosts)):
             if name not in found:
                 has = f"it has {', '.join(found[:3])}" if found else "it has none"

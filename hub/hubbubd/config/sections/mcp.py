@@ -42,7 +42,7 @@ def _check_alias(text: str) -> str:
     return text
 
 
-def _require_hold(value: object) -> object:
+def _check_hold(value: object) -> object:
     seconds = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= LONGEST_HOLD_S
     if value != "auto" and not seconds:
         raise ValueError(f'must be "auto", or seconds from 0 to {LONGEST_HOLD_S}')
@@ -119,7 +119,7 @@ class ProfileSettings(BaseModel):
     unattended_s: Annotated[float, Field(ge=0, le=60, allow_inf_nan=False)] = 1.0
     """An answer of a host within so long that needs no person counts as none; 0 counts all."""
 
-    hold_s: Annotated[Literal["auto"] | float, BeforeValidator(_require_hold)] = "auto"
+    hold_s: Annotated[Literal["auto"] | float, BeforeValidator(_check_hold)] = "auto"
     """How long a request is held while a person is asked, from its beginning; `auto` is as long as the host waits."""
 
     on_hold_end: Literal["ticket", "error", "wait"] = "ticket"
@@ -139,7 +139,7 @@ class ProfileSettings(BaseModel):
         return _matches(self.servers, name)
 
     def has_tool(self, shown: str) -> bool:
-        """Return whether a tool is shown, by the name that hosts see. They have ASCII letters only, and case counts."""
+        """Return whether a tool is shown, by the name that hosts see (ASCII; case counts)."""
         return _matches(self.allow_tools, shown) and not _matches(self.deny_tools, shown)
 
     def pins_tool(self, shown: str) -> bool:
@@ -153,8 +153,8 @@ DEFAULT_PROFILE: Final = ProfileSettings()
 Profiles = Annotated[Mapping[ProfileName, ProfileSettings], Field(max_length=MAX_PATTERNS)]
 
 
-def taken_by_alias(profiles: Mapping[str, ProfileSettings], name: str) -> str | None:
-    """Return the key of the alias that a server of this name would be confused with; None if there is none."""
+def find_alias_conflict(profiles: Mapping[str, ProfileSettings], name: str) -> str | None:
+    """Return the key of an alias of another server that equals this name; None if there is none."""
     for profile, settings in profiles.items():
         for server, alias in settings.alias.items():
             if alias == name != server:
@@ -162,8 +162,8 @@ def taken_by_alias(profiles: Mapping[str, ProfileSettings], name: str) -> str | 
     return None
 
 
-def asks_people(profiles: Mapping[str, ProfileSettings], name: str) -> str | None:
-    """Return the key of the profile whose tools that ask people take the name of this server; None if none does."""
+def find_people_conflict(profiles: Mapping[str, ProfileSettings], name: str) -> str | None:
+    """Return the key of a profile whose tools that ask people need this name for their calls; None if none does."""
     asking = (f"{profile}.people" for profile, settings in profiles.items() if settings.people)
     return next(asking, None) if name == PEOPLE else None
 
@@ -184,11 +184,11 @@ def check_profiles(profiles: Mapping[str, ProfileSettings], servers: Iterable[st
                 raise ConfigError(PROFILES, f"{key}: {alias!r} is the alias of {owners[alias]}, too")
             owners[alias] = server
     for server in servers:
-        if key := asks_people(profiles, server):
+        if key := find_people_conflict(profiles, server):
             raise ConfigError(
                 PROFILES, f"{key}: its calls are those of {PEOPLE!r}; give the server of this name another"
             )
-        if key := taken_by_alias(profiles, server):
+        if key := find_alias_conflict(profiles, server):
             raise ConfigError(PROFILES, f"{key}: {server!r} is the name of another server")
 
 

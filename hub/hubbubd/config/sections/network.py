@@ -54,8 +54,8 @@ class GrantSettings(BaseModel):
     """Patterns of the names of the servers for which they are granted."""
 
 
-def off_loopback(listen: str) -> str:
-    """Return the error text for listening beyond loopback without TLS."""
+def make_off_loopback_message(listen: str) -> str:
+    """Return the message that an address beyond loopback needs TLS."""
     return (
         f"{listen} is not on loopback, and the network needs TLS: set tls_cert and tls_key. Callers then need a token "
         "(hubbub tokens create), a client certificate (tls_client_ca) or a token of your identity provider "
@@ -80,7 +80,7 @@ def is_loopback(host: str) -> bool:
 
 def _check_listen(text: str) -> str:
     if text.startswith(UNIX):
-        check_unix(text.removeprefix(UNIX))
+        check_unix_path(text.removeprefix(UNIX))
         return text
     host, colon, port = text.rpartition(":")
     bare = host.removeprefix("[").removesuffix("]") if host.startswith("[") and host.endswith("]") else host
@@ -95,8 +95,8 @@ def _check_listen(text: str) -> str:
     return text
 
 
-def is_everywhere(listen: str) -> bool:
-    """Return whether a HOST:PORT to listen at is that of all addresses of this machine."""
+def is_all_addresses(listen: str) -> bool:
+    """Return whether a HOST:PORT to listen at stands for all addresses of this machine."""
     try:
         return ipaddress.ip_address(listen.rpartition(":")[0].strip("[]")).is_unspecified
     except ValueError:
@@ -104,13 +104,14 @@ def is_everywhere(listen: str) -> bool:
 
 
 def _check_reached(text: str) -> str:
+    """Return a HOST:PORT at which others reach the hub, in lower case. Raises ValueError."""
     host, colon, port = text.rpartition(":")
     if not colon or not port.isdigit() or bounds.parse_whole(port, high=LAST_PORT + 1) not in range(1, LAST_PORT + 1):
         raise ValueError(f"{text!r} is not HOST:PORT, where others reach this hub")
     return f"{_check_host(host)}:{port}"
 
 
-def check_unix(path: str) -> None:
+def check_unix_path(path: str) -> None:
     """Raise ValueError for what cannot be the path of a Unix socket."""
     if not path:
         raise ValueError("unix: needs a path")
@@ -119,23 +120,24 @@ def check_unix(path: str) -> None:
 
 
 def _check_connect_listen(text: str | None) -> str | None:
-    return None if text is None else _check_port(text, "connect", ("connectrpc",))
+    return None if text is None else _check_tcp_listen(text, "connect", ("connectrpc",))
 
 
 def _check_mcp_listen(text: str | None) -> str | None:
-    return None if text is None else _check_port(text)
+    return None if text is None else _check_tcp_listen(text)
 
 
 def _check_metrics_listen(text: str | None) -> str | None:
     if text is None:
         return None
-    checked = _check_port(text, "telemetry", ("opentelemetry", "prometheus_client"))
+    checked = _check_tcp_listen(text, "telemetry", ("opentelemetry", "prometheus_client"))
     if not is_local(checked):
         raise ValueError(f"{text} is not on loopback, and metrics are served to whoever asks, without a credential")
     return checked
 
 
-def _check_port(text: str, extra: str = "", packages: tuple[str, ...] = ()) -> str:
+def _check_tcp_listen(text: str, extra: str = "", packages: tuple[str, ...] = ()) -> str:
+    """Return a HOST:PORT to listen at. Raises ValueError for another form, or if packages of an extra are missing."""
     if text.startswith(UNIX):
         raise ValueError("must be HOST:PORT or [IPV6]:PORT")
     if any(find_spec(name) is None for name in packages):
@@ -165,7 +167,7 @@ def check_url(text: str) -> str:
 
 
 def _check_public_url(text: str) -> str:
-    """Return the address under which browsers and hosts see the port of the endpoint, without a path."""
+    """Return the URL at which browsers and hosts see the endpoint, without a path. Raises ValueError."""
     parts = urlsplit(check_url(text))
     origin = f"{parts.scheme}://{parts.netloc}"
     if parts.path.rstrip("/") not in ("", "/mcp") or parts.query or parts.fragment or not _ORIGIN.fullmatch(origin):

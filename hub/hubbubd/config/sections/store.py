@@ -40,8 +40,8 @@ class StoreSettings(BaseModel):
     unavailable_after_s: Seconds = 5.0
     """Seconds that a change or a read waits for a database that is away, before it is refused."""
 
-    def password(self) -> str | None:
-        """Return what is in `password_file`, without the line end. Raises ConfigError."""
+    def read_password(self) -> str | None:
+        """Return the password in `password_file` without its line end; None without a file. Raises ConfigError."""
         if self.password_file is None:
             return None
         try:

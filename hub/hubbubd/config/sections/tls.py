@@ -19,7 +19,7 @@ class ServerTls:
     not_before: datetime
     not_after: datetime
 
-    def problem(self, now: datetime) -> str | None:
+    def find_problem(self, now: datetime) -> str | None:
         """Return why clients will reject the certificate; None when it is valid."""
         if now < self.not_before:
             return f"the certificate is valid only from {self.not_before:%Y-%m-%d %H:%M} UTC"
@@ -45,7 +45,7 @@ class TlsFiles:
         from cryptography import x509
         from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
 
-        chain, key = _read("tls_cert", self.cert), _read("tls_key", self.key)
+        chain, key = _read_file("tls_cert", self.cert), _read_file("tls_key", self.key)
         try:
             certificate = x509.load_pem_x509_certificates(chain)[0]
         except ValueError:
@@ -59,17 +59,17 @@ class TlsFiles:
         form = Encoding.DER, PublicFormat.SubjectPublicKeyInfo
         if private.public_key().public_bytes(*form) != certificate.public_key().public_bytes(*form):
             raise ConfigError("tls_key", f"{self.key} is not the key of the certificate {self.cert}")
-        authorities = None if self.client_ca is None else _authorities(self.client_ca)
+        authorities = None if self.client_ca is None else _read_authorities(self.client_ca)
         return ServerTls(chain, key, authorities, certificate.not_valid_before_utc, certificate.not_valid_after_utc)
 
-    def problem(self) -> str | None:
+    def find_problem(self) -> str | None:
         """Return why clients will reject the certificate now, naming its file; None when valid. Raises as `read`."""
-        found = self.read().problem(datetime.now(UTC))
+        found = self.read().find_problem(datetime.now(UTC))
         return f"{self.cert}: {found}" if found else None
 
 
-def names(chain: bytes) -> tuple[list[str], list[str]]:
-    """Return the URIs and the DNS names of a certificate, the first one of a chain in PEM that was read."""
+def read_certificate_names(chain: bytes) -> tuple[list[str], list[str]]:
+    """Return the URIs and the DNS names of a certificate, the first of a PEM chain."""
     from cryptography import x509
 
     certificate = x509.load_pem_x509_certificates(chain)[0]
@@ -80,8 +80,9 @@ def names(chain: bytes) -> tuple[list[str], list[str]]:
     return found.get_values_for_type(x509.UniformResourceIdentifier), found.get_values_for_type(x509.DNSName)
 
 
-def _authorities(path: Path) -> bytes:
-    pem = _read("tls_client_ca", path)
+def _read_authorities(path: Path) -> bytes:
+    """Return the PEM file of authorities, checked. Raises ConfigError."""
+    pem = _read_file("tls_client_ca", path)
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_verify_locations(cadata=pem.decode("ascii"))
     except (ValueError, ssl.SSLError):
@@ -89,7 +90,7 @@ def _authorities(path: Path) -> bytes:
     return pem
 
 
-def _read(setting: str, path: Path) -> bytes:
+def _read_file(setting: str, path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as exc:

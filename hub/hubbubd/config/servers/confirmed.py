@@ -10,7 +10,7 @@ WRITES: Final = "writes"
 """The word for each tool that is not marked as one that only reads."""
 
 
-def _read_confirm(value: object) -> object:
+def _parse_confirm(value: object) -> object:
     if isinstance(value, str):
         if value.startswith("["):  # of the environment
             with suppress(ValueError):
@@ -24,6 +24,6 @@ def _read_confirm(value: object) -> object:
 Confirm = Annotated[
     tuple[Annotated[str, Field(min_length=1, max_length=256)], ...],
     Field(max_length=1000),
-    BeforeValidator(_read_confirm),
+    BeforeValidator(_parse_confirm),
 ]
 """Patterns of tools, and WRITES."""

@@ -31,14 +31,14 @@ class AnyValue:
     """
 
     def find_problem(self, value: object, default: object, hub: object) -> None:
-        """Find none."""
+        """Return None: every value is allowed."""
 
 
 class FilesOnly:
     """No value but the default is allowed."""
 
     def find_problem(self, value: object, default: object, hub: object) -> str:
-        """Refuse any value."""
+        """Return why the value is refused: every value is."""
         return "can be set in a configuration file only"
 
 

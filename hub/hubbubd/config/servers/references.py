@@ -14,7 +14,7 @@ from typing import Any, Final, cast
 from pydantic import SecretStr, ValidationError
 
 from hubbubd.config.servers.server import RESOLVED, ServerConfig
-from hubbubd.config.validation import config_error
+from hubbubd.config.validation import make_config_error
 from hubbubd.errors import ConfigError
 from hubbubd.process import files
 
@@ -61,7 +61,7 @@ def expand(text: str, environ: Mapping[str, str], key: str = "value", *, warn: W
     text between the braces; `key` is where the text stands.
     """
 
-    def replacement(match: re.Match[str]) -> str:
+    def replace_reference(match: re.Match[str]) -> str:
         if match["escaped"]:
             return match["escaped"]
         body = _BODY.fullmatch(match["body"])
@@ -78,11 +78,11 @@ def expand(text: str, environ: Mapping[str, str], key: str = "value", *, warn: W
             raise VariableNotSet(key, body["name"])
         return value
 
-    return _REFERENCE.sub(replacement, text)
+    return _REFERENCE.sub(replace_reference, text)
 
 
-def named(config: ServerConfig) -> Iterator[tuple[str, str]]:
-    """Yield each reference of a configuration with its key: variables by name, other references as written."""
+def list_references(config: ServerConfig) -> Iterator[tuple[str, str]]:
+    """Yield each reference of a configuration with its key: variables by name, others as written."""
     written = config.model_dump(include=set(RESOLVED_FIELDS))
     for key, text in _walk_texts(written, f"servers.{config.name}"):
         for match in _REFERENCE.finditer(text):
@@ -91,8 +91,8 @@ def named(config: ServerConfig) -> Iterator[tuple[str, str]]:
                 yield key, body["name"] or match[0]
 
 
-def refers(config: ServerConfig) -> bool:
-    """Return whether anything of a configuration has to be resolved."""
+def has_references(config: ServerConfig) -> bool:
+    """Return whether a configuration has a text to resolve."""
     return any("${" in text for _, text in _walk_texts(config.model_dump(include=set(RESOLVED_FIELDS)), ""))
 
 
@@ -102,7 +102,7 @@ def resolve(config: ServerConfig, environ: Mapping[str, str], *, warn: Warn = _i
     Raises Unresolved, or ConfigError for a malformed reference or an invalid result; its key is dotted:
     `servers.NAME.env.TOKEN`.
     """
-    if not refers(config):
+    if not has_references(config):
         return config
     key = f"servers.{config.name}"
     written = config.model_dump()
@@ -110,18 +110,20 @@ def resolve(config: ServerConfig, environ: Mapping[str, str], *, warn: Warn = _i
     def expand_text(text: str, where: str) -> str:
         return expand(text, environ, where, warn=warn)
 
-    resolved = {name: _expand_all(written[name], expand_text, f"{key}.{name}") for name in RESOLVED_FIELDS}
+    resolved = {name: _expand_texts(written[name], expand_text, f"{key}.{name}") for name in RESOLVED_FIELDS}
     try:
         return ServerConfig.model_validate(written | resolved, context=RESOLVED)
     except ValidationError as exc:
-        raise config_error(exc, written, key) from None
+        raise make_config_error(exc, written, key) from None
 
 
 def _open_nonblocking(path: str, flags: int) -> int:
+    """Open a file without waiting for the other end, if it is a pipe."""
     return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _read_reference_file(path: str, key: str, warn: Warn) -> str:
+    """Return the content of a file without its line end; warn if others can read it. Raises Unresolved."""
     try:
         # O_NONBLOCK and the check for a regular file: reading a FIFO or a terminal would block.
         with open(path, "rb", opener=_open_nonblocking) as file:
@@ -142,6 +144,7 @@ def _read_reference_file(path: str, key: str, warn: Warn) -> str:
 
 
 def _read_keyring(service: str, entry: str, key: str) -> str:
+    """Return a password of the system's keyring. Raises Unresolved."""
     try:
         keyring: Any = import_module("keyring")
     except ImportError:
@@ -157,6 +160,7 @@ def _read_keyring(service: str, entry: str, key: str) -> str:
 
 
 def _walk_texts(value: object, key: str) -> Iterator[tuple[str, str]]:
+    """Yield each text in a value, also secret ones, with its dotted key."""
     if isinstance(value, SecretStr):
         yield key, value.get_secret_value()
     elif isinstance(value, str):
@@ -169,15 +173,16 @@ def _walk_texts(value: object, key: str) -> Iterator[tuple[str, str]]:
             yield from _walk_texts(item, f"{key}.{index}")
 
 
-def _expand_all(value: object, expand_text: Callable[[str, str], str], key: str) -> object:
+def _expand_texts(value: object, expand_text: Callable[[str, str], str], key: str) -> object:
+    """Return a value with each text in it expanded; `key` leads to the value."""
     if isinstance(value, str):
         return expand_text(value, key)
     if isinstance(value, SecretStr):
         return SecretStr(expand_text(value.get_secret_value(), key))
     if isinstance(value, dict):
         entries = cast("dict[str, Any]", value)
-        return {name: _expand_all(entry, expand_text, f"{key}.{name}") for name, entry in entries.items()}
+        return {name: _expand_texts(entry, expand_text, f"{key}.{name}") for name, entry in entries.items()}
     if isinstance(value, tuple):
         items = cast("tuple[Any, ...]", value)
-        return tuple(_expand_all(item, expand_text, f"{key}.{index}") for index, item in enumerate(items))
+        return tuple(_expand_texts(item, expand_text, f"{key}.{index}") for index, item in enumerate(items))
     return value

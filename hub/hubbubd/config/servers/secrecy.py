@@ -42,10 +42,10 @@ _RANDOM: Final = re.compile(r"(?=.*\d)[^.]{16,}|(?=.*[a-z])(?=.*[A-Z])[A-Za-z]{2
 """A part of a url that nobody would have made up."""
 
 
-def spellings(name: str, value: str) -> set[str]:
-    """Return the forms in which a value that may be secret appears: as written, its words, each URL-encoded or decoded.
+def list_spellings(name: str, value: str) -> set[str]:
+    """Return the forms in which a secret value may appear: whole, its words, and each URL-encoded or decoded.
 
-    Empty if it is none.
+    Empty if the value is no secret.
     """
     if not is_secret(name, value):
         return set()

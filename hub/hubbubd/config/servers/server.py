@@ -31,7 +31,7 @@ from hubbubd.config.servers.options import (
     Option,
     SecondsFrom,
 )
-from hubbubd.config.servers.secrecy import spellings
+from hubbubd.config.servers.secrecy import list_spellings
 
 Seconds = Annotated[float, Field(gt=0, le=10_000_000, allow_inf_nan=False)]
 PerSecond = Annotated[float, Field(ge=0.01, le=1_000_000, allow_inf_nan=False)]
@@ -82,7 +82,7 @@ class OAuthConfig(BaseModel):
     resource: bool | Annotated[str, Field(min_length=1, max_length=2048)] = True
 
     @model_validator(mode="after")
-    def _one_kind_of_client(self) -> Self:
+    def _check_client_kind(self) -> Self:
         if self.client_metadata_url and (self.client_id or self.grant == "client_credentials"):
             raise ValueError("client_metadata_url stands in place of a client_id")
         if (self.client_secret or self.private_key) and not self.client_id:
@@ -279,6 +279,7 @@ class ServerConfig(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _choose_transport(cls, value: Any) -> Any:
+        """Set the transport to `http` if there is a url and no transport."""
         if isinstance(value, dict) and "transport" not in value and "url" in value:
             return {**cast("dict[str, Any]", value), "transport": "http"}
         return cast("Any", value)
@@ -300,6 +301,7 @@ class ServerConfig(BaseModel):
 
     @field_serializer("url", when_used="json")
     def _withhold_query(self, url: str | None) -> str | None:
+        """Write the url without its query, which may be secret."""
         return None if url is None else withhold_query(url)
 
     def is_default(self, key: str) -> bool:
@@ -312,8 +314,8 @@ class ServerConfig(BaseModel):
         identity = [self.transport, self.command, list(self.args), self.url]
         return hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:16]
 
-    def answered_within_s(self, *, durable: bool) -> float:
-        """Return how many seconds people have to answer; `durable` is what nobody waits for on the wire."""
+    def find_answer_limit_s(self, *, durable: bool) -> float:
+        """Return the seconds that people have to answer; `durable`: nobody waits for the answer on the wire."""
         default_s = DURABLE_ANSWER_S if durable else PLAIN_ANSWER_S
         return default_s if self.answer_timeout_s is None else self.answer_timeout_s
 
@@ -334,8 +336,8 @@ class ServerConfig(BaseModel):
             return False
         return not _matches(map(_fold_text, self.deny_tools), _fold_text(name)) and not _matches(self.deny_tools, name)
 
-    def secrets(self) -> dict[str, Any]:
-        """Return what to keep out of the store, as JSON: values of variables and headers, and a url with a query."""
+    def collect_secrets(self) -> dict[str, Any]:
+        """Return what is kept out of the store: values of variables and headers, and a url with a query."""
         found: dict[str, Any] = {
             member: {name: value.get_secret_value() for name, value in values.items()}
             for member, values in (("env", self.env), ("headers", self.headers))
@@ -350,7 +352,7 @@ class ServerConfig(BaseModel):
         return any(value.get_secret_value() == WITHHELD for value in values) or f"?{WITHHELD}" in (self.url or "")
 
     def without_placeholders(self) -> "ServerConfig":
-        """Return the configuration without what it lacks, for what does not depend on secrets."""
+        """Return the configuration without the placeholders of lost secrets, for checks that need no secrets."""
         known = {
             field: {key: value for key, value in values.items() if value.get_secret_value() != WITHHELD}
             for field, values in (("env", self.env), ("headers", self.headers))
@@ -358,7 +360,7 @@ class ServerConfig(BaseModel):
         url = None if self.url is None else self.url.replace(f"?{WITHHELD}", "")
         return self.model_copy(update={**known, "url": url})
 
-    def known_secrets(self) -> list[str]:
+    def list_known_secrets(self) -> list[str]:
         """Return the secrets of a resolved configuration, to redact from all output.
 
         What is none by its name or its form (`secrecy`) is left out: it occurs in what everybody writes.
@@ -370,10 +372,10 @@ class ServerConfig(BaseModel):
         if self.oauth is not None:
             own = (self.oauth.client_secret, self.oauth.private_key)
             named += [("client_secret", value.get_secret_value()) for value in own if value is not None]
-        return [each for name, value in named for each in spellings(name, value)]
+        return [each for name, value in named for each in list_spellings(name, value)]
 
     def with_secrets(self, kept: dict[str, Any]) -> "ServerConfig":
-        """Return the configuration with the secrets that `secrets` returned put back. Raises ValidationError."""
+        """Return the configuration with the secrets of `collect_secrets` put back. Raises ValidationError."""
         return type(self).model_validate(self.model_dump() | kept).with_unknown(self._unknown)
 
     @property
@@ -440,4 +442,5 @@ def _matches(patterns: Iterable[str], name: str) -> bool:
 
 
 def _fold_text(text: str) -> str:
+    """Return a text without differences of case, width and outer spaces, to compare names."""
     return unicodedata.normalize("NFKC", text).casefold().strip()

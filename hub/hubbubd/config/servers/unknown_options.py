@@ -18,6 +18,7 @@ from hubbubd.config.servers.server import ServerConfig
 
 
 def _validate_stored(value: Any, handler: ValidatorFunctionWrapHandler) -> ServerConfig:
+    """Return the configuration of a stored record, with options of other versions set aside in it."""
     try:
         return handler(value)
     except ValidationError as exc:
@@ -41,6 +42,7 @@ def _move_value(known: dict[str, Any], unknown: dict[str, Any], location: tuple[
 
 
 def _serialize_stored(config: ServerConfig, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    """Return a configuration as it is stored, with the options that were set aside."""
     return _merge_unknown(handler(config), config.unknown)
 
 

@@ -38,9 +38,9 @@ class ServerRecord:
 
     `wanted` says whether it should be connected. `roots` override the configured ones when not None. `revision` grows
     with each change of `config` or `roots`. `defect` names what could not be loaded from the store. `trusted` says that
-    the owner of the hub's machine configured it over the API (`Confinement.trusting`). `home` is the member of a fleet
-    to which it was added; empty where there is none. The trust holds at that member alone. `bound` says that another
-    one had the server, and was not allowed to connect it. `notes` are what the hub noted about what it sends.
+    the owner of the hub's machine configured it over the API (`Confinement.with_trust`). `home` is the member of a
+    fleet to which it was added; empty where there is none. The trust holds at that member alone. `bound` says that
+    another one had the server, and was not allowed to connect it. `notes` are what the hub noted about what it sends.
     """
 
     name: str

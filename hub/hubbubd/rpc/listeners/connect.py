@@ -38,7 +38,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.types import Message as Event
 
 from hubbub.v1 import server_pb2
-from hubbub_http import CERTIFICATE, LET_IN, connection_class
+from hubbub_http import CERTIFICATE, LET_IN, make_connection_class
 from hubbubd.config.sections.network import is_loopback
 from hubbubd.config.sections.tls import TlsFiles
 from hubbubd.core.access import Principal
@@ -123,7 +123,7 @@ async def serve_connect(
     app = application(hub, gate=gate, origins=origins, max_message_bytes=max_message_bytes, within=within)
     config = uvicorn.Config(
         check_host(app, origins, hosts, secure=tls is not None),
-        http=connection_class(),
+        http=make_connection_class(),
         ssl_context_factory=(lambda _config, _default: context) if context else None,
         ws="none",
         lifespan="off",

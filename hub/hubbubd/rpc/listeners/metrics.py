@@ -14,7 +14,7 @@ import anyio
 import uvicorn
 from anyio import CapacityLimiter, to_thread
 
-from hubbub_http import connection_class
+from hubbub_http import make_connection_class
 from hubbubd.config.sections.network import is_loopback
 from hubbubd.rpc.listeners.http_server import serving
 
@@ -32,7 +32,7 @@ async def serve_metrics(listen: str, exposition: Callable[[], tuple[str, bytes]]
     """Serve what `exposition` returns, which may block, and yield its URL. Raises as `http.serving`."""
     config = uvicorn.Config(
         application(exposition),
-        http=connection_class(open_to_all=True),
+        http=make_connection_class(open_to_all=True),
         ws="none",
         lifespan="off",
         log_config=None,

@@ -9,7 +9,7 @@ from pathlib import Path
 import grpc
 
 from hubbubd import bounds
-from hubbubd.config.sections.network import LAST_PORT, UNIX, is_local, off_loopback
+from hubbubd.config.sections.network import LAST_PORT, UNIX, is_local, make_off_loopback_message
 from hubbubd.errors import ConfigError
 
 _ADVICE = "end what listens there, or choose another address"
@@ -48,7 +48,7 @@ def bound_socket(listen: str, *, secure: bool = False) -> tuple[socket.socket, s
 def _parse_address(listen: str, *, secure: bool) -> tuple[str, int, str, socket.AddressFamily]:
     """Return address, port, the address as URLs have it, and the family. Raises ConfigError."""
     if not secure and not is_local(listen):
-        raise ConfigError("listen", off_loopback(listen))
+        raise ConfigError("listen", make_off_loopback_message(listen))
     host, _, port = listen.rpartition(":")
     # localhost may be two addresses, and a port that is free on one need not be free on the other.
     name = "127.0.0.1" if host == "localhost" else host.strip("[]")

@@ -103,7 +103,7 @@ class _Followed(Generic[M]):
 
     def _read(self) -> M:
         tls = self._files.read()
-        if problem := tls.problem(datetime.now(UTC)):
+        if problem := tls.find_problem(datetime.now(UTC)):
             log.warning("certificate not valid; clients will refuse it", file=str(self._files.cert), error=problem)
         return self._make(tls)
 

@@ -21,7 +21,7 @@ import structlog
 import uvicorn
 from starlette.types import Receive, Scope, Send
 
-from hubbub_http import connection_class
+from hubbub_http import make_connection_class
 from hubbubd.config import HubSettings
 from hubbubd.config.sections.tls import TlsFiles
 from hubbubd.core.access import Principal
@@ -114,7 +114,7 @@ async def serve_mcp(
     app = McpApplication(hub, gate=gate, handles=handles, secure=tls is not None)
     config = uvicorn.Config(
         app,
-        http=connection_class(),
+        http=make_connection_class(),
         ssl_context_factory=(lambda _config, _default: context) if context else None,
         ws="none",
         lifespan="off",

@@ -22,7 +22,7 @@ from anyio.streams.tls import TLSStream
 
 from hubbubd import bounds
 from hubbubd.config import Confinement, HubSettings, LoadedSettings, ServerConfig, resolve
-from hubbubd.config.policy.allowances import is_routing
+from hubbubd.config.policy.allowances import is_routing_header
 from hubbubd.config.sections.network import LAST_PORT, UNIX
 from hubbubd.config.sections.tls import TlsFiles
 from hubbubd.core.servers.connection_states import ConnectionState
@@ -279,7 +279,7 @@ def _check_certificate(files: TlsFiles) -> Iterator[Finding]:
         return
     now = datetime.now(UTC)
     until = f"valid until {tls.not_after:%Y-%m-%d %H:%M} UTC"
-    if problem := tls.problem(now):
+    if problem := tls.find_problem(now):
         yield Finding(about, Severity.WARN, problem, renew)
     elif tls.not_after - now < EXPIRES_SOON:
         yield Finding(about, Severity.WARN, until, renew)
@@ -288,7 +288,7 @@ def _check_certificate(files: TlsFiles) -> Iterator[Finding]:
 
 
 def _check_allowed_commands(hub: HubSettings, environ: Mapping[str, str]) -> Iterator[Finding]:
-    for command in Confinement.of(hub, environ).commands.missing_commands:
+    for command in Confinement.from_settings(hub, environ).commands.missing_commands:
         yield Finding("allow_commands", Severity.WARN, f"{command} is not there, or cannot be executed", "install it")
 
 
@@ -320,7 +320,7 @@ async def _check_server(config: ServerConfig, environ: Mapping[str, str]) -> Fin
         resolved = resolve(config, environ)
     except ConfigError as exc:
         return Finding(about, Severity.WARN, REDACTION.redact_text(str(exc)), "set the variable, or correct the file")
-    if routing := sorted(name for name in resolved.headers if is_routing(name)):
+    if routing := sorted(name for name in resolved.headers if is_routing_header(name)):
         problem = f"its headers set what only the hub may set: {', '.join(routing)}"
         return Finding(about, Severity.WARN, problem, "take them out, unless the server needs them")
     ignored_options = _HTTP_OPTIONS if resolved.command else _STDIO_OPTIONS

@@ -107,7 +107,7 @@ class PostgresVault:
         when a row is sealed with a key that is not known here, StoreError for a row that is damaged, StoreUnavailable.
         """
         assert settings.url is not None
-        database = Database(settings.url.get_secret_value(), settings.schema_name, settings.password())
+        database = Database(settings.url.get_secret_value(), settings.schema_name, settings.read_password())
         who = None if member is None or life is None else (member, life)
         vault = cls(database, keys, who, settings.unavailable_after_s)
         try:

@@ -14,7 +14,7 @@ import structlog
 from anyio import to_thread
 from pydantic import SecretStr
 
-from hubbubd.config import Confinement, ServerConfig, VariableNotSet, refers, resolve
+from hubbubd.config import Confinement, ServerConfig, VariableNotSet, has_references, resolve
 from hubbubd.config.policy.hosts import HostRules
 from hubbubd.errors import ConfigError, Fault, FaultCode, PermissionDenied, UpstreamError
 from hubbubd.redaction import REDACTION
@@ -67,14 +67,14 @@ class LinkOpener:
     ) -> AsyncGenerator[McpLink]:
         """Open a connection for the block, as `ports.Connector.open`. References are resolved each time."""
         resolved = config
-        if confinement is not None or refers(config):  # looks at files, in a thread
+        if confinement is not None or has_references(config):  # looks at files, in a thread
             origin = None if confinement is not None else self.origins.get(config.name)
             resolved = await to_thread.run_sync(_resolve_config, config, confinement, origin)
         if resolved.transport == "stdio":
             shared = {name: SecretStr(os.environ[name]) for name in self.variables if name in os.environ}
             resolved = resolved.model_copy(update={"env": shared | resolved.env})
             inbound.note("tilde", _shell_syntax_note(resolved))
-        REDACTION.set_secrets(config.name, resolved.known_secrets(), whole=True)
+        REDACTION.set_secrets(config.name, resolved.list_known_secrets(), whole=True)
         sse_config = resolved.model_copy(update={"transport": "sse"}) if resolved.transport == "http" else None
         budget = _TimeBudget(self._connect_limit_s(config))
         async with AsyncExitStack() as opened:
@@ -109,7 +109,7 @@ class LinkOpener:
     ) -> AsyncGenerator[McpLink]:
         """Connect by the transport of the configuration, for the block."""
         deadlines = PausableDeadlines()
-        hosts = confinement.hosts_for(config) if confinement is not None else None
+        hosts = confinement.find_host_rules(config) if confinement is not None else None
         transport = await self._choose_transport(config, inbound, deadlines, hosts)
         instrumentation = LinkInstrumentation(config, self.tracer, self.meter)
         link = ServerLink(config, inbound, transport, deadlines, instrumentation)

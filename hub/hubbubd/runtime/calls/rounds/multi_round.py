@@ -213,7 +213,7 @@ def new_request(
         origin=origin,
         request=payload.dumps(params),
         created_at=now,
-        deadline=now + config.answered_within_s(durable=True) if config.auto_reject_on_timeout else None,
+        deadline=now + config.find_answer_limit_s(durable=True) if config.auto_reject_on_timeout else None,
         call_id=call.id,
         cause_source=CauseSource.WIRE,
         principal=call.principal,

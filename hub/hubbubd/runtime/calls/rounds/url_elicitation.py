@@ -60,7 +60,7 @@ class Consents:
         completions.update({page: anyio.Event() for page in requests})
         async with self._rounds.park(queue, active, rounds, requests):
             await self._rounds.wait_for_answers(requests, partial(_require_consent, error))
-            with anyio.move_on_after(queue.config.answered_within_s(durable=True)) as timeout:
+            with anyio.move_on_after(queue.config.find_answer_limit_s(durable=True)) as timeout:
                 for page in awaited:
                     await completions[page].wait()
             if timeout.cancelled_caught:

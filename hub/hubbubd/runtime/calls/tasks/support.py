@@ -93,7 +93,7 @@ def with_task(hello: Hello, config: ServerConfig, call: Call, params: dict[str, 
     """Return the params to send, with `task` if requested. Its ttl (ms) covers the call and a person's answer."""
     if hello.era is Era.STATELESS or not call.as_task or "task" in params:
         return params
-    return {**params, "task": {"ttl": int((call.max_s + config.answered_within_s(durable=True)) * 1000)}}
+    return {**params, "task": {"ttl": int((call.max_s + config.find_answer_limit_s(durable=True)) * 1000)}}
 
 
 def _has_task_support(hello: Hello) -> bool:

@@ -21,7 +21,7 @@ class ConfinementCheck:
         """`me` is this member's name; empty without a fleet."""
         self.settings = settings
         self._me = me
-        self._confinement = Confinement.of(settings, os.environ)
+        self._confinement = Confinement.from_settings(settings, os.environ)
 
     def find_confinement(self, record: ServerRecord) -> Confinement | None:
         """Return what a server may do; None is everything, as for servers of files."""
@@ -37,7 +37,7 @@ class ConfinementCheck:
 
     def confinement_if(self, trusted: bool) -> Confinement:
         """Return what a server of the API may do, `trusted` by the owner of the machine or not."""
-        return self._confinement.trusting(trusted)
+        return self._confinement.with_trust(trusted)
 
     def admits(self, record: ServerRecord) -> bool:
         """Return whether a server of the API may be connected here; its record need not have its secrets."""
@@ -45,7 +45,7 @@ class ConfinementCheck:
 
     def _find_refusal(self, record: ServerRecord, *, trusted: bool) -> str:
         """Return why a server may not be connected, `trusted` or not; "" if it may."""
-        return self.confinement_if(trusted).refusal(record.config.without_placeholders(), os.environ)
+        return self.confinement_if(trusted).find_refusal(record.config.without_placeholders(), os.environ)
 
     def adopt(self, settings: HubSettings) -> frozenset[str]:
         """Apply settings; return the names of those that changed and confine servers."""
@@ -54,7 +54,7 @@ class ConfinementCheck:
         if changed and changed <= {PROFILES}:  # only names: what was found of commands stays
             self._confinement = replace(self._confinement, hub=settings)
         elif changed:
-            self._confinement = Confinement.of(settings, os.environ)
+            self._confinement = Confinement.from_settings(settings, os.environ)
         if changed:
             self.warn_of_missing_commands()
         return changed
@@ -67,7 +67,9 @@ class ConfinementCheck:
             host_rules.add("trust_local")
         if before is None or (config.url is not None and not host_rules.isdisjoint(changed)):
             return True
-        return before.refusal(config, os.environ) != self.confinement_if(is_trusted).refusal(config, os.environ)
+        return before.find_refusal(config, os.environ) != self.confinement_if(is_trusted).find_refusal(
+            config, os.environ
+        )
 
     def warn_of_missing_commands(self) -> None:
         """Warn of allowed commands that cannot be run."""

@@ -23,7 +23,7 @@ class SpecSecrets:
 
         Raises Unavailable, and Aborted when another member of the fleet has just stored some for a server of this name.
         """
-        secrets = config.secrets()
+        secrets = config.collect_secrets()
         kept = {"fingerprint": config.fingerprint, "secrets": secrets} if secrets else None
         try:
             await self._connector.store_spec_secrets(config.name, kept)
@@ -61,6 +61,6 @@ class SpecSecrets:
         # After a crash in the middle of a change the vault may have another server's secrets under this name.
         if kept and kept["fingerprint"] == record.fingerprint:
             return record.config.with_secrets(kept["secrets"])
-        if not record.config.lacks_secrets and (kept or record.config.secrets()):
+        if not record.config.lacks_secrets and (kept or record.config.collect_secrets()):
             await self.store(record.config)
         return record.config

@@ -235,7 +235,7 @@ class ServerInbound:
             origin=Origin.PLAIN,
             request=payload.dumps(request.params),
             created_at=now,
-            deadline=now + self._queue.config.answered_within_s(durable=False)
+            deadline=now + self._queue.config.find_answer_limit_s(durable=False)
             if self._queue.config.auto_reject_on_timeout
             else None,
             call_id=active.call.id if active else None,
