@@ -153,11 +153,8 @@ class ProfileView:
             return {}
         tools = self._tables.get(CatalogKind.TOOL)
         entries = [
-            (
-                record,
-                extension_entries(capabilities) if record.capabilities else expected_extensions(self._hub, record.name),
-            )
-            for record, capabilities in zip(records, declared, strict=True)
+            (record, extension_entries(known) if record.capabilities else expected_extensions(self._hub, record.name))
+            for record, known in zip(records, declared, strict=True)
         ]
         with_apps = [(record.name, each) for record, each in entries if record.config.apps]
         has_pages = tools is not None and any(tools.pages(server) for server, _ in with_apps)
