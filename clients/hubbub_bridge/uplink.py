@@ -150,7 +150,7 @@ class Uplink:
         try:
             while True:
                 try:
-                    await self._link.moved()  # a hub that has started again may have another token
+                    await self._link.refresh_if_found()  # a hub that has started again may have another token
                     is_over = await self._run_stream()
                 except HubbubError as error:
                     await self._wait_before_retry(self._link.explain_refusal(error))
@@ -168,7 +168,7 @@ class Uplink:
 
     async def _run_stream(self) -> bool:
         """Carry messages over one stream until it ends; return True if it ended because the host has left."""
-        async with self._link.dialogue(lambda hub: hub.mcp.Serve) as (send, responses):
+        async with self._link.open_dialogue(lambda hub: hub.mcp.Serve) as (send, responses):
             await send(pb.ServeRequest(open=self._open))
             opening = await anext(responses, None)
             if opening is None or not opening.HasField("opened"):
@@ -227,7 +227,7 @@ async def fetch_question_routes(endpoint: BridgeOptions) -> dict[str, str]:
     """
     connection = _make_connection(endpoint)
     try:
-        async with connection.dialogue(lambda hub: hub.mcp.Serve) as (send, responses):
+        async with connection.open_dialogue(lambda hub: hub.mcp.Serve) as (send, responses):
             await send(pb.ServeRequest(open=_make_open_message(endpoint), leave=True))
             opening = await anext(responses, None)
             return dict(opening.opened.questions) if opening is not None else {}

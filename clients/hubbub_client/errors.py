@@ -189,7 +189,7 @@ def from_call(call_id: str, state: str, fault: Fault | None) -> HubbubError:
     """Return the exception for a call that failed or was cancelled, the same one as a waiting caller gets."""
     if fault is None:
         return HubbubError(f"the call has ended as {state}, without a reason", metadata={"call_id": call_id})
-    details = {key: _text(value) for key, value in payload.as_object(fault.details).items() if value is not None}
+    details = {key: _as_text(value) for key, value in payload.as_object(fault.details).items() if value is not None}
     about = {"category": fault.category, "retryable": str(fault.retryable).lower(), "call_id": call_id}
     code = FAULT_CODES.get(fault.code) or FAULT_CATEGORIES.get(fault.category, StatusCode.INTERNAL)
     return _BY_CODE.get(code, HubbubError)(
@@ -201,19 +201,19 @@ def from_call(call_id: str, state: str, fault: Fault | None) -> HubbubError:
     )
 
 
-def _text(value: object) -> str:
+def _as_text(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
 FORGOTTEN: Final = "Internal error from Core"
-"""What gRPC says of a stream that ended before its first message was written: it forgets why. Another one tells."""
+"""The message of gRPC for a stream that ended before its first message was written: it has lost the reason."""
 
 
 def from_rpc(failure: aio.AioRpcError) -> HubbubError:
     """Return the exception for a failed RPC, with the details of its google.rpc.Status (AIP-193) if it has one."""
     trailers = failure.trailing_metadata() or ()
     document = next((value for key, value in trailers if key == DETAILS_KEY), None)
-    details = _details(document) if isinstance(document, bytes) else {}
+    details = _read_details(document) if isinstance(document, bytes) else {}
     code, message = failure.code(), failure.details()
     forgotten = code is StatusCode.INTERNAL and message == FORGOTTEN
     # CANCELLED comes from a hub that stops (https://github.com/grpc/grpc/issues/41785), or from a proxy.
@@ -234,8 +234,8 @@ def from_status(document: bytes) -> HubbubError:
     """Return the exception for a serialized google.rpc.Status, the same one as for an RPC that failed with it."""
     from hubbub_client import status  # imported late, as below
 
-    number, message = status.summary(document)
-    return _make_error(_CODES.get(number, StatusCode.UNKNOWN), message, _details(document))
+    number, message = status.read_summary(document)
+    return _make_error(_CODES.get(number, StatusCode.UNKNOWN), message, _read_details(document))
 
 
 def _make_error(code: StatusCode, message: str | None, details: dict[str, Any]) -> HubbubError:
@@ -247,13 +247,13 @@ def _make_error(code: StatusCode, message: str | None, details: dict[str, Any]) 
     return error
 
 
-def _details(document: bytes) -> dict[str, Any]:
-    """Return what there is to know from a serialized google.rpc.Status."""
+def _read_details(document: bytes) -> dict[str, Any]:
+    """Return the details of a serialized google.rpc.Status, under the names of HubbubError's fields."""
     from hubbub_client import status  # imported late, since few programs see an error
 
     found: dict[str, Any] = {}
     with suppress(DecodeError):  # from a proxy, not from a hub
-        for name, detail in status.details(document):
+        for name, detail in status.iterate_details(document):
             _add_detail(name, detail, found)
     return found
 

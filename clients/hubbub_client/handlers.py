@@ -14,7 +14,7 @@ from hubbub_client.options import Answer, CallCallbacks, OnRequest
 from hubbub_client.services.inbox import Inbox
 from hubbub_client.transport.call_stream import CallStream, Kinds, Step
 from hubbub_client.transport.connection import HubConnection
-from hubbub_client.worker import Assignments, OnError, in_tasks, log_error
+from hubbub_client.worker import Assignments, OnError, log_error, run_in_task_group
 
 H = TypeVar("H", bound=OnRequest)
 
@@ -68,10 +68,10 @@ class Handlers:
             await asyncio.gather(*working, return_exceptions=True)
 
     async def _work(self, registered: _Registered, capacity: int, on_error: OnError | None) -> None:
-        """Work on what a registered handler is for."""
+        """Work as the hub's worker for one registered handler."""
 
         async def handle(request: PendingRequest) -> None:
-            await _give(request, await _call_handler(registered.handler, request))
+            await _answer_with(request, await _call_handler(registered.handler, request))
 
         await self._inbox.work(
             handle, server=registered.server, kinds=[registered.kind], capacity=capacity, on_error=on_error
@@ -113,7 +113,7 @@ class CallAnswers:
         """Answer a pending request. Raises as `serve`."""
         answer = await _call_handler(self._by_kind[request.kind], request)
         try:
-            await _give(request, answer)
+            await _answer_with(request, answer)
         except Unavailable as error:  # others may answer it when the hub is back
             log_error(request, error)
 
@@ -128,25 +128,25 @@ class StreamedAnswers:
         self._current_call: tuple[CallStream, int] | None = None
         """The stream that the call was last made on, and its id there."""
 
-    def hear(self, stream: CallStream, step: Step) -> None:
-        """Take what the hub says of the call."""
+    def receive_step(self, stream: CallStream, step: Step) -> None:
+        """Receive a step of the call's stream; other than assignments and their ends are ignored."""
         if step.HasField("assigned") or step.HasField("revoked"):
             self._steps.put_nowait((stream, step))
 
     async def serve(self) -> None:
         """Answer one pending request after the other until cancelled. Raises as `CallAnswers.serve`."""
-        await in_tasks(self._serve)
+        await run_in_task_group(self._serve)
 
     async def _serve(self, tasks: asyncio.TaskGroup) -> None:
         """Begin and end handlers as the hub assigns and revokes requests of the call."""
         while True:
             stream, step = await self._steps.get()
             if (stream, step.id) != self._current_call:  # made again, since it broke; what was assigned before is over
-                self._assignments.cancel()
+                self._assignments.cancel_all()
                 self._current_call = stream, step.id
             if step.HasField("assigned"):
                 inbox = _StreamedInbox(self._link, stream, step.id)
-                self._assignments.begin(tasks, inbox.record(step.assigned), inbox.skip)
+                self._assignments.start(tasks, inbox.read_request(step.assigned), inbox.skip)
             else:
                 self._assignments.revoke(step.revoked)
 
@@ -160,11 +160,13 @@ class _StreamedInbox(Inbox):
         self._call = call
         self._accepted = False
 
-    def record(self, message: inbox_pb2.PendingRequest) -> PendingRequest:
-        """Return the pending request."""
+    def read_request(self, message: inbox_pb2.PendingRequest) -> PendingRequest:
+        """Return the record of a pending request; its answer goes over this stream."""
         return self._read_request(message)
 
-    async def _give(self, request: inbox_pb2.AnswerPendingRequestRequest) -> inbox_pb2.AnswerPendingRequestResponse:
+    async def _send_answer(
+        self, request: inbox_pb2.AnswerPendingRequestRequest
+    ) -> inbox_pb2.AnswerPendingRequestResponse:
         response = await self._link.answer(self._stream, request)
         self._accepted = True
         return response
@@ -180,11 +182,12 @@ def _raise_error(_: PendingRequest, error: Exception) -> None:
 
 
 async def _call_handler(function: OnRequest, request: PendingRequest) -> Answer:
+    """Call a handler, and await its result if it is a coroutine function."""
     answer = function(request)
     return await answer if isawaitable(answer) else answer
 
 
-async def _give(request: PendingRequest, answer: object) -> None:
+async def _answer_with(request: PendingRequest, answer: object) -> None:
     """Answer with what a function returned; None if it answered by itself, or leaves the request to others."""
     match answer:
         case None | PendingRequest():

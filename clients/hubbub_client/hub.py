@@ -78,7 +78,7 @@ class Hub:
 
     @cached_property
     def events(self) -> "Events":
-        """What servers tell."""
+        """Notifications, log lines and resource updates of the servers, live."""
         from hubbub_client.services.events import Events
 
         return Events(self._link)
@@ -289,7 +289,7 @@ async def connect(
     """
     link = HubConnection(Where(address, token, data_dir, ca, cert, key), name, connect_timeout_s, silence_s)
     try:
-        await link.ready(patient=patient)
+        await link.connected_stubs(patient=patient)
         yield Hub(link)
     finally:
         await link.close()

@@ -57,7 +57,9 @@ class CallOptions(CallCallbacks, total=False):
     log_level: LogLevel | None
 
 
-def call_spec(server: str, method: str, params: Mapping[str, Any] | None, options: CallOptions) -> call_pb2.CallSpec:
+def make_call_spec(
+    server: str, method: str, params: Mapping[str, Any] | None, options: CallOptions
+) -> call_pb2.CallSpec:
     """Return the CallSpec of a call. Raises TypeError or ValueError for params that JSON cannot express."""
     timeout_s, max_s = options.get("timeout_s"), options.get("max_s")
     followed = any(options.get(name) is not None for name in CALLBACKS)  # callbacks need the id before the call begins
@@ -87,7 +89,7 @@ class Reporter:
         """Return whether there is any such callback."""
         return any(map(self.callbacks.get, ("on_progress", "on_pending", "on_perhaps_pending")))
 
-    async def tell(self, event: CallEvent) -> None:
+    async def report(self, event: CallEvent) -> None:
         """Call the callbacks for one event. Raises what a callback raises."""
         match event:
             case Progressed(progress=progress):
@@ -98,6 +100,7 @@ class Reporter:
                 pass
 
     async def _report_pending(self, call: Call) -> None:
+        """Call the callbacks for the pending requests of a call that were not reported yet."""
         # Reported again if it turns out to be certain that this call caused it.
         for certain, ids in ((True, call.pending_ids), (False, call.perhaps_pending_ids)):
             callback = self.callbacks.get("on_pending") if certain else self.callbacks.get("on_perhaps_pending")
@@ -107,6 +110,7 @@ class Reporter:
                     await _call_callback(callback, id_)
 
 
-async def _call_callback(callback: Callable[[A], Awaitable[None] | None] | None, what: A) -> None:
-    if callback is not None and (waited := callback(what)) is not None:
+async def _call_callback(callback: Callable[[A], Awaitable[None] | None] | None, argument: A) -> None:
+    """Call a callback, if there is one, and await its result if it is a coroutine function."""
+    if callback is not None and (waited := callback(argument)) is not None:
         await waited

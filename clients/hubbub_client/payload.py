@@ -36,13 +36,13 @@ def as_objects(value: object) -> list[Mapping[str, Any]]:
     return [as_object(each) for each in as_list(value)]
 
 
-def plain(value: object) -> Any:
+def to_plain(value: object) -> Any:
     """Return the value of a record's field as JSON: records as objects, times in RFC 3339, tuples as lists."""
     match value:
         case datetime():
             return value.isoformat().replace("+00:00", "Z")
         case tuple():
-            return [plain(item) for item in cast("tuple[object, ...]", value)]
+            return [to_plain(item) for item in cast("tuple[object, ...]", value)]
         case _ if (to_json := getattr(value, "to_json", None)) is not None:
             return to_json()
         case _:

@@ -37,12 +37,13 @@ _TYPES = {
 }
 
 
-def _make_field(name: str, number: int, of: str, repeated: bool) -> FieldDescriptorProto:
+def _make_field(name: str, number: int, type_name: str, repeated: bool) -> FieldDescriptorProto:
+    """Return the descriptor of a field."""
     return FieldDescriptorProto(
         name=name,
         number=number,
-        type=_TYPES.get(of, FieldDescriptorProto.TYPE_MESSAGE),
-        type_name=None if of in _TYPES else f".{_PACKAGE}.{of}",
+        type=_TYPES.get(type_name, FieldDescriptorProto.TYPE_MESSAGE),
+        type_name=None if type_name in _TYPES else f".{_PACKAGE}.{type_name}",
         label=FieldDescriptorProto.LABEL_REPEATED if repeated else FieldDescriptorProto.LABEL_OPTIONAL,
     )
 
@@ -73,7 +74,7 @@ _DETAILS = {
 }
 
 
-def summary(document: bytes) -> tuple[int, str]:
+def read_summary(document: bytes) -> tuple[int, str]:
     """Return the code and the message of a status; UNKNOWN for one that cannot be read."""
     try:
         found = _STATUS.FromString(document)
@@ -82,7 +83,7 @@ def summary(document: bytes) -> tuple[int, str]:
     return found.code, found.message
 
 
-def details(document: bytes) -> Iterator[tuple[str, Any]]:
+def iterate_details(document: bytes) -> Iterator[tuple[str, Any]]:
     """Yield the name and the message of each known detail of a status. Raises DecodeError."""
     for each in _STATUS.FromString(document).details:
         name = each.type_url.rpartition("/")[2]

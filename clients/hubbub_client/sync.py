@@ -30,8 +30,16 @@ from hubbub_client.services.servers import Servers
 from hubbub_client.services.store import Store
 from hubbub_client.services.tasks import Tasks
 from hubbub_client.services.tokens import Tokens
-from hubbub_client.threads.portal import opened
-from hubbub_client.threads.wrappers import Facade, Home, SyncPendingRequest, asking, asking_all, blocking, iterating
+from hubbub_client.threads.portal import open_portal
+from hubbub_client.threads.wrappers import (
+    Facade,
+    Home,
+    SyncPendingRequest,
+    make_blocking,
+    make_iterating,
+    make_request_blocking,
+    make_requests_blocking,
+)
 
 __all__ = ["SyncCallHandle", "SyncHub", "SyncPendingRequest", "connect"]
 
@@ -44,12 +52,12 @@ P = ParamSpec("P")
 class SyncCallHandle(Facade[CallHandle[R]], Generic[R]):
     """As `CallHandle`, but each of its methods waits."""
 
-    get = blocking(CallHandle[R].get)
-    result = blocking(CallHandle[R].result)
-    wait = blocking(CallHandle[R].wait)
-    progress = iterating(CallHandle[R].progress)
-    pending_requests = iterating(CallHandle[R].pending_requests)
-    cancel = blocking(CallHandle[R].cancel)
+    get = make_blocking(CallHandle[R].get)
+    result = make_blocking(CallHandle[R].result)
+    wait = make_blocking(CallHandle[R].wait)
+    progress = make_iterating(CallHandle[R].progress)
+    pending_requests = make_iterating(CallHandle[R].pending_requests)
+    cancel = make_blocking(CallHandle[R].cancel)
 
     @property
     def id(self) -> str:
@@ -62,11 +70,11 @@ class SyncCallHandle(Facade[CallHandle[R]], Generic[R]):
         return self._part.started
 
 
-def starting(
+def make_handle_blocking(
     method: Callable[Concatenate[S, P], Awaitable[CallHandle[R]]],
 ) -> Callable[Concatenate[Facade[S], P], SyncCallHandle[R]]:
-    """As `blocking`, for a method that returns a handle."""
-    wait_for = blocking(method)
+    """As `make_blocking`, for a method that returns a handle."""
+    wait_for = make_blocking(method)
 
     def start(facade: Facade[S], /, *args: P.args, **kwargs: P.kwargs) -> SyncCallHandle[R]:
         return SyncCallHandle(facade.home, wait_for(facade, *args, **kwargs))
@@ -78,44 +86,44 @@ def starting(
 class SyncServers(Facade[Servers]):
     """`hub.servers`."""
 
-    list = blocking(Servers.list)
-    get = blocking(Servers.get)
-    add = blocking(Servers.add)
-    update = blocking(Servers.update)
-    remove = blocking(Servers.remove)
-    connect = blocking(Servers.connect)
-    disconnect = blocking(Servers.disconnect)
-    log_out = blocking(Servers.log_out)
-    roots = blocking(Servers.roots)
-    set_roots = blocking(Servers.set_roots)
-    watch = iterating(Servers.watch)
+    list = make_blocking(Servers.list)
+    get = make_blocking(Servers.get)
+    add = make_blocking(Servers.add)
+    update = make_blocking(Servers.update)
+    remove = make_blocking(Servers.remove)
+    connect = make_blocking(Servers.connect)
+    disconnect = make_blocking(Servers.disconnect)
+    log_out = make_blocking(Servers.log_out)
+    roots = make_blocking(Servers.roots)
+    set_roots = make_blocking(Servers.set_roots)
+    watch = make_iterating(Servers.watch)
 
 
 class SyncInbox(Facade[Inbox]):
     """`hub.inbox`. The methods of its records wait too."""
 
-    list = asking_all(Inbox.list)
-    get = asking(Inbox.get)
-    claim = asking(Inbox.claim)
-    renew = asking(Inbox.renew)
-    release = asking(Inbox.release)
-    answer = asking(Inbox.answer)
-    approve = asking(Inbox.approve)
-    deny = asking(Inbox.deny)
-    watch = iterating(Inbox.watch)
+    list = make_requests_blocking(Inbox.list)
+    get = make_request_blocking(Inbox.get)
+    claim = make_request_blocking(Inbox.claim)
+    renew = make_request_blocking(Inbox.renew)
+    release = make_request_blocking(Inbox.release)
+    answer = make_request_blocking(Inbox.answer)
+    approve = make_request_blocking(Inbox.approve)
+    deny = make_request_blocking(Inbox.deny)
+    watch = make_iterating(Inbox.watch)
 
 
 class SyncCalls(Facade[Calls]):
     """`hub.calls`."""
 
-    call = blocking(Calls.call)
-    start = starting(Calls.start)
-    list = blocking(Calls.list)
-    get = blocking(Calls.get)
-    cancel = blocking(Calls.cancel)
-    queue = blocking(Calls.queue)
-    clear_queue = blocking(Calls.clear_queue)
-    watch = iterating(Calls.watch)
+    call = make_blocking(Calls.call)
+    start = make_handle_blocking(Calls.start)
+    list = make_blocking(Calls.list)
+    get = make_blocking(Calls.get)
+    cancel = make_blocking(Calls.cancel)
+    queue = make_blocking(Calls.queue)
+    clear_queue = make_blocking(Calls.clear_queue)
+    watch = make_iterating(Calls.watch)
 
     def handle(self, id: str, **callbacks: Unpack[CallCallbacks]) -> SyncCallHandle[ToolResult | dict[str, Any]]:  # noqa: A002
         """As `Calls.handle`."""
@@ -126,43 +134,43 @@ class SyncCalls(Facade[Calls]):
 class SyncTasks(Facade[Tasks]):
     """`hub.tasks`."""
 
-    list = blocking(Tasks.list)
-    get = blocking(Tasks.get)
-    result = blocking(Tasks.result)
-    cancel = blocking(Tasks.cancel)
-    watch = iterating(Tasks.watch)
+    list = make_blocking(Tasks.list)
+    get = make_blocking(Tasks.get)
+    result = make_blocking(Tasks.result)
+    cancel = make_blocking(Tasks.cancel)
+    watch = make_iterating(Tasks.watch)
 
 
 class SyncCatalog(Facade[Catalog]):
     """`hub.catalog`."""
 
-    tools = blocking(Catalog.tools)
-    resources = blocking(Catalog.resources)
-    templates = blocking(Catalog.templates)
-    prompts = blocking(Catalog.prompts)
-    skills = blocking(Catalog.skills)
-    read = blocking(Catalog.read)
-    refresh = blocking(Catalog.refresh)
-    watch = iterating(Catalog.watch)
+    tools = make_blocking(Catalog.tools)
+    resources = make_blocking(Catalog.resources)
+    templates = make_blocking(Catalog.templates)
+    prompts = make_blocking(Catalog.prompts)
+    skills = make_blocking(Catalog.skills)
+    read = make_blocking(Catalog.read)
+    refresh = make_blocking(Catalog.refresh)
+    watch = make_iterating(Catalog.watch)
 
 
 class SyncEvents(Facade[Events]):
     """`hub.events`."""
 
-    watch = iterating(Events.watch)
-    logs = blocking(Events.logs)
-    follow_logs = iterating(Events.follow_logs)
-    resource = iterating(Events.resource)
+    watch = make_iterating(Events.watch)
+    logs = make_blocking(Events.logs)
+    follow_logs = make_iterating(Events.follow_logs)
+    resource = make_iterating(Events.resource)
 
 
 class SyncAdmin(Facade[Admin]):
     """`hub.admin`."""
 
-    status = blocking(Admin.status)
-    reload = blocking(Admin.reload)
-    check = blocking(Admin.check)
-    whoami = blocking(Admin.whoami)
-    well = blocking(Admin.well)
+    status = make_blocking(Admin.status)
+    reload = make_blocking(Admin.reload)
+    check = make_blocking(Admin.check)
+    whoami = make_blocking(Admin.whoami)
+    well = make_blocking(Admin.well)
 
 
 class SyncTokens(Facade[Tokens]):
@@ -179,26 +187,26 @@ class SyncTokens(Facade[Tokens]):
     ('weather', ['weather'], True)
     """
 
-    create = blocking(Tokens.create)
-    list = blocking(Tokens.list)
-    revoke = blocking(Tokens.revoke)
+    create = make_blocking(Tokens.create)
+    list = make_blocking(Tokens.list)
+    revoke = make_blocking(Tokens.revoke)
 
 
 class SyncApprovals(Facade[Approvals]):
     """`hub.approvals`."""
 
-    list = blocking(Approvals.list)
-    revoke = blocking(Approvals.revoke)
-    rules = blocking(Approvals.rules)
-    check = blocking(Approvals.check)
-    replay = blocking(Approvals.replay)
+    list = make_blocking(Approvals.list)
+    revoke = make_blocking(Approvals.revoke)
+    rules = make_blocking(Approvals.rules)
+    check = make_blocking(Approvals.check)
+    replay = make_blocking(Approvals.replay)
 
 
 class SyncHosts(Facade[Hosts]):
     """`hub.hosts`."""
 
-    list = blocking(Hosts.list)
-    create_login_code = blocking(Hosts.create_login_code)
+    list = make_blocking(Hosts.list)
+    create_login_code = make_blocking(Hosts.create_login_code)
 
 
 class SyncAuditLog(Facade[AuditLog]):
@@ -212,29 +220,29 @@ class SyncAuditLog(Facade[AuditLog]):
     ([('ConnectServer', 'OK'), ('DisconnectServer', 'OK')], True)
     """
 
-    list = blocking(AuditLog.list)
-    export = iterating(AuditLog.export)
+    list = make_blocking(AuditLog.list)
+    export = make_iterating(AuditLog.export)
 
 
 class SyncFleet(Facade[Fleet]):
     """`hub.fleet`."""
 
-    status = blocking(Fleet.status)
-    move = blocking(Fleet.move)
-    drain = blocking(Fleet.drain)
-    resume = blocking(Fleet.resume)
-    expel = blocking(Fleet.expel)
-    rotate_key = blocking(Fleet.rotate_key)
-    finish_upgrade = blocking(Fleet.finish_upgrade)
+    status = make_blocking(Fleet.status)
+    move = make_blocking(Fleet.move)
+    drain = make_blocking(Fleet.drain)
+    resume = make_blocking(Fleet.resume)
+    expel = make_blocking(Fleet.expel)
+    rotate_key = make_blocking(Fleet.rotate_key)
+    finish_upgrade = make_blocking(Fleet.finish_upgrade)
 
 
 class SyncStore(Facade[Store]):
     """`hub.store`."""
 
-    stats = blocking(Store.stats)
-    compact = blocking(Store.compact)
-    trust_clock = blocking(Store.trust_clock)
-    backup = blocking(Store.backup)
+    stats = make_blocking(Store.stats)
+    compact = make_blocking(Store.compact)
+    trust_clock = make_blocking(Store.trust_clock)
+    backup = make_blocking(Store.backup)
 
 
 class SyncHub(Facade[Hub]):
@@ -256,13 +264,13 @@ class SyncHub(Facade[Hub]):
         self.admin = SyncAdmin(home, hub.admin)
         self.audit = SyncAuditLog(home, hub.audit)
 
-    call_tool = blocking(Hub.call_tool)
-    call = blocking(Hub.call)
-    start_tool = starting(Hub.start_tool)
-    start = starting(Hub.start)
-    read_resource = blocking(Hub.read_resource)
-    get_prompt = blocking(Hub.get_prompt)
-    complete = blocking(Hub.complete)
+    call_tool = make_blocking(Hub.call_tool)
+    call = make_blocking(Hub.call)
+    start_tool = make_handle_blocking(Hub.start_tool)
+    start = make_handle_blocking(Hub.start)
+    read_resource = make_blocking(Hub.read_resource)
+    get_prompt = make_blocking(Hub.get_prompt)
+    complete = make_blocking(Hub.complete)
 
     @property
     def address(self) -> str:
@@ -279,8 +287,8 @@ class SyncHub(Facade[Hub]):
         """Return whether there is a connection now; without one, the next RPC or an open watch reconnects."""
         return self._part.connected
 
-    set_log_level = blocking(Hub.set_log_level)
-    subscribe = iterating(Hub.subscribe)
+    set_log_level = make_blocking(Hub.set_log_level)
+    subscribe = make_iterating(Hub.subscribe)
 
 
 @contextmanager
@@ -311,14 +319,14 @@ def connect(
         patient=patient,
     )
     with ExitStack() as stack:
-        portal = stack.enter_context(opened())
+        portal = stack.enter_context(open_portal())
         home = Home(portal)
         hub = portal.start(connecting.__aenter__).result()
 
-        def leave(*error: Any) -> bool | None:
+        def leave_connection(*error: Any) -> bool | None:
             return portal.start(connecting.__aexit__, *error).result()
 
-        stack.push(leave)
+        stack.push(leave_connection)
         try:
             yield SyncHub(home, hub)
         finally:

@@ -15,7 +15,7 @@ def within(seconds: float) -> asyncio.Timeout:
     return asyncio.timeout(seconds if math.isfinite(seconds) else None)
 
 
-async def in_thread(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+async def run_in_thread(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
     """Run a blocking function in a thread and return its result; wait for its end even if the caller is cancelled."""
     running = asyncio.ensure_future(asyncio.to_thread(function, *args, **kwargs))
     try:
@@ -29,7 +29,7 @@ async def in_thread(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs)
 
 
 @contextlib.asynccontextmanager
-async def beside(work: Coroutine[Any, Any, None]) -> AsyncGenerator[None]:
+async def run_beside(work: Coroutine[Any, Any, None]) -> AsyncGenerator[None]:
     """Run work beside the block, and cancel it at the end of the block.
 
     If the work fails, cancel the block and raise the work's exception here. (If the work fails while a task group of
@@ -38,14 +38,14 @@ async def beside(work: Coroutine[Any, Any, None]) -> AsyncGenerator[None]:
     caller, inside = asyncio.current_task(), True
     assert caller is not None
 
-    def done(task: asyncio.Task[None]) -> None:
+    def cancel_caller_on_failure(task: asyncio.Task[None]) -> None:
         nonlocal failed
         if not task.cancelled() and task.exception() is not None and inside:
             failed = caller.cancel()
 
     failed = False
     task = asyncio.ensure_future(work)
-    task.add_done_callback(done)
+    task.add_done_callback(cancel_caller_on_failure)
     try:
         yield
     except asyncio.CancelledError:

@@ -50,30 +50,31 @@ L = TypeVar("L")
 E = TypeVar("E")
 
 
-async def follow(
+async def follow_watch(
     link: HubConnection,
     method: Callable[[Stubs], aio.UnaryStreamMultiCallable[Q, A]],
     request: Q,
-    event: Callable[[A], E | None],
+    parse: Callable[[A], E | None],
     resume_token: str | None,
 ) -> AsyncGenerator[E, None]:
     """Yield the events of a watch without end; after a break, resume from the last token.
 
-    `request` is the RPC's, but for the token. Raises HubbubError only if a retry cannot help.
+    `request` is the RPC's, without the token; `parse` returns the event of a response. Raises HubbubError only if a
+    retry cannot help.
     """
     request.resume_token, request.allow_batches = resume_token or "", True
-    async with contextlib.aclosing(listen(link, lambda: link.stream(method, request))) as responses:
+    async with contextlib.aclosing(follow_stream(link, lambda: link.stream(method, request))) as responses:
         async for response in responses:
-            link.saw(response.resume_token)
+            link.note_resume_token(response.resume_token)
             for step in response.batch or (response,):
                 request.resume_token = step.resume_token or request.resume_token
-                seen = event(step)
+                seen = parse(step)
                 if seen is not None:
                     yield seen
 
 
-async def listen(link: HubConnection, stream: Callable[[], AsyncGenerator[L, None]]) -> AsyncGenerator[L, None]:
-    """Yield the responses of a stream without end; after a break, open it again. Raises as `follow`."""
+async def follow_stream(link: HubConnection, stream: Callable[[], AsyncGenerator[L, None]]) -> AsyncGenerator[L, None]:
+    """Yield the responses of a stream without end; after a break, open it again. Raises as `follow_watch`."""
     pause_s = FIRST_PAUSE_S
     while True:
         try:
@@ -82,7 +83,7 @@ async def listen(link: HubConnection, stream: Callable[[], AsyncGenerator[L, Non
                     pause_s = FIRST_PAUSE_S
                     yield step
         except HubbubError as error:
-            if not (isinstance(error, Unauthenticated) and await link.moved()):
+            if not (isinstance(error, Unauthenticated) and await link.refresh_if_found()):
                 error = link.explain_refusal(error)
                 if _is_final(error):
                     raise error from None
@@ -91,6 +92,7 @@ async def listen(link: HubConnection, stream: Callable[[], AsyncGenerator[L, Non
 
 
 def _is_final(error: HubbubError) -> bool:
+    """Return whether a stream need not be opened again after an error, since it would fail again."""
     # Without a reason of the hub, gRPC in this process refused a message as too large.
     too_large = isinstance(error, ResourceExhausted) and error.reason == StatusCode.RESOURCE_EXHAUSTED.name
     # UNKNOWN without a reason means that the connection broke; with one, it is the MCP server's own error.

@@ -11,10 +11,10 @@ from hubbub.v1 import inbox_pb2
 from hubbub_client.data.records import PendingRequest
 from hubbub_client.errors import HubbubError
 from hubbub_client.transport.connection import HubConnection
-from hubbub_client.watch import listen
+from hubbub_client.watch import follow_stream
 
 OnError = Callable[[PendingRequest, Exception], None]
-Say = Callable[[inbox_pb2.WorkRequest], Awaitable[None]]
+SendStep = Callable[[inbox_pb2.WorkRequest], Awaitable[None]]
 
 # Not errors: the request has an answer, also one of several of this worker itself, or the hub withdrew it.
 SETTLED = frozenset(
@@ -39,30 +39,31 @@ class Assignments:
         self._on_error = on_error or log_error
         self._busy: dict[str, asyncio.Task[None]] = {}
 
-    def begin(self, tasks: asyncio.TaskGroup, request: PendingRequest, skip: Callable[[str], Awaitable[None]]) -> None:
-        """Handle a pending request; what `on_error` raises ends the tasks. `skip` leaves it to others afterwards."""
+    def start(self, tasks: asyncio.TaskGroup, request: PendingRequest, skip: Callable[[str], Awaitable[None]]) -> None:
+        """Start a task that handles a pending request, then calls `skip`; what `on_error` raises ends all tasks."""
         handling = self._busy[request.id] = tasks.create_task(self._answer(request, skip))
         handling.add_done_callback(partial(self._remove_task, request.id))  # a task can be cancelled before it begins
 
     def revoke(self, revoked: inbox_pb2.WorkResponse.Revoked) -> None:
-        """Cancel what is over."""
+        """Cancel the handling of a pending request that the hub has revoked."""
         # Not after an answer: it may be this worker's own, which must not be cancelled halfway.
         if revoked.state != inbox_pb2.PENDING_REQUEST_STATE_ANSWERED:
             handling = self._busy.get(revoked.id)
             if handling is not None:
                 handling.cancel()
 
-    def cancel(self) -> None:
-        """Cancel all."""
+    def cancel_all(self) -> None:
+        """Cancel the handling of all pending requests."""
         for handling in self._busy.values():
             handling.cancel()
 
     def _remove_task(self, id_: str, handling: "asyncio.Task[None] | None") -> None:
+        """Forget a task, unless another one handles the same pending request by now."""
         if self._busy.get(id_) is handling:
             del self._busy[id_]
 
     async def _answer(self, request: PendingRequest, skip: Callable[[str], Awaitable[None]]) -> None:
-        """Handle a request, and tell the hub if it is left to others."""
+        """Handle a request, then skip it at the hub, in case it was left to others."""
         try:
             await self._handle(request)
         except Exception as error:  # noqa: BLE001 - one failure must not end the others
@@ -74,8 +75,8 @@ class Assignments:
             await skip(request.id)
 
 
-async def in_tasks(work: Callable[[asyncio.TaskGroup], Coroutine[Any, Any, None]]) -> None:
-    """Run work with tasks until it is cancelled. Raises what the first of them raises."""
+async def run_in_task_group(work: Callable[[asyncio.TaskGroup], Coroutine[Any, Any, None]]) -> None:
+    """Run work that starts tasks in a group until it is cancelled. Raises one exception, not a group of them."""
     try:
         async with asyncio.TaskGroup() as tasks:
             await work(tasks)
@@ -105,15 +106,15 @@ class Worker:
 
     async def run(self) -> None:
         """Work until cancelled. Raises HubbubError, and what `on_error` raises."""
-        await in_tasks(self._listen)
+        await run_in_task_group(self._listen)
 
     async def _listen(self, tasks: asyncio.TaskGroup) -> None:
         """Handle what the hub assigns, over one stream after the other."""
-        async with contextlib.aclosing(listen(self._link, self._stream_steps)) as steps:
-            async for say, step in steps:
+        async with contextlib.aclosing(follow_stream(self._link, self._stream_steps)) as steps:
+            async for send, step in steps:
                 match step.WhichOneof("event"):
                     case "assigned":
-                        self._assignments.begin(tasks, self._read(step.assigned), partial(_skip, say))
+                        self._assignments.start(tasks, self._read(step.assigned), partial(_skip, send))
                     case "revoked":
                         self._assignments.revoke(step.revoked)
                     case "bookmark" if self._on_listening is not None:
@@ -121,19 +122,20 @@ class Worker:
                     case _:
                         pass
 
-    async def _stream_steps(self) -> AsyncGenerator[tuple[Say, inbox_pb2.WorkResponse], None]:
+    async def _stream_steps(self) -> AsyncGenerator[tuple[SendStep, inbox_pb2.WorkResponse], None]:
         """Open a stream, and yield each step with the function that writes to it."""
-        async with self._link.dialogue(lambda hub: hub.inbox.Work) as (say, responses):
+        async with self._link.open_dialogue(lambda hub: hub.inbox.Work) as (send, responses):
             try:
-                await say(inbox_pb2.WorkRequest(ready=self._ready))
+                await send(inbox_pb2.WorkRequest(ready=self._ready))
                 async for response in responses:
-                    yield say, response
+                    yield send, response
             finally:
-                self._assignments.cancel()
+                self._assignments.cancel_all()
 
 
-async def _skip(say: Say, id_: str) -> None:
-    await say(inbox_pb2.WorkRequest(skip=inbox_pb2.WorkRequest.Skip(id=id_)))
+async def _skip(send: SendStep, id_: str) -> None:
+    """Leave a pending request to other workers."""
+    await send(inbox_pb2.WorkRequest(skip=inbox_pb2.WorkRequest.Skip(id=id_)))
 
 
 def log_error(request: PendingRequest, error: Exception) -> None:

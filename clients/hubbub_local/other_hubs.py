@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from hubbub_client.transport.discovery import content_of
+from hubbub_client.transport.discovery import read_client_file
 from hubbub_local.daemon import LOCK, find_hub_pid
 from hubbub_shared.platform import processes
 
@@ -26,7 +26,7 @@ def find_hubs() -> Iterator[RunningHub]:
     for pid, path in processes.find_open_files(LOCK):
         with suppress(OSError):  # it has ended
             if find_hub_pid(path.parent) == pid:
-                yield RunningHub(pid, path.parent, content_of(path.parent / "client.json").get("address"))
+                yield RunningHub(pid, path.parent, read_client_file(path.parent / "client.json").get("address"))
 
 
 def find_hub_at_address(message: str) -> RunningHub | None:

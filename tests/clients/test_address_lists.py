@@ -16,10 +16,10 @@ from hubbub_cli.syntax import completion
 from hubbub_client import connect
 from hubbub_client.errors import InvalidArgument, Unavailable
 from hubbub_client.transport import discovery, retries
-from hubbub_client.transport.addresses import following
+from hubbub_client.transport.addresses import order_to_try
 from hubbub_client.transport.channel import MAX_RETIRED, Channels
 from hubbub_client.transport.discovery import MAX_ADDRESSES, Where, discover_all
-from hubbub_client.transport.revisions import Seen
+from hubbub_client.transport.revisions import SeenRevision
 
 from .conftest import Ran, Refusal, ScriptedHub
 
@@ -88,7 +88,7 @@ def test_the_next_address_is_the_one_after_that_left_last(at: str | None, left: 
     found = discover_all(Where("127.0.0.1:1,127.0.0.1:2,127.0.0.1:3", "t"))
     whole = {None: None, **{str(n): f"127.0.0.1:{n}" for n in range(1, 10)}}
     endpoints = sorted(found, key=lambda each: each.address)
-    assert "".join(each.address[-1] for each in following(endpoints, whole[at], whole[left])) == order
+    assert "".join(each.address[-1] for each in order_to_try(endpoints, whole[at], whole[left])) == order
 
 
 @pytest.mark.parametrize(
@@ -104,15 +104,15 @@ def test_the_next_address_is_the_one_after_that_left_last(at: str | None, left: 
     ],
 )
 def test_the_newest_revision_of_the_last_history_is_sent(said: list[str], sent: str) -> None:
-    seen = Seen()
+    seen = SeenRevision()
     for each in said:
-        seen.note(each)
+        seen.note_revision(each)
     assert seen.metadata() == ("hubbub-revision", sent)
 
 
 @pytest.mark.parametrize("token", ["", "t", "é", "\udcff", "aGVsbG8", "====", "aCBkIDUgMCAx"])
 def test_a_token_that_says_nothing_of_revisions_is_passed_over(token: str) -> None:
-    seen = Seen()
+    seen = SeenRevision()
     seen.note_token(token)
     assert seen.metadata()[1] == "-"
 
@@ -219,7 +219,7 @@ async def test_whoever_hears_late_that_an_address_has_failed_does_not_leave_the_
 async def test_of_channels_that_are_retired_the_oldest_are_closed() -> None:
     channels = Channels()
     endpoints = discover_all(Where(",".join(f"127.0.0.1:{port}" for port in range(1, 3 + MAX_RETIRED)), "t"))
-    opened = [channels.to(each) for each in endpoints]
+    opened = [channels.channel_to(each) for each in endpoints]
     for each in endpoints:
         await channels.retire(each)
     shut = [channel.get_state() is ChannelConnectivity.SHUTDOWN for channel in opened]

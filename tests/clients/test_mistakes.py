@@ -46,7 +46,7 @@ def conflict() -> HubbubError:
     spec = server_pb2.ServerSpec(name="s", http=server_pb2.HttpEndpoint(url="https://x.test/"))
     refusal = Aborted("s was changed", reason="REVISION_CONFLICT", metadata={"server": "s"})
     refusal.conflict = server_pb2.RevisionConflict(revision=7, spec=spec).SerializeToString()
-    with pytest.raises(RevisionConflict) as caught, specs.conflicts():
+    with pytest.raises(RevisionConflict) as caught, specs.raise_conflicts():
         raise refusal
     return caught.value
 

@@ -28,7 +28,7 @@ from hubbub.v1 import (
 )
 from hubbub_client import numbers
 from hubbub_client.data import conversion, records
-from hubbub_client.data.conversion import enum_number, read, result
+from hubbub_client.data.conversion import enum_number, read, read_result
 from hubbub_client.data.records import PendingRequest, Server, Task
 from hubbub_client.errors import DETAILS_KEY, Cancelled, ConnectionLost, HubbubError, NotFound, Unavailable, from_rpc
 from hubbub_client.services import admin, audit, tokens
@@ -135,7 +135,7 @@ def test_an_unknown_short_name_is_refused_with_those_there_are() -> None:
 @pytest.mark.parametrize("document", [b"{", b"\xff", b"NaN" * 3, b"[" * 100_000, b"9" * 5000, b'{"a": "\xff"}'])
 def test_a_payload_that_stands_by_itself_and_cannot_be_read_is_refused(document: bytes) -> None:
     with pytest.raises(HubbubError) as caught:
-        result(document)
+        read_result(document)
     assert caught.value.reason == "ANSWER_UNREADABLE"
 
 

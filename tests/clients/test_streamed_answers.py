@@ -139,7 +139,7 @@ async def test_what_was_assigned_before_its_call_was_made_again_is_over() -> Non
     streamed = StreamedAnswers(nobody, CallAnswers(nobody, "mine", {"on_form": think}))
     serving = asyncio.create_task(streamed.serve())
     for number in (1, 2):
-        streamed.hear(nobody, call_pb2.StreamCallsResponse.Step(id=number, assigned=assigned().assigned))
+        streamed.receive_step(nobody, call_pb2.StreamCallsResponse.Step(id=number, assigned=assigned().assigned))
         await anyio.wait_all_tasks_blocked()
     assert over == [0]
     serving.cancel()

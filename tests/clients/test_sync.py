@@ -21,7 +21,7 @@ from hubbub_client.data import records
 from hubbub_client.data.watch_events import Upsert
 from hubbub_client.errors import FailedPrecondition, HubbubError
 from hubbub_client.threads import wrappers
-from hubbub_client.threads.portal import Portal, opened
+from hubbub_client.threads.portal import Portal, open_portal
 
 LIMIT_S = 60
 POLL_S = 0.02
@@ -320,7 +320,7 @@ async def test_a_forked_process_is_told_that_it_has_no_connection(hub: Any) -> N
 
 
 def test_what_grpc_tells_a_loop_that_has_ended_disturbs_no_other() -> None:
-    with opened() as portal:
+    with open_portal() as portal:
         ended = portal.loop
     ended.call_soon_threadsafe(print, "late")  # raised an error in the loop that gRPC told it from
     with pytest.raises(RuntimeError):

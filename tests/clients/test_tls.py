@@ -44,8 +44,8 @@ def _plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def _time_to_say_why(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a hub says to a handshake is waited for, however soon the connection is given up."""
-    problem = handshake.problem
-    monkeypatch.setattr(handshake, "problem", lambda endpoint, _: problem(endpoint, LIMIT_S))
+    problem = handshake.find_tls_problem
+    monkeypatch.setattr(handshake, "find_tls_problem", lambda endpoint, _: problem(endpoint, LIMIT_S))
 
 
 @pytest.fixture

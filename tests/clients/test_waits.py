@@ -5,7 +5,7 @@ from contextlib import suppress
 
 import pytest
 
-from hubbub_client.waits import beside
+from hubbub_client.waits import run_beside
 
 
 class Broken(Exception):
@@ -35,14 +35,14 @@ def asked_to_end() -> int:
 
 
 async def test_the_end_of_the_block_ends_the_work() -> None:
-    async with beside(works()):
+    async with run_beside(works()):
         await asyncio.sleep(0)
     assert asked_to_end() == 0
 
 
 async def test_work_that_fails_while_its_end_is_waited_for_leaves_no_cancellation() -> None:
     with pytest.raises(Broken):
-        async with beside(works(when_cancelled=True)):
+        async with run_beside(works(when_cancelled=True)):
             await asyncio.sleep(0)
     assert asked_to_end() == 0
     await asyncio.sleep(0)
@@ -50,7 +50,7 @@ async def test_work_that_fails_while_its_end_is_waited_for_leaves_no_cancellatio
 
 async def test_what_the_block_raises_goes_before_what_the_work_raises_at_its_end() -> None:
     async def block() -> None:
-        async with beside(works(when_cancelled=True)):
+        async with run_beside(works(when_cancelled=True)):
             await asyncio.sleep(0)
             raise ValueError("mine")
 
@@ -69,7 +69,7 @@ async def test_who_is_cancelled_meanwhile_ends_as_cancelled_and_the_work_with_it
             ended.set()
 
     async def both() -> None:
-        async with beside(work()):
+        async with run_beside(work()):
             await for_ever()
 
     task = asyncio.ensure_future(both())
@@ -83,7 +83,7 @@ async def test_who_is_cancelled_meanwhile_ends_as_cancelled_and_the_work_with_it
 
 async def test_a_block_that_takes_its_cancellation_for_something_else_ends_all_the_same() -> None:
     async def block() -> None:
-        async with beside(works(fails=True)):
+        async with run_beside(works(fails=True)):
             with suppress(asyncio.CancelledError):
                 await for_ever()
 
@@ -100,7 +100,7 @@ async def test_work_that_fails_while_its_caller_is_cancelled_does_not_keep_it_fr
         raise Broken
 
     async def both() -> None:
-        async with beside(work()):
+        async with run_beside(work()):
             await for_ever()
 
     task = asyncio.ensure_future(both())

@@ -235,11 +235,13 @@ async def _print_started(settings: Settings, ready: Ready, log: Path | None) -> 
 
 async def _print_running(settings: Settings, directory: Path, pid: int) -> None:
     """Print that a hub runs already, where it listens, and where its files are."""
-    from hubbub_client.transport.discovery import content_of
+    from hubbub_client.transport.discovery import read_client_file
     from hubbub_local.daemon import find_log
 
     files, servers = await _fetch_files_and_server_count(settings, {"data_dir": str(directory)})
-    content = content_of(directory / "client.json")  # read now: a hub that was still starting has written it meanwhile
+    content = read_client_file(
+        directory / "client.json"
+    )  # read now: a hub that was still starting has written it meanwhile
     log = find_log(settings.data_dir)
     if settings.json:
         shape = {"event": "ready", "grpc": content.get("address"), "pid": pid, "data_dir": str(directory)}

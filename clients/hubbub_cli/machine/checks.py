@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from hubbub_client.numbers import LAST_PORT, whole_text
-from hubbub_client.transport.discovery import content_of
+from hubbub_client.transport.discovery import read_client_file
 from hubbub_local.daemon import LOCK
 from hubbub_shared.platform import files, processes, sockets
 
@@ -117,7 +117,7 @@ def _check_client_file(path: Path) -> Iterator[CheckResult]:
     elif mode & OTHERS_MODE:
         about = "others may read the token in it"
         yield make_check_result(str(path), "warn", about, f"chmod go= {path}", lambda: _make_private(path))
-    elif not content_of(path).get("address"):
+    elif not read_client_file(path).get("address"):
         yield make_check_result(
             str(path), "warn", "no address stands in it", "start the hub again: it writes a new one"
         )
@@ -135,7 +135,7 @@ def check_orphaned_processes() -> Iterator[CheckResult]:
 
 async def check_without_hub(directory: Path) -> AsyncIterator[CheckResult]:
     """Yield why no hub answers: it hangs, something else listens at its address, or its configuration is wrong."""
-    address = content_of(directory / "client.json").get("address", "")
+    address = read_client_file(directory / "client.json").get("address", "")
     holder = _find_holder(directory / LOCK)
     if holder and not address:
         message = f"process {holder} has it open: a hub runs, and no client.json says where"

@@ -158,7 +158,7 @@ def run_with_hub(
     from hubbub_client.transport import trace_context
 
     async def connect_and_work() -> bool | None:
-        trace_context.from_environment()
+        trace_context.continue_environment_trace()
         async with settings.connect(patient=endless) as hub:
             return await work(hub)
 

@@ -118,6 +118,7 @@ class AgentQuestion:
 
     @property
     def _is_shell(self) -> bool:
+        """Return whether the command is a shell, its option, and a script."""
         if len(self.command) != 3 or self.command[1].lower() not in SHELL_OPTIONS:
             return False
         program = self.command[0].replace("\\", "/").rpartition("/")[2].lower()
@@ -131,21 +132,21 @@ def read_agent_question(params: Mapping[str, Any]) -> AgentQuestion | None:
         asked = as_object(meta.get(TOOL_CALL))
         return _read_tool_call(asked) if asked else None
 
-    def value(name: str) -> object:
+    def find_value(name: str) -> object:
         return params.get(name, meta.get(name))
 
-    command = value(members.command)
+    command = find_value(members.command)
     words = as_list(command)
     if words and all(isinstance(each, str) for each in words):
         argv = tuple(cast("list[str]", words))
     else:
         argv = () if command is None else (_as_text(command),)
-    changes = value(members.changes)
+    changes = find_value(members.changes)
     return AgentQuestion(
         command=argv,
-        folder=_as_text(value(members.folder)),
+        folder=_as_text(find_value(members.folder)),
         changes=_read_changes(changes),
-        grant=_as_text(value(members.grant)),
+        grant=_as_text(find_value(members.grant)),
     )
 
 
@@ -164,6 +165,7 @@ def other_members(kind: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _find_members(params: Mapping[str, Any]) -> AgentMembers | None:
+    """Return the names that the agent of a question uses; None if it is no known agent."""
     meta = as_object(params.get("_meta"))
     for each in AGENTS:
         if any(name in params or name in meta for name in (each.command, each.changes)):
@@ -172,6 +174,7 @@ def _find_members(params: Mapping[str, Any]) -> AgentMembers | None:
 
 
 def _read_changes(value: object) -> tuple[FileChange, ...]:
+    """Return the changes of files that an agent names, by their paths."""
     if value is None:
         return ()
     if not isinstance(value, Mapping):
@@ -195,6 +198,7 @@ def _read_change(path: str, value: object) -> FileChange:
 
 
 def _read_tool_call(asked: Mapping[str, Any]) -> AgentQuestion:
+    """Return the question of an agent behind the bridge, from its tool call of ACP."""
     call = as_object(asked.get("toolCall"))
     given, title, kind = as_object(call.get("rawInput")), _as_text(call.get("title")), call.get("kind")
     content = as_objects(call.get("content"))

@@ -109,52 +109,55 @@ def read_approval(document: Mapping[str, Any], changed: object = None) -> Approv
     """Return a call to approve from its document, and from what its arguments were changed to."""
     rule, tool, caller = (as_object(document.get(key)) for key in ("rule", "tool", "caller"))
     return ApprovalRequest(
-        message=_text(document.get("message")),
-        reason=_text(document.get("reason")),
+        message=_text_or_empty(document.get("message")),
+        reason=_text_or_empty(document.get("reason")),
         rule=ApprovalTerms(
-            name=_text(rule.get("name")),
-            needed=max(_whole(rule.get("needed")), 1),
+            name=_text_or_empty(rule.get("name")),
+            needed=max(_whole_or_zero(rule.get("needed")), 1),
             not_by_caller=rule.get("not_by_caller") is True,
-            approvers=_texts(rule.get("approvers")),
+            approvers=_only_texts(rule.get("approvers")),
             edit=rule.get("edit") is True,
-            remember_s=tuple(seconds for each in as_list(rule.get("remember_s")) if (seconds := _whole(each)) > 0),
+            remember_s=tuple(
+                seconds for each in as_list(rule.get("remember_s")) if (seconds := _whole_or_zero(each)) > 0
+            ),
         ),
         tool=ApprovalTool(
-            name=_text(tool.get("name")),
-            title=_text(tool.get("title")),
-            description=_text(tool.get("description")),
+            name=_text_or_empty(tool.get("name")),
+            title=_text_or_empty(tool.get("title")),
+            description=_text_or_empty(tool.get("description")),
             annotations=as_object(tool.get("annotations")),
             input_schema=as_object(tool.get("inputSchema")),
         ),
         arguments=as_object(document.get("arguments")),
-        digest=_text(document.get("digest")),
-        definition=_text(document.get("definition")),
+        digest=_text_or_empty(document.get("digest")),
+        definition=_text_or_empty(document.get("definition")),
         caller=ApprovalCaller(
-            name=_text(caller.get("name")),
-            host=_text(caller.get("host")),
-            profile=_text(caller.get("profile")),
-            roles=_texts(caller.get("roles")),
+            name=_text_or_empty(caller.get("name")),
+            host=_text_or_empty(caller.get("host")),
+            profile=_text_or_empty(caller.get("profile")),
+            roles=_only_texts(caller.get("roles")),
             app=caller.get("app") is True,
         ),
-        before=_texts(document.get("before")),
-        cwd=_text(document.get("cwd")),
+        before=_only_texts(document.get("before")),
+        cwd=_text_or_empty(document.get("cwd")),
         suggestions=tuple(
-            ApprovalSuggestion(_text(each.get("words")), each.get("lasting") is not False)
+            ApprovalSuggestion(_text_or_empty(each.get("words")), each.get("lasting") is not False)
             for each in as_objects(document.get("suggestions"))
         ),
         changed_arguments=cast("Mapping[str, Any]", changed) if isinstance(changed, Mapping) else None,
     )
 
 
-def _text(value: object) -> str:
+def _text_or_empty(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _texts(value: object) -> tuple[str, ...]:
+def _only_texts(value: object) -> tuple[str, ...]:
+    """Return the strings of a JSON array; empty for any other value."""
     return tuple(each for each in cast("list[object]", as_list(value)) if isinstance(each, str))
 
 
-def _whole(value: object) -> int:
+def _whole_or_zero(value: object) -> int:
     """Return a whole number, 0 for any other value."""
     if isinstance(value, float) and value.is_integer():
         return int(value)

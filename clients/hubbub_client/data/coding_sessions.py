@@ -96,6 +96,7 @@ def read_session(server: str, result: object) -> CodingSession:
 
 
 def _read_document(result: object) -> Any:
+    """Return the JSON document in the result of resources/read. Raises ValueError."""
     contents = as_objects(as_object(result).get("contents"))
     text = contents[0].get("text") if contents else None
     if not isinstance(text, str) or len(text) > MAX_DOCUMENT_CHARS:
@@ -108,50 +109,51 @@ def _read_document(result: object) -> Any:
 
 def _read_session(server: str, given: Mapping[str, Any]) -> CodingSession:
     agent, waiting = as_object(given.get("agent")), as_object(given.get("waiting"))
-    title, version = _words(agent.get("title") or agent.get("name")), _words(agent.get("version"))
+    title, version = _bounded_text(agent.get("title") or agent.get("name")), _bounded_text(agent.get("version"))
     known: SessionState = given["state"] if given.get("state") in STATES else "unknown"
     return CodingSession(
         server=server,
-        id=_words(given.get("id")),
+        id=_bounded_text(given.get("id")),
         agent=f"{title} {version}".strip(),
-        cwd=_words(given.get("cwd")),
-        title=_words(given.get("title")),
+        cwd=_bounded_text(given.get("cwd")),
+        title=_bounded_text(given.get("title")),
         state=known,
         started_at=_read_time(given.get("startedAt")),
         updated_at=_read_time(given.get("updatedAt")),
         turns=whole(given.get("turns")) or 0,
         plan=tuple(
-            PlanEntry(content=_words(each.get("content")), status=_words(each.get("status")))
+            PlanEntry(content=_bounded_text(each.get("content")), status=_bounded_text(each.get("status")))
             for each in as_objects(given.get("plan"))[:MAX_ENTRIES]
         ),
         tools=tuple(
             ToolStep(
-                title=_words(each.get("title")) or _words(each.get("kind")),
-                kind=_words(each.get("kind")),
-                status=_words(each.get("status")),
-                paths=_texts(each.get("paths")),
+                title=_bounded_text(each.get("title")) or _bounded_text(each.get("kind")),
+                kind=_bounded_text(each.get("kind")),
+                status=_bounded_text(each.get("status")),
+                paths=_bounded_texts(each.get("paths")),
             )
             for each in as_objects(given.get("tools"))[-MAX_ENTRIES:]
         ),
-        waiting_for=_words(waiting.get("title") or waiting.get("question")) or ("a person" if waiting else ""),
-        text=_end(given.get("text")),
-        changed=_texts(given.get("changed")),
-        stop_reason=_words(given.get("stopReason")),
-        error=_words(given.get("error")),
+        waiting_for=_bounded_text(waiting.get("title") or waiting.get("question")) or ("a person" if waiting else ""),
+        text=_bounded_end(given.get("text")),
+        changed=_bounded_texts(given.get("changed")),
+        stop_reason=_bounded_text(given.get("stopReason")),
+        error=_bounded_text(given.get("error")),
     )
 
 
-def _words(value: object) -> str:
+def _bounded_text(value: object) -> str:
+    """Return a string, cut; empty for any other value."""
     return value[:MAX_WORDS_CHARS] if isinstance(value, str) else ""
 
 
-def _end(value: object) -> str:
+def _bounded_end(value: object) -> str:
     """Return a text within its bound; of a long one the end, where the news is."""
     return value[-MAX_TEXT_CHARS:] if isinstance(value, str) else ""
 
 
-def _texts(value: object) -> tuple[str, ...]:
-    return tuple(_words(each) for each in as_list(value)[:MAX_ENTRIES] if isinstance(each, str))
+def _bounded_texts(value: object) -> tuple[str, ...]:
+    return tuple(_bounded_text(each) for each in as_list(value)[:MAX_ENTRIES] if isinstance(each, str))
 
 
 def _read_time(value: object) -> datetime | None:

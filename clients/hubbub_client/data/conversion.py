@@ -65,7 +65,7 @@ def read(kind: type[R], message: Message) -> R:
     return kind(**values)
 
 
-def result(data: bytes) -> Any:
+def read_result(data: bytes) -> Any:
     """Return the value of a payload outside a record. Raises HubbubError (ANSWER_UNREADABLE)."""
     try:
         return payload.loads(data)
@@ -74,7 +74,7 @@ def result(data: bytes) -> Any:
         raise HubbubError(said, reason="ANSWER_UNREADABLE", code=StatusCode.DATA_LOSS) from None
 
 
-def document(data: bytes) -> Any:
+def read_document(data: bytes) -> Any:
     """Return the value of a payload, None if it cannot be read."""
     try:
         return payload.loads(data)
@@ -105,6 +105,7 @@ def enum_name(message: Message, field: str) -> str:
 
 
 def _enum_prefix(enum: EnumDescriptor) -> str:
+    """Return what the names of an enum's values begin with."""
     zero = enum.values_by_number[0].name
     return zero.removesuffix("UNSPECIFIED")
 
@@ -122,6 +123,7 @@ def _field_readers(message: Descriptor, kind: type[Record]) -> tuple[tuple[str, 
 
 
 def _make_field_reader(spec: FieldDescriptor, *, may_be_none: bool) -> Callable[[Any], Any]:
+    """Return the function that takes the value of a field from a message."""
     name, convert = spec.name, _make_value_converter(spec, None if may_be_none and not spec.is_repeated else "")
     if spec.is_repeated:
         return lambda message: tuple(convert(item) for item in getattr(message, name))
@@ -131,6 +133,7 @@ def _make_field_reader(spec: FieldDescriptor, *, may_be_none: bool) -> Callable[
 
 
 def _make_value_converter(spec: FieldDescriptor, unset: str | None) -> Callable[[Any], Any]:
+    """Return the function that converts one value of a field; `unset` stands for an empty one."""
     match spec.type:
         case FieldDescriptor.TYPE_BYTES:
             return payload.loads

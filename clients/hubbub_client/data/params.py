@@ -57,22 +57,22 @@ class TypedParams:
     @property
     def form(self) -> FormParams | None:
         """Return `request` if it is a form to fill in that can be read, else None."""
-        return self._as(FormParams, "elicitation_form")
+        return self._cast_request(FormParams, "elicitation_form")
 
     @property
     def page(self) -> PageParams | None:
         """Return `request` if it is a page to visit that can be read, else None."""
-        return self._as(PageParams, "elicitation_url")
+        return self._cast_request(PageParams, "elicitation_url")
 
     @property
     def sampling(self) -> SamplingParams | None:
         """Return `request` if it is a sampling that can be read, else None."""
-        return self._as(SamplingParams, "sampling")
+        return self._cast_request(SamplingParams, "sampling")
 
     @property
     def approval(self) -> ApprovalRequest | None:
         """Return `request` if it is a call to approve that can be read, else None."""
-        asked = self._as(dict[str, Any], "approval")
+        asked = self._cast_request(dict[str, Any], "approval")
         return None if asked is None else read_approval(asked, self.changed_arguments)
 
     @property
@@ -85,6 +85,7 @@ class TypedParams:
         """Return what the server sends beside all that has a name here, with `_meta.NAME` for members of `_meta`."""
         return {} if self.kind == "approval" else other_members(self.kind, as_object(self.request))
 
-    def _as(self, _: type[P], kind: RequestKind) -> P | None:
+    def _cast_request(self, _: type[P], kind: RequestKind) -> P | None:
+        """Return `request` as this type if it is an object and of this kind, else None."""
         asked: object = self.request
         return cast("P", asked) if self.kind == kind and isinstance(asked, Mapping) else None

@@ -38,7 +38,7 @@ class Record:
     def to_json(self) -> dict[str, Any]:
         """Return all fields by name as JSON values, times in RFC 3339."""
         return {
-            each.name: payload.plain(getattr(self, each.name))
+            each.name: payload.to_plain(getattr(self, each.name))
             for each in dataclasses.fields(self)
             if not each.name.startswith("_")
         }
@@ -250,6 +250,7 @@ class PendingRequest(Record, TypedParams):
         return await self._inbox_or_raise.answer(self.id, deny=reason, **self._with_own_claim(how))
 
     def _with_own_claim(self, how: How) -> How:
+        """Return the options of an answer with the claim of this record, unless they name one."""
         own = self.claim.id if self.claim is not None else None
         return how if own is None or "claim_id" in how else {**how, "claim_id": own}
 

@@ -110,7 +110,7 @@ class RevisionConflict(Aborted):
 
 
 @contextmanager
-def conflicts() -> Generator[None]:
+def raise_conflicts() -> Generator[None]:
     """Raise a RevisionConflict in place of an Aborted that has the current state of the server."""
     try:
         yield
@@ -123,7 +123,7 @@ def conflicts() -> Generator[None]:
         )
         error.revision = now.revision
         error.spec = from_message(now.spec, now.withheld) if now.HasField("spec") else None
-        error.roots = roots(now.roots) if now.HasField("roots") else None
+        error.roots = read_roots(now.roots) if now.HasField("roots") else None
         raise error from None
 
 
@@ -163,16 +163,16 @@ def from_message(message: server_pb2.ServerSpec, withheld: Sequence[str] = ()) -
     if message.WhichOneof("endpoint") == "http":
         values["transport"] = "sse" if message.http.variant == server_pb2.HttpEndpoint.VARIANT_SSE else "http"
     if message.HasField("roots"):
-        values["roots"] = roots(message.roots)
+        values["roots"] = read_roots(message.roots)
     values["name"], values["withheld"] = message.name, tuple(withheld)
     return ServerSpec(**values)
 
 
-def roots(message: server_pb2.Roots) -> Roots:
+def read_roots(message: server_pb2.Roots) -> Roots:
     """Return the roots of a message: a list of MCP roots, or `ask`."""
     if message.WhichOneof("choice") == "ask":
         return "ask"
-    return [payload.as_object(conversion.document(each)) for each in message.fixed.roots]
+    return [payload.as_object(conversion.read_document(each)) for each in message.fixed.roots]
 
 
 def roots_message(given: Roots) -> server_pb2.Roots:
@@ -184,7 +184,7 @@ def roots_message(given: Roots) -> server_pb2.Roots:
     return server_pb2.Roots(fixed=server_pb2.Roots.Fixed(roots=[payload.dumps(each) for each in given]))
 
 
-def paths(*keys: str) -> list[str]:
+def field_paths(*keys: str) -> list[str]:
     """Return the field paths of keys, for an update mask. Raises ValueError for an unknown key."""
     unknown = [key for key in keys if key not in SPEC_PATHS]
     if unknown:

@@ -19,9 +19,9 @@ class WatchStep:
 
     def to_json(self) -> dict[str, Any]:
         """Return `{type, resume_token, record}`; the record is the id of a removal, and the reason of a reset."""
-        return {"type": self.type, "resume_token": self.resume_token, "record": self._record()}
+        return {"type": self.type, "resume_token": self.resume_token, "record": self._record_to_json()}
 
-    def _record(self) -> dict[str, Any] | None:
+    def _record_to_json(self) -> dict[str, Any] | None:
         return None
 
 
@@ -32,7 +32,7 @@ class Upsert(WatchStep, Generic[R]):
     type = "upsert"
     record: R
 
-    def _record(self) -> dict[str, Any]:
+    def _record_to_json(self) -> dict[str, Any]:
         return self.record.to_json()
 
 
@@ -43,7 +43,7 @@ class Removed(WatchStep):
     type = "removed"
     id: str
 
-    def _record(self) -> dict[str, Any]:
+    def _record_to_json(self) -> dict[str, Any]:
         return {"id": self.id}
 
 
@@ -61,7 +61,7 @@ class Reset(WatchStep):
     type = "reset"
     reason: str
 
-    def _record(self) -> dict[str, Any]:
+    def _record_to_json(self) -> dict[str, Any]:
         return {"reason": self.reason}
 
 
@@ -79,7 +79,7 @@ class Progressed(WatchStep):
     type = "progress"
     progress: Progress
 
-    def _record(self) -> dict[str, Any]:
+    def _record_to_json(self) -> dict[str, Any]:
         return self.progress.to_json()
 
 
@@ -90,7 +90,7 @@ class Logged(WatchStep):
     type = "log"
     log: CallLog
 
-    def _record(self) -> dict[str, Any]:
+    def _record_to_json(self) -> dict[str, Any]:
         return self.log.to_json()
 
 

@@ -12,7 +12,7 @@ from hubbub.v1 import approval_pb2
 from hubbub_client import payload
 from hubbub_client.data.conversion import read
 from hubbub_client.data.records import RECORDS, Record
-from hubbub_client.services.pages import PageFields, pages
+from hubbub_client.services.pages import PageFields, fetch_pages
 from hubbub_client.transport.connection import HubConnection
 from hubbub_shared.durations import to_duration
 
@@ -115,13 +115,13 @@ class Approvals:
     async def list(self, *, server: str | None = None, limit: int | None = None) -> Sequence[RememberedApproval]:
         """Return the remembered approvals that hold, newest first."""
 
-        async def page(which: PageFields) -> tuple[Sequence[RememberedApproval], str]:
+        async def fetch_page(page_fields: PageFields) -> tuple[Sequence[RememberedApproval], str]:
             chosen = approval_pb2.RememberedApprovalFilter(server=server or "")
-            request = approval_pb2.ListRememberedApprovalsRequest(filter=chosen, **which)
+            request = approval_pb2.ListRememberedApprovalsRequest(filter=chosen, **page_fields)
             answer = await self._link.call(lambda hub: hub.approvals.ListRememberedApprovals, request)
             return [read(RememberedApproval, each) for each in answer.approvals], answer.next_page_token
 
-        return await pages(page, limit)
+        return await fetch_pages(fetch_page, limit)
 
     async def revoke(self, id: str) -> RememberedApproval:  # noqa: A002 - the field's name
         """Forget a remembered approval and return it: the next call is asked about again."""

@@ -8,7 +8,7 @@ from typing import Literal
 from hubbub.v1 import admin_pb2
 from hubbub_client.data.conversion import read
 from hubbub_client.data.records import Record
-from hubbub_client.services.pages import PageFields, pages
+from hubbub_client.services.pages import PageFields, fetch_pages
 from hubbub_client.transport.connection import HubConnection
 
 AuditSort = Literal["change", "answer", "refusal"]
@@ -51,10 +51,10 @@ class AuditLog:
         """Return the entries that match all given conditions, newest first."""
         condition = _audit_filter(principal, action, target, since)
 
-        async def page(which: PageFields) -> tuple[Sequence[AuditEntry], str]:
-            return await self._fetch_page(condition, which)
+        async def fetch_page(page_fields: PageFields) -> tuple[Sequence[AuditEntry], str]:
+            return await self._fetch_page(condition, page_fields)
 
-        return await pages(page, limit)
+        return await fetch_pages(fetch_page, limit)
 
     async def export(self, *, since: datetime | None = None) -> AsyncGenerator[AuditEntry, None]:
         """Yield all entries since a time, newest first, fetched a page at a time."""
@@ -67,9 +67,9 @@ class AuditLog:
                 return
 
     async def _fetch_page(
-        self, condition: admin_pb2.AuditFilter, which: PageFields
+        self, condition: admin_pb2.AuditFilter, page_fields: PageFields
     ) -> tuple[Sequence[AuditEntry], str]:
-        request = admin_pb2.ListAuditEntriesRequest(filter=condition, **which)
+        request = admin_pb2.ListAuditEntriesRequest(filter=condition, **page_fields)
         answer = await self._link.call(lambda hub: hub.admin.ListAuditEntries, request)
         return [read(AuditEntry, each) for each in answer.entries], answer.next_page_token
 

@@ -13,13 +13,13 @@ from hubbub_client.data.results import ToolResult
 from hubbub_client.data.watch_events import CallEvent, Progressed, Removed, Reset, Synced, Upsert, read_call
 from hubbub_client.errors import FailedPrecondition, HubbubError, NotFound
 from hubbub_client.handlers import CallAnswers, StreamedAnswers
-from hubbub_client.options import CallCallbacks, CallOptions, Reporter, call_spec
+from hubbub_client.options import CallCallbacks, CallOptions, Reporter, make_call_spec
 from hubbub_client.services.inbox import Inbox
-from hubbub_client.services.pages import PageFields, pages
+from hubbub_client.services.pages import PageFields, fetch_pages
 from hubbub_client.transport.call_stream import CallStream, NotSent, Step
 from hubbub_client.transport.connection import HubConnection
-from hubbub_client.waits import beside, within
-from hubbub_client.watch import follow
+from hubbub_client.waits import run_beside, within
+from hubbub_client.watch import follow_watch
 
 # How long to wait for the last progress of a call that has ended.
 LAST_NEWS_S = 1.0
@@ -78,7 +78,7 @@ class CallHandle(Generic[R]):
             contextlib.aclosing(self._events()) as events,
         ):
             async for event in events:
-                await reporter.tell(event)
+                await reporter.report(event)
                 last = event.record if isinstance(event, Upsert) else last
         assert last is not None, "the news end with a call that has ended"
         return last
@@ -162,7 +162,7 @@ class Calls:
         Cancelling the wait aborts the call. So does an exception in a callback, which this method raises.
         Raises HubbubError; UpstreamError if the server responded with an error.
         """
-        spec = call_spec(server, method, params, options)
+        spec = make_call_spec(server, method, params, options)
         reporter, answers = Reporter(options), CallAnswers(self._inbox, spec.call_id, options)
         if not (reporter.wanted or answers.wanted):
             return await self._call(spec)
@@ -179,7 +179,7 @@ class Calls:
 
         The callbacks run only while the handle's `result` or `wait` is awaited.
         """
-        request = call_pb2.StartCallRequest(spec=call_spec(server, method, params, options))
+        request = call_pb2.StartCallRequest(spec=make_call_spec(server, method, params, options))
         answer = await self._link.call(lambda hub: hub.calls.StartCall, request)
         call = read(Call, answer.call)
         return CallHandle(self, self._inbox, call.id, options, call)
@@ -189,27 +189,28 @@ class Calls:
         return CallHandle(self, self._inbox, id, callbacks)
 
     async def _call_with_reports(self, spec: call_pb2.CallSpec, reporter: Reporter) -> Call:
+        """Make a call and report its news: over the stream of calls, or without one by a watch."""
         try:
             return await self._call_on_stream(spec, reporter, CallAnswers(self._inbox, spec.call_id, {}))
         except NotSent:
             return await self._call_with_watch(spec, reporter)
 
     async def _call_on_stream(self, spec: call_pb2.CallSpec, reporter: Reporter, answers: CallAnswers) -> Call:
-        """Make a call whose news, and what it is asked, come with it. Raises NotSent."""
+        """Make a call on the stream of calls, which also carries its news and pending requests. Raises NotSent."""
         news, asked = _CallNews(reporter), StreamedAnswers(self._link, answers)
         outcome: Call | HubbubError | NotSent | None = None
 
-        def hear(stream: CallStream, step: Step) -> None:
-            news.hear(step)
-            asked.hear(stream, step)
+        def on_step(stream: CallStream, step: Step) -> None:
+            news.receive_step(step)
+            asked.receive_step(stream, step)
 
         async with (
-            beside(news.report()) if reporter.wanted else contextlib.nullcontext(),
-            beside(asked.serve()) if answers.wanted else contextlib.nullcontext(),
+            run_beside(news.report()) if reporter.wanted else contextlib.nullcontext(),
+            run_beside(asked.serve()) if answers.wanted else contextlib.nullcontext(),
         ):
             try:
                 request = call_pb2.CallMethodRequest(spec=spec)
-                answer = await self._link.follow_call(request, hear, follow=reporter.wanted, answers=answers.kinds)
+                answer = await self._link.follow_call(request, on_step, follow=reporter.wanted, answers=answers.kinds)
             except (HubbubError, NotSent) as error:
                 outcome = error
             else:
@@ -217,17 +218,17 @@ class Calls:
                 if reporter.wanted:
                     with contextlib.suppress(TimeoutError):
                         async with within(LAST_NEWS_S):
-                            await news.end(outcome)
+                            await news.report_end(outcome)
         if isinstance(outcome, Call):
             return outcome
         raise outcome or AssertionError("the block ends with an outcome or raises")
 
     async def _call_with_watch(self, spec: call_pb2.CallSpec, reporter: Reporter) -> Call:
-        """Make a call whose news come by a watch."""
+        """Make a call, and report its news from a watch beside it."""
         outcome: Call | HubbubError | None = None
         following, ended = asyncio.Event(), asyncio.Event()
         # An exception in a callback, or in the watch that feeds it, aborts the call.
-        async with beside(self._report_events(spec.call_id, reporter, following, ended)):
+        async with run_beside(self._report_events(spec.call_id, reporter, following, ended)):
             await following.wait()
             try:
                 outcome = await self._call(spec)
@@ -247,12 +248,12 @@ class Calls:
         """Return the calls that match all given conditions, newest first."""
         condition = _call_filter(server, states, ())
 
-        async def page(which: PageFields) -> tuple[Sequence[Call], str]:
-            request = call_pb2.ListCallsRequest(filter=condition, **which)
+        async def fetch_page(page_fields: PageFields) -> tuple[Sequence[Call], str]:
+            request = call_pb2.ListCallsRequest(filter=condition, **page_fields)
             answer = await self._link.call(lambda hub: hub.calls.ListCalls, request)
             return [read(Call, each) for each in answer.calls], answer.next_page_token
 
-        return await pages(page, limit)
+        return await fetch_pages(fetch_page, limit)
 
     async def get(self, id: str) -> Call:  # noqa: A002 - the field's name
         """Return one call."""
@@ -286,7 +287,7 @@ class Calls:
     ) -> AsyncGenerator[CallEvent, None]:
         """Watch calls: a snapshot, then changes, with progress and log lines in between (these live only)."""
         condition = _call_filter(server, states, ids)
-        return follow(
+        return follow_watch(
             self._link,
             lambda hub: hub.calls.WatchCalls,
             call_pb2.WatchCallsRequest(filter=condition),
@@ -295,6 +296,7 @@ class Calls:
         )
 
     async def _call(self, spec: call_pb2.CallSpec) -> Call:
+        """Make a call without callbacks."""
         answer = await self._link.make_call(call_pb2.CallMethodRequest(spec=spec))
         return read(Call, answer.call)
 
@@ -304,7 +306,7 @@ class Calls:
         """Report the events of a call until it ends; set `following` once no event can be missed."""
         async with contextlib.aclosing(self.watch(ids=[call_id])) as events:
             async for event in events:
-                await reporter.tell(event)
+                await reporter.report(event)
                 if isinstance(event, Synced):
                     following.set()
                 elif isinstance(event, Upsert) and event.record.ended:
@@ -312,41 +314,41 @@ class Calls:
 
 
 class _CallNews:
-    """What comes with a call, until its callbacks have been told; newer news replace those of their kind."""
+    """News of a call that its callbacks have not got yet; newer news replace those of their kind."""
 
     def __init__(self, reporter: Reporter) -> None:
         self._reporter = reporter
-        self._untold: dict[str, CallEvent] = {}
-        self._came = asyncio.Event()
-        self._told = asyncio.Event()
+        self._unreported: dict[str, CallEvent] = {}
+        self._news_came = asyncio.Event()
+        self._end_reported = asyncio.Event()
 
-    def hear(self, step: call_pb2.StreamCallsResponse.Step) -> None:
-        """Take what the hub says of the call."""
+    def receive_step(self, step: call_pb2.StreamCallsResponse.Step) -> None:
+        """Receive a step of the call's stream; other than progress and changes are ignored."""
         if step.HasField("progress"):
             self._enqueue("progress", Progressed("", read(Progress, step.progress)))
         elif step.HasField("changed"):
             self._enqueue("changed", Upsert("", read(Call, step.changed)))
 
-    async def end(self, call: Call) -> None:
-        """Tell of the call as it ended, after all else."""
+    async def report_end(self, call: Call) -> None:
+        """Report the call as it ended, after all other news, and wait until that is done."""
         self._enqueue("ended", Upsert("", call))
-        await self._told.wait()
+        await self._end_reported.wait()
 
     def _enqueue(self, kind: str, event: CallEvent) -> None:
-        self._untold.pop(kind, None)
-        self._untold[kind] = event
-        self._came.set()
+        self._unreported.pop(kind, None)
+        self._unreported[kind] = event
+        self._news_came.set()
 
     async def report(self) -> None:
-        """Call the callbacks until the end is told. Raises what they raise."""
-        while not self._told.is_set():
-            await self._came.wait()
-            self._came.clear()
-            while self._untold:
-                kind = next(iter(self._untold))
-                await self._reporter.tell(self._untold.pop(kind))
+        """Call the callbacks for the news until the end is reported. Raises what they raise."""
+        while not self._end_reported.is_set():
+            await self._news_came.wait()
+            self._news_came.clear()
+            while self._unreported:
+                kind = next(iter(self._unreported))
+                await self._reporter.report(self._unreported.pop(kind))
                 if kind == "ended":
-                    self._told.set()
+                    self._end_reported.set()
 
 
 @contextlib.asynccontextmanager
@@ -356,7 +358,7 @@ async def _answer_meanwhile(answers: CallAnswers) -> AsyncGenerator[None]:
         yield
         return
     listening = asyncio.Event()
-    async with beside(answers.serve(listening.set)):
+    async with run_beside(answers.serve(listening.set)):
         await listening.wait()
         yield
 

@@ -7,9 +7,9 @@ from hubbub_client.data import watch_events
 from hubbub_client.data.conversion import enum_numbers, read
 from hubbub_client.data.records import CatalogEntry, CatalogKind, CatalogList
 from hubbub_client.data.watch_events import WatchEvent
-from hubbub_client.services.pages import PageFields, pages
+from hubbub_client.services.pages import PageFields, fetch_pages
 from hubbub_client.transport.connection import HubConnection
-from hubbub_client.watch import follow
+from hubbub_client.watch import follow_watch
 
 
 class Catalog:
@@ -48,13 +48,13 @@ class Catalog:
         condition = _catalog_filter(server, [kind] if kind else ())
         lists: list[CatalogList] = []
 
-        async def page(which: PageFields) -> tuple[Sequence[CatalogEntry], str]:
-            request = catalog_pb2.ListCatalogEntriesRequest(filter=condition, **which)
+        async def fetch_page(page_fields: PageFields) -> tuple[Sequence[CatalogEntry], str]:
+            request = catalog_pb2.ListCatalogEntriesRequest(filter=condition, **page_fields)
             answer = await self._link.call(lambda hub: hub.catalog.ListCatalogEntries, request)
             lists.extend(read(CatalogList, each) for each in answer.lists)
             return [read(CatalogEntry, each) for each in answer.entries], answer.next_page_token
 
-        return await pages(page), lists
+        return await fetch_pages(fetch_page), lists
 
     async def refresh(self, server: str) -> Sequence[CatalogList]:
         """Fetch all lists of a server again and return them; `error` is set on one that could not be fetched.
@@ -70,7 +70,7 @@ class Catalog:
     ) -> AsyncGenerator[WatchEvent[CatalogList], None]:
         """Watch the lists that match all given conditions: a snapshot, then changes."""
         condition = _catalog_filter(server, kinds)
-        return follow(
+        return follow_watch(
             self._link,
             lambda hub: hub.catalog.WatchCatalogLists,
             catalog_pb2.WatchCatalogListsRequest(filter=condition),

@@ -8,7 +8,7 @@ from hubbub.v1 import event_pb2
 from hubbub_client.data.conversion import enum_numbers, read
 from hubbub_client.data.records import EPOCH, EventKind, ResourceUpdate, ServerEvent
 from hubbub_client.transport.connection import HubConnection
-from hubbub_client.watch import listen
+from hubbub_client.watch import follow_stream
 
 
 class Events:
@@ -39,7 +39,7 @@ class Events:
             dropped, begun = 0, False
             return self._link.stream(lambda hub: hub.events.WatchEvents, request)
 
-        async with contextlib.aclosing(listen(self._link, open_stream)) as steps:
+        async with contextlib.aclosing(follow_stream(self._link, open_stream)) as steps:
             async for step in steps:
                 if not begun and on_listening is not None:
                     on_listening()
@@ -66,7 +66,7 @@ class Events:
             seen = last
             return self._link.stream(lambda hub: hub.events.TailLogs, request)
 
-        async with contextlib.aclosing(listen(self._link, open_stream)) as steps:
+        async with contextlib.aclosing(follow_stream(self._link, open_stream)) as steps:
             async for step in steps:
                 line = read(ServerEvent, step.event) if step.HasField("event") else None
                 if line is not None and line.at > seen:
@@ -77,7 +77,7 @@ class Events:
         """Yield the contents of a resource now and after each change; closing the iterator unsubscribes."""
         request = event_pb2.WatchResourceRequest(server=server, uri=uri)
         open_stream = partial(self._link.stream, lambda hub: hub.events.WatchResource, request)
-        async with contextlib.aclosing(listen(self._link, open_stream)) as steps:
+        async with contextlib.aclosing(follow_stream(self._link, open_stream)) as steps:
             async for step in steps:
                 if step.HasField("update"):
                     yield read(ResourceUpdate, step.update)

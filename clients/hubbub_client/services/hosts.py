@@ -8,7 +8,7 @@ from hubbub.v1 import login_pb2, mcp_pb2
 from hubbub_client.data.conversion import read
 from hubbub_client.data.hosts import ConnectedHost
 from hubbub_client.data.records import RECORDS, Record
-from hubbub_client.services.pages import PageFields, pages
+from hubbub_client.services.pages import PageFields, fetch_pages
 from hubbub_client.transport.connection import HubConnection
 
 
@@ -46,12 +46,12 @@ class Hosts:
         with a request open for one of these calls."""
         condition = mcp_pb2.HostFilter(principals=principals, ids=ids, call_ids=call_ids)
 
-        async def page(which: PageFields) -> tuple[Sequence[ConnectedHost], str]:
-            request = mcp_pb2.ListHostsRequest(filter=condition, **which)
+        async def fetch_page(page_fields: PageFields) -> tuple[Sequence[ConnectedHost], str]:
+            request = mcp_pb2.ListHostsRequest(filter=condition, **page_fields)
             answer = await self._link.call(lambda hub: hub.mcp.ListHosts, request)
             return [read(ConnectedHost, each) for each in answer.hosts], answer.next_page_token
 
-        return await pages(page, limit)
+        return await fetch_pages(fetch_page, limit)
 
     async def create_login_code(self) -> LoginCode:
         """Return a code for the page to which a host that logs in has sent the browser.

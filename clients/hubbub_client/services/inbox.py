@@ -12,9 +12,9 @@ from hubbub_client.data.approvals import ApproveOptions
 from hubbub_client.data.conversion import enum_numbers
 from hubbub_client.data.records import Answering, PendingRequest, RequestKind, RequestState
 from hubbub_client.data.watch_events import Upsert, WatchEvent
-from hubbub_client.services.pages import PageFields, pages
+from hubbub_client.services.pages import PageFields, fetch_pages
 from hubbub_client.transport.connection import HubConnection
-from hubbub_client.watch import follow
+from hubbub_client.watch import follow_watch
 from hubbub_client.worker import OnError, Worker
 from hubbub_shared.durations import to_duration
 
@@ -37,12 +37,12 @@ class Inbox:
         """Return the pending requests that match all given conditions, newest first."""
         condition = _request_filter(server, kinds, states, call_id)
 
-        async def page(which: PageFields) -> tuple[Sequence[PendingRequest], str]:
-            request = inbox_pb2.ListPendingRequestsRequest(filter=condition, **which)
+        async def fetch_page(page_fields: PageFields) -> tuple[Sequence[PendingRequest], str]:
+            request = inbox_pb2.ListPendingRequestsRequest(filter=condition, **page_fields)
             answer = await self._link.call(lambda hub: hub.inbox.ListPendingRequests, request)
             return [self._read_request(each) for each in answer.pending_requests], answer.next_page_token
 
-        return await pages(page, limit)
+        return await fetch_pages(fetch_page, limit)
 
     async def get(self, id: str) -> PendingRequest:  # noqa: A002 - the field's name
         """Return one pending request."""
@@ -133,7 +133,7 @@ class Inbox:
         request = inbox_pb2.AnswerPendingRequestRequest(
             id=id, claim_id=claim_id or "", answer_id=answer_id or secrets.token_hex(16), **answers
         )
-        response = await self._give(request)
+        response = await self._send_answer(request)
         return self._read_request(response.pending_request)
 
     async def approve(
@@ -180,7 +180,9 @@ class Inbox:
         """Deny a call that waits for approval, with the reason that its caller gets. Raises as `answer`."""
         return await self.answer(id, deny=reason, claim_id=claim_id, answer_id=answer_id)
 
-    async def _give(self, request: inbox_pb2.AnswerPendingRequestRequest) -> inbox_pb2.AnswerPendingRequestResponse:
+    async def _send_answer(
+        self, request: inbox_pb2.AnswerPendingRequestRequest
+    ) -> inbox_pb2.AnswerPendingRequestResponse:
         return await self._link.call(lambda hub: hub.inbox.AnswerPendingRequest, request)
 
     def watch(
@@ -194,7 +196,7 @@ class Inbox:
     ) -> AsyncGenerator[WatchEvent[PendingRequest], None]:
         """Watch the pending requests that match all given conditions: a snapshot, then changes."""
         condition = _request_filter(server, kinds, states, call_id)
-        return follow(
+        return follow_watch(
             self._link,
             lambda hub: hub.inbox.WatchPendingRequests,
             inbox_pb2.WatchPendingRequestsRequest(filter=condition),
@@ -233,13 +235,13 @@ class Inbox:
 
     def _parse_event(self, step: inbox_pb2.WatchPendingRequestsResponse) -> WatchEvent[PendingRequest] | None:
         event = watch_events.read(PendingRequest, step)
-        return replace(event, record=self._own_claim_id(event.record)) if isinstance(event, Upsert) else event
+        return replace(event, record=self._bind_to_inbox(event.record)) if isinstance(event, Upsert) else event
 
     def _read_request(self, message: inbox_pb2.PendingRequest) -> PendingRequest:
-        return self._own_claim_id(conversion.read(PendingRequest, message))
+        return self._bind_to_inbox(conversion.read(PendingRequest, message))
 
-    def _own_claim_id(self, request: PendingRequest) -> PendingRequest:
-        """Return the record with this inbox as the one that its methods use."""
+    def _bind_to_inbox(self, request: PendingRequest) -> PendingRequest:
+        """Return a record whose methods answer through this inbox."""
         here: Answering = self
         return replace(request, _inbox=here)
 

@@ -15,7 +15,9 @@ class PageFields(TypedDict):
     page_token: str
 
 
-async def pages(fetch: Callable[[PageFields], Awaitable[tuple[Sequence[A], str]]], limit: int | None = None) -> list[A]:
+async def fetch_pages(
+    fetch: Callable[[PageFields], Awaitable[tuple[Sequence[A], str]]], limit: int | None = None
+) -> list[A]:
     """Fetch a list page by page and return at most `limit` records of it."""
     found: list[A] = []
     token = ""

@@ -11,9 +11,9 @@ from hubbub_client.data.conversion import read
 from hubbub_client.data.records import Server
 from hubbub_client.data.specs import ConfiguredServer, Roots, ServerSpec
 from hubbub_client.data.watch_events import WatchEvent
-from hubbub_client.services.pages import PageFields, pages
+from hubbub_client.services.pages import PageFields, fetch_pages
 from hubbub_client.transport.connection import HubConnection
-from hubbub_client.watch import follow
+from hubbub_client.watch import follow_watch
 
 
 class Servers:
@@ -25,12 +25,12 @@ class Servers:
     async def list(self, limit: int | None = None) -> Sequence[Server]:
         """Return all servers, sorted by name."""
 
-        async def page(which: PageFields) -> tuple[Sequence[Server], str]:
-            request = server_pb2.ListServersRequest(**which)
+        async def fetch_page(page_fields: PageFields) -> tuple[Sequence[Server], str]:
+            request = server_pb2.ListServersRequest(**page_fields)
             answer = await self._link.call(lambda hub: hub.servers.ListServers, request)
             return [read(Server, each) for each in answer.servers], answer.next_page_token
 
-        return await pages(page, limit)
+        return await fetch_pages(fetch_page, limit)
 
     async def get(self, name: str) -> ConfiguredServer:
         """Return one server, with its `spec` if the caller may see it; the hub withholds secrets in the spec."""
@@ -55,17 +55,17 @@ class Servers:
         `revision` that was read, raises RevisionConflict if the server has changed since. Raises ValueError for a spec
         that cannot be sent.
         """
-        mask = None if only is None else FieldMask(paths=specs.paths(*only))
+        mask = None if only is None else FieldMask(paths=specs.field_paths(*only))
         message = specs.to_message(spec)
         request = server_pb2.UpdateServerRequest(spec=message, update_mask=mask, expected_revision=revision)
-        with specs.conflicts():
+        with specs.raise_conflicts():
             answer = await self._link.call(lambda hub: hub.servers.UpdateServer, request)
         return read(Server, answer.server)
 
     async def remove(self, name: str, *, revision: int | None = None) -> None:
         """Disconnect and remove a server that was added over the API; `revision` as in `update`."""
         request = server_pb2.RemoveServerRequest(name=name, expected_revision=revision)
-        with specs.conflicts():
+        with specs.raise_conflicts():
             await self._link.call(lambda hub: hub.servers.RemoveServer, request)
 
     async def connect(self, name: str) -> Server:
@@ -92,7 +92,7 @@ class Servers:
     async def roots(self, name: str) -> Roots:
         """Return the roots that the hub gives the server: a list of MCP roots, or `ask` for a person."""
         answer = await self._link.call(lambda hub: hub.servers.GetRoots, server_pb2.GetRootsRequest(name=name))
-        return specs.roots(answer.roots)
+        return specs.read_roots(answer.roots)
 
     async def set_roots(self, name: str, roots: Roots | None, *, revision: int | None = None) -> Roots:
         """Set a server's roots (None: those of its configuration), notify the server, and return its roots.
@@ -101,15 +101,15 @@ class Servers:
         """
         given = None if roots is None else specs.roots_message(roots)
         request = server_pb2.SetRootsRequest(name=name, roots=given, expected_revision=revision)
-        with specs.conflicts():
-            return specs.roots((await self._link.call(lambda hub: hub.servers.SetRoots, request)).roots)
+        with specs.raise_conflicts():
+            return specs.read_roots((await self._link.call(lambda hub: hub.servers.SetRoots, request)).roots)
 
     def watch(
         self, names: Collection[str] = (), *, resume_token: str | None = None
     ) -> AsyncGenerator[WatchEvent[Server], None]:
         """Watch the named servers, or all: a snapshot, then changes."""
         condition = server_pb2.ServerFilter(names=names)
-        return follow(
+        return follow_watch(
             self._link,
             lambda hub: hub.servers.WatchServers,
             server_pb2.WatchServersRequest(filter=condition),

@@ -13,7 +13,7 @@ from hubbub_client.data.conversion import read
 from hubbub_client.data.records import RECORDS, Record, StoreStatus
 from hubbub_client.errors import AlreadyExists, Unavailable
 from hubbub_client.transport.connection import HubConnection
-from hubbub_client.waits import in_thread
+from hubbub_client.waits import run_in_thread
 from hubbub_shared.platform.files import sync
 
 OnCopied = Callable[[int, int], Awaitable[None] | None]
@@ -75,7 +75,7 @@ class Store:
         try:
             with file:
                 size, digest = await self._fetch_backup(file, on_copied)
-                await in_thread(_sync_directory, file)
+                await run_in_thread(_sync_file, file)
             _move_into_place(partial, target, replace=replace)
         except BaseException:
             partial.unlink(missing_ok=True)
@@ -83,6 +83,7 @@ class Store:
         return Backup(path=str(target), size_bytes=size, sha256=digest)
 
     async def _fetch_backup(self, file: BinaryIO, on_copied: OnCopied | None) -> tuple[int, str]:
+        """Write the backup to a file; return its size and digest. Raises Unavailable (BACKUP_INCOMPLETE)."""
         size, digest = 0, hashlib.sha256()
         steps = self._link.stream(lambda hub: hub.admin.BackupStore, admin_pb2.BackupStoreRequest())
         async with contextlib.aclosing(steps):
@@ -91,7 +92,7 @@ class Store:
                     if (size, digest.hexdigest()) == (step.size_bytes, step.end.sha256):
                         return size, digest.hexdigest()
                     break
-                await in_thread(file.write, step.chunk)
+                await run_in_thread(file.write, step.chunk)
                 digest.update(step.chunk)
                 size += len(step.chunk)
                 if on_copied is not None:
@@ -107,7 +108,8 @@ def _create_file(path: Path) -> BinaryIO:
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
 
 
-def _sync_directory(file: BinaryIO) -> None:
+def _sync_file(file: BinaryIO) -> None:
+    """Make the content of a file durable."""
     file.flush()
     sync(file.fileno())
 
@@ -119,5 +121,6 @@ def _move_into_place(partial: Path, target: Path, *, replace: bool) -> None:
 
 
 def _check_is_new(path: Path) -> None:
+    """Raise AlreadyExists if there is anything at a path."""
     if os.path.lexists(path):  # a dangling link is not replaced either
         raise AlreadyExists(f"{path} already exists", reason="FILE_EXISTS", metadata={"path": str(path)})

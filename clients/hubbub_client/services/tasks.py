@@ -5,12 +5,12 @@ from typing import Any
 
 from hubbub.v1 import task_pb2
 from hubbub_client.data import watch_events
-from hubbub_client.data.conversion import enum_number, enum_numbers, read, result
+from hubbub_client.data.conversion import enum_number, enum_numbers, read, read_result
 from hubbub_client.data.records import Task, TaskRole, TaskStatus
 from hubbub_client.data.watch_events import WatchEvent
-from hubbub_client.services.pages import PageFields, pages
+from hubbub_client.services.pages import PageFields, fetch_pages
 from hubbub_client.transport.connection import HubConnection
-from hubbub_client.watch import follow
+from hubbub_client.watch import follow_watch
 
 
 class Tasks:
@@ -30,12 +30,12 @@ class Tasks:
         """Return the tasks that match all given conditions, newest first."""
         condition = _task_filter(server, role, statuses)
 
-        async def page(which: PageFields) -> tuple[Sequence[Task], str]:
-            request = task_pb2.ListTasksRequest(filter=condition, **which)
+        async def fetch_page(page_fields: PageFields) -> tuple[Sequence[Task], str]:
+            request = task_pb2.ListTasksRequest(filter=condition, **page_fields)
             answer = await self._link.call(lambda hub: hub.tasks.ListTasks, request)
             return [read(Task, each) for each in answer.tasks], answer.next_page_token
 
-        return await pages(page, limit)
+        return await fetch_pages(fetch_page, limit)
 
     async def get(self, id: str) -> Task:  # noqa: A002 - the field's name
         """Return one task."""
@@ -45,7 +45,7 @@ class Tasks:
     async def result(self, id: str) -> Any:  # noqa: A002
         """Return the MCP result of an ended task. Raises FailedPrecondition (TASK_NOT_FINISHED, TASK_CANCELLED)."""
         answer = await self._link.call(lambda hub: hub.tasks.GetTaskResult, task_pb2.GetTaskResultRequest(id=id))
-        return result(answer.result)
+        return read_result(answer.result)
 
     async def cancel(self, id: str) -> Task:  # noqa: A002
         """Cancel a task that has not ended, and return it; its pending requests are withdrawn."""
@@ -62,7 +62,7 @@ class Tasks:
     ) -> AsyncGenerator[WatchEvent[Task], None]:
         """Watch the tasks that match all given conditions: a snapshot, then changes."""
         condition = _task_filter(server, role, statuses)
-        return follow(
+        return follow_watch(
             self._link,
             lambda hub: hub.tasks.WatchTasks,
             task_pb2.WatchTasksRequest(filter=condition),

@@ -9,7 +9,7 @@ from hubbub.v1 import admin_pb2
 from hubbub_client.data.conversion import enum_number, read
 from hubbub_client.data.literals import Role
 from hubbub_client.data.records import RECORDS, Record
-from hubbub_client.services.pages import PageFields, pages
+from hubbub_client.services.pages import PageFields, fetch_pages
 from hubbub_client.transport.connection import HubConnection
 from hubbub_shared.durations import to_duration
 
@@ -124,12 +124,12 @@ class Tokens:
     async def list(self, limit: int | None = None) -> Sequence[Token]:
         """Return all tokens, newest first, with the expired ones."""
 
-        async def page(which: PageFields) -> tuple[Sequence[Token], str]:
-            request = admin_pb2.ListTokensRequest(**which)
+        async def fetch_page(page_fields: PageFields) -> tuple[Sequence[Token], str]:
+            request = admin_pb2.ListTokensRequest(**page_fields)
             answer = await self._link.call(lambda hub: hub.admin.ListTokens, request)
             return [read(Token, each) for each in answer.tokens], answer.next_page_token
 
-        return await pages(page, limit)
+        return await fetch_pages(fetch_page, limit)
 
     async def revoke(self, name: str) -> Token:
         """Revoke a token and return it; calls and streams that are open with it end."""

@@ -16,7 +16,7 @@ MAX_CALLBACKS = 40
 
 
 class Loop(asyncio.SelectorEventLoop):
-    """Ignores what it is told after its end: gRPC tells it from another loop, which would get the error."""
+    """Ignores callbacks after its end: gRPC schedules them from another loop, which would get the error."""
 
     def call_soon_threadsafe(
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
@@ -31,7 +31,7 @@ class Loop(asyncio.SelectorEventLoop):
 
 
 class Portal:
-    """Hands work to the loop. Made by `opened`."""
+    """Hands work to the loop. Made by `open_portal`."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
         self.loop = loop
@@ -43,13 +43,13 @@ class Portal:
     def start(self, work: Callable[..., Awaitable[R]], *args: Any) -> "Future[R]":
         """Start work on the loop with the caller's context variables. Raises RuntimeError once it is closed."""
 
-        async def working() -> R:
+        async def run_work() -> R:
             return await work(*args)
 
         with self._lock:
             if not self._is_open:
                 raise RuntimeError("the loop is closed")
-            return asyncio.run_coroutine_threadsafe(working(), self.loop)
+            return asyncio.run_coroutine_threadsafe(run_work(), self.loop)
 
     def close(self) -> None:
         """Refuse further work and cancel the work under way."""
@@ -59,27 +59,27 @@ class Portal:
 
 
 @contextmanager
-def opened() -> Generator[Portal]:
+def open_portal() -> Generator[Portal]:
     """Run a loop for the block and until its work has ended; a forked process has no loop."""
     begun: Future[Portal] = Future()
     process = os.getpid()
 
-    async def serve() -> None:
+    async def serve_until_stopped() -> None:
         loop, stop = asyncio.get_running_loop(), asyncio.Event()
         loop.set_default_executor(ThreadPoolExecutor(MAX_CALLBACKS, "hubbub_client"))
         begun.set_result(Portal(loop, stop))
         await stop.wait()
 
-    def run() -> None:
+    def run_loop() -> None:
         try:
             with asyncio.Runner(loop_factory=Loop) as runner:
-                runner.run(serve())
+                runner.run(serve_until_stopped())
         except BaseException as error:
             if begun.done():
                 raise
             begun.set_exception(error)
 
-    thread = threading.Thread(target=run, name="hubbub_client")
+    thread = threading.Thread(target=run_loop, name="hubbub_client")
     thread.start()
     portal = begun.result()
     try:

@@ -21,8 +21,8 @@ from hubbub_client.data.records import PendingRequest, Record
 from hubbub_client.data.watch_events import WatchStep
 from hubbub_client.errors import FailedPrecondition, HubbubError
 from hubbub_client.threads.portal import Portal
-from hubbub_client.transport.connection import closed, closed_meanwhile
-from hubbub_client.waits import in_thread
+from hubbub_client.transport.connection import closed_error, closed_meanwhile_error
+from hubbub_client.waits import run_in_thread
 
 S = TypeVar("S")
 R = TypeVar("R")
@@ -38,24 +38,24 @@ class Errand:
 
     def __init__(self) -> None:
         self._task: asyncio.Task[Any] | None = None
-        self._taken_back = False
+        self._cancelled = False
         self.ended = False
 
     async def run(self, work: Callable[..., Awaitable[R]], *args: Any) -> R | None:
         """Run the work and return its result; None if it was cancelled and nobody waits for it."""
         self._task = asyncio.current_task()
         try:
-            return None if self._taken_back else await work(*args)
+            return None if self._cancelled else await work(*args)
         except asyncio.CancelledError:
-            if not self._taken_back:
+            if not self._cancelled:
                 raise
             return None
         finally:
             self.ended = True
 
-    def take_back(self) -> None:
+    def cancel(self) -> None:
         """Cancel the work, or keep it from beginning. Must be called on the loop."""
-        self._taken_back = True
+        self._cancelled = True
         if self._task is not None and not self.ended:
             self._task.cancel()
 
@@ -89,17 +89,17 @@ class Home:
             try:
                 future = self._portal.start(errand.run, work, *args)
             except RuntimeError:
-                raise closed() from None
+                raise closed_error() from None
             return cast("R", self.to_sync(_wait_heeding_signals(future)))
         except CancelledError:
-            raise closed_meanwhile() from None
+            raise closed_meanwhile_error() from None
         except BaseExceptionGroup as group:
             raise first_error(group) from None
         finally:
             # A signal ended the wait, perhaps during the hand-over, before there was a future to cancel.
             if not errand.ended:
                 with suppress(RuntimeError):  # the loop ended, and the work with it
-                    self._portal.loop.call_soon_threadsafe(errand.take_back)
+                    self._portal.loop.call_soon_threadsafe(errand.cancel)
 
     def to_sync(self, value: Any) -> Any:
         """Return a value of the library with each PendingRequest as a SyncPendingRequest, also in lists and events."""
@@ -120,14 +120,14 @@ class Home:
             case _:
                 return value
 
-    def callback(self, function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
+    def wrap_callback(self, function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
         """Return a coroutine function that calls the caller's function in a thread, with records of this module."""
 
-        async def call(*args: Any) -> Any:
-            found = await in_thread(function, *map(self.to_sync, args))
+        async def call_in_thread(*args: Any) -> Any:
+            found = await run_in_thread(function, *map(self.to_sync, args))
             return await found if isawaitable(found) else found
 
-        return call
+        return call_in_thread
 
 
 def _wait_heeding_signals(future: "Future[R]") -> R:
@@ -143,13 +143,13 @@ def _wait_heeding_signals(future: "Future[R]") -> R:
 def _make_blocking_answer(method: Callable[..., Awaitable[PendingRequest]]) -> Any:
     """Return a method of the record that waits for its result."""
 
-    def wait(request: "SyncPendingRequest", *args: Any, **kwargs: Any) -> PendingRequest:
+    def answer_and_wait(request: "SyncPendingRequest", *args: Any, **kwargs: Any) -> PendingRequest:
         if request.home is None:
             raise RuntimeError("this record does not come from a hub")
         return request.home.wait_for(partial(method, request, *args, **kwargs))
 
-    wait.__name__, wait.__doc__ = method.__name__, method.__doc__
-    return wait
+    answer_and_wait.__name__, answer_and_wait.__doc__ = method.__name__, method.__doc__
+    return answer_and_wait
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,7 +196,7 @@ class Facade(Generic[S]):
     def wrap_callbacks(self, keywords: Mapping[str, Any]) -> dict[str, Any]:
         """Return a method's keywords with its callbacks wrapped for the library."""
         return {
-            name: self._home.callback(value) if name in CALLBACKS and value is not None else value
+            name: self._home.wrap_callback(value) if name in CALLBACKS and value is not None else value
             for name, value in keywords.items()
         }
 
@@ -205,18 +205,18 @@ class Facade(Generic[S]):
         return self._home.wait_for(work, self._part)
 
 
-def blocking(method: Callable[Concatenate[S, P], Awaitable[R]]) -> Callable[Concatenate[Facade[S], P], R]:
+def make_blocking(method: Callable[Concatenate[S, P], Awaitable[R]]) -> Callable[Concatenate[Facade[S], P], R]:
     """Return the method as one that waits for its result."""
 
-    def wait(facade: Facade[S], /, *args: P.args, **kwargs: P.kwargs) -> R:
+    def call_and_wait(facade: Facade[S], /, *args: P.args, **kwargs: P.kwargs) -> R:
         wrapped = facade.wrap_callbacks(kwargs)
         return facade.wait_for(lambda part: cast("Any", method)(part, *args, **wrapped))
 
-    wait.__name__, wait.__doc__ = method.__name__, method.__doc__
-    return wait
+    call_and_wait.__name__, call_and_wait.__doc__ = method.__name__, method.__doc__
+    return call_and_wait
 
 
-def iterating(
+def make_iterating(
     method: Callable[Concatenate[S, P], AsyncGenerator[R, None]],
 ) -> Callable[Concatenate[Facade[S], P], Generator[R, None, None]]:
     """Return the method as one that yields its events, and waits for each; closing the iterator ends the watch."""
@@ -224,42 +224,42 @@ def iterating(
     def iterate(facade: Facade[S], /, *args: P.args, **kwargs: P.kwargs) -> Generator[R, None, None]:
         wrapped = facade.wrap_callbacks(kwargs)
 
-        turn = asyncio.Lock()  # an interrupted step may still be ending
+        turn = asyncio.Lock()  # an interrupted next_event may still be ending
 
-        async def begin(part: S) -> AsyncGenerator[R, None]:
+        async def start_watch(part: S) -> AsyncGenerator[R, None]:
             return cast("Any", method)(part, *args, **wrapped)
 
-        async def step(_: S) -> tuple[R, ...]:
+        async def next_event(_: S) -> tuple[R, ...]:
             async with turn:
                 async for event in events:
                     return (event,)
             return ()
 
-        async def end(_: S) -> None:
+        async def close_watch(_: S) -> None:
             async with turn:
                 await events.aclose()
 
-        events = facade.wait_for(begin)
+        events = facade.wait_for(start_watch)
         try:
-            while found := facade.wait_for(step):
+            while found := facade.wait_for(next_event):
                 yield found[0]
         finally:
             with suppress(HubbubError):  # closed or forked: the watch has ended with its connection
-                facade.wait_for(end)
+                facade.wait_for(close_watch)
 
     iterate.__name__, iterate.__doc__ = method.__name__, method.__doc__
     return iterate
 
 
-def asking(
+def make_request_blocking(
     method: Callable[Concatenate[S, P], Awaitable[PendingRequest]],
 ) -> Callable[Concatenate[Facade[S], P], SyncPendingRequest]:
-    """As `blocking`, typed for a method that returns a pending request."""
-    return cast("Any", blocking(method))
+    """As `make_blocking`, typed for a method that returns a pending request."""
+    return cast("Any", make_blocking(method))
 
 
-def asking_all(
+def make_requests_blocking(
     method: Callable[Concatenate[S, P], Awaitable[Sequence[PendingRequest]]],
 ) -> Callable[Concatenate[Facade[S], P], Sequence[SyncPendingRequest]]:
-    """As `blocking`, typed for a method that returns several pending requests."""
-    return cast("Any", blocking(method))
+    """As `make_blocking`, typed for a method that returns several pending requests."""
+    return cast("Any", make_blocking(method))

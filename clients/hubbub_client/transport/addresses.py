@@ -24,14 +24,14 @@ class Walk:
         self._channel_to = channel_to
         self._tried: list[tuple[HubAddress, aio.Channel]] = []
 
-    async def run(self, wanted: Callable[[], bool], *, patient: bool) -> HubAddress | None:
-        """Return the first endpoint that is connected; None if none is in this round.
+    async def run(self, goes_on: Callable[[], bool], *, patient: bool) -> HubAddress | None:
+        """Return the first endpoint that is connected; None if none is in this round, or `goes_on` returns False.
 
         If not `patient`, the round is over once all have `refused`.
         """
         clock = asyncio.get_running_loop()
         since = clock.time() - STAGGER_S
-        while wanted():
+        while goes_on():
             waited_s = clock.time() - since
             if self._untried and (waited_s >= STAGGER_S or is_refused(self._tried[-1][1])):
                 since, endpoint = clock.time(), self._untried.popleft()
@@ -51,11 +51,11 @@ class Walk:
         return not self._untried and all(is_refused(channel) for _, channel in self._tried)
 
 
-def following(endpoints: Sequence[HubAddress], at: str | None, left: str | None) -> Sequence[HubAddress]:
+def order_to_try(endpoints: Sequence[HubAddress], current: str | None, left: str | None) -> Sequence[HubAddress]:
     """Return endpoints in the order to try them: from the address in use, else from the one after that left last."""
     addresses = [each.address for each in endpoints]
-    if at in addresses:
-        start = addresses.index(at)
+    if current in addresses:
+        start = addresses.index(current)
     elif left in addresses:
         start = addresses.index(left) + 1
     else:

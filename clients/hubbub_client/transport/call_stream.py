@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 Step = pb.StreamCallsResponse.Step
 Kinds = Collection["inbox_pb2.PendingRequestKind.ValueType"]
-Hear = Callable[["CallStream", Step], None]
-"""Hears what happens to a call before its end, on the stream that carries it."""
+OnStep = Callable[["CallStream", Step], None]
+"""Gets each step of a call before its end, with the stream that carries it."""
 
 ENDS = frozenset(("completed", "failed", "answered"))
 SHUTTING_DOWN = "SHUTTING_DOWN"
@@ -67,18 +67,18 @@ class CallStream:
         rpc: "Rpc",
         ready: pb.StreamCallsResponse.Ready,
         max_response_bytes: int,
-        note: Callable[[str], None] = lambda _: None,
-        closing: Callable[[], None] = lambda: None,
+        on_revision: Callable[[str], None] = lambda _: None,
+        on_closing: Callable[[], None] = lambda: None,
     ) -> None:
         self._rpc = rpc
-        self._note = note
-        self._closing = closing
+        self._on_revision = on_revision
+        self._on_closing = on_closing
         self._max_calls = ready.max_calls
         self._takes_answers = ready.takes_answers
         self._max_request = min(LONGEST_REQUEST, ready.max_request_bytes // 2)
         self._max_response = max_response_bytes
         self._ids = count(1)
-        self._waiting: dict[int, tuple[asyncio.Future[Step], Hear | None]] = {}
+        self._waiting: dict[int, tuple[asyncio.Future[Step], OnStep | None]] = {}
         self._answering = 0
         self._unwritten: dict[object, pb.StreamCallsRequest.Step] = {}
         """By id, or for what a call leaves to others by both ids."""
@@ -98,7 +98,7 @@ class CallStream:
         """Return whether calls or answers are under way on it."""
         return bool(self._waiting)
 
-    def takes(self, request: pb.CallMethodRequest, *, with_answers: bool = False) -> bool:
+    def can_take(self, request: pb.CallMethodRequest, *, with_answers: bool = False) -> bool:
         """Return whether it has room for one more call, and the request is not too long for it."""
         if not self.alive or len(self._waiting) - self._answering >= self._max_calls:
             return False
@@ -107,15 +107,15 @@ class CallStream:
     async def call(
         self,
         request: pb.CallMethodRequest,
-        hear: Hear | None = None,
+        on_step: OnStep | None = None,
         *,
         follow: bool = False,
         answers: Kinds = (),
     ) -> pb.CallMethodResponse:
         """Make a call and wait for its end; cancelling this hangs up on it. Raises HubbubError, and NotSent.
 
-        `hear` gets the progress and the changes of the call with `follow`, and the pending requests of the kinds that
-        its caller `answers`. Both need its `call_id`.
+        `on_step` gets the progress and the changes of the call with `follow`, and the pending requests of the kinds
+        that its caller `answers`. Both need its `call_id`.
         """
         start = pb.StreamCallsRequest.Start(
             id=next(self._ids),
@@ -126,10 +126,10 @@ class CallStream:
             **_trace_position(),
         )
         try:
-            end = await self._send_and_wait(start.id, pb.StreamCallsRequest.Step(start=start), hear)
+            end = await self._send_and_wait(start.id, pb.StreamCallsRequest.Step(start=start), on_step)
         except HubbubError as broken:
             raise _with_call_id(broken, request.spec.call_id) from None
-        return _success_of(end).completed
+        return _require_success(end).completed
 
     async def answer(self, request: inbox_pb2.AnswerPendingRequestRequest) -> inbox_pb2.AnswerPendingRequestResponse:
         """Answer a pending request. Raises HubbubError, and NotSent."""
@@ -140,7 +140,9 @@ class CallStream:
         )
         self._answering += 1
         try:
-            return _success_of(await self._send_and_wait(answer.id, pb.StreamCallsRequest.Step(answer=answer))).answered
+            return _require_success(
+                await self._send_and_wait(answer.id, pb.StreamCallsRequest.Step(answer=answer))
+            ).answered
         finally:
             self._answering -= 1
 
@@ -150,11 +152,11 @@ class CallStream:
             skip = pb.StreamCallsRequest.Skip(id=call, pending_request_id=pending_request_id)
             self._enqueue((call, pending_request_id), pb.StreamCallsRequest.Step(skip=skip))
 
-    async def _send_and_wait(self, id_: int, step: pb.StreamCallsRequest.Step, hear: Hear | None = None) -> Step:
-        """Say a step and return its end, good or bad. Raises HubbubError if the stream breaks, and NotSent."""
+    async def _send_and_wait(self, id_: int, step: pb.StreamCallsRequest.Step, on_step: OnStep | None = None) -> Step:
+        """Send a step and return the one that ends it, good or bad. Raises NotSent, HubbubError for a broken stream."""
         self._used = True
         end: asyncio.Future[Step] = asyncio.get_running_loop().create_future()
-        self._waiting[id_] = end, hear
+        self._waiting[id_] = end, on_step
         self._enqueue(id_, step)
         try:
             return await end
@@ -163,14 +165,14 @@ class CallStream:
             raise
 
     def _leave_hub(self) -> None:
-        """Leave a hub that shuts down. What was not sent yet is sent in another way."""
+        """Use the stream no longer, as its hub shuts down. What was not sent yet fails with NotSent."""
         self._retired = True
         for id_ in [id_ for id_ in self._waiting if id_ in self._unwritten]:
             del self._unwritten[id_]
             end, _ = self._waiting.pop(id_)
             if not end.done():
                 end.set_exception(NotSent())
-        self._closing()
+        self._on_closing()
 
     def retire(self) -> None:
         """Take no further calls; those under way may finish."""
@@ -227,12 +229,12 @@ class CallStream:
         return steps
 
     async def _read(self) -> None:
-        """Handle what the hub says until the stream ends."""
+        """Handle the responses of the hub until the stream ends."""
         error = HubbubError("it has ended")
         try:
             while isinstance(response := await self._rpc.read(), pb.StreamCallsResponse):
                 if response.revision:
-                    self._note(response.revision)
+                    self._on_revision(response.revision)
                 for step in response.steps:
                     self._handle_step(step)
         except aio.AioRpcError as failure:
@@ -243,16 +245,16 @@ class CallStream:
             self.end(_stream_error(error))
 
     def _handle_step(self, step: Step) -> None:
-        """Give a step to the call that it is about."""
-        end, hear = self._waiting.get(step.id, (None, None))
+        """Hand a step to the call or the answer that it is about."""
+        end, on_step = self._waiting.get(step.id, (None, None))
         if end is not None and step.WhichOneof("step") in ENDS:
             del self._waiting[step.id]
             if not end.done():
                 end.set_result(step)
         elif step.HasField("closing"):
             self._leave_hub()
-        elif hear is not None:
-            hear(self, step)
+        elif on_step is not None:
+            on_step(self, step)
         if self._retired and not self._waiting:
             self.retire()
 
@@ -268,10 +270,10 @@ class CallStream:
 class ClientCallStreams:
     """The streams of one connection, one at a time: another hub, or another token, takes another stream."""
 
-    def __init__(self, max_response_bytes: int, note: Callable[[str], None] = lambda _: None) -> None:
-        """`note` is called with the revision that the hub says it has, where the caller has asked for that."""
+    def __init__(self, max_response_bytes: int, on_revision: Callable[[str], None] = lambda _: None) -> None:
+        """`on_revision` is called with the revision that the hub says it has, where the caller has asked for that."""
         self._max_response_bytes = max_response_bytes
-        self._note = note
+        self._on_revision = on_revision
         self._key: object = None
         self._calls_wanted = 0
         self._stream: CallStream | None = None
@@ -285,10 +287,12 @@ class ClientCallStreams:
         self._switch_to(key)
         return self._stream if self._stream is not None and self._stream.alive else None
 
-    def want(self, key: object, open_rpc: "Callable[[], Rpc]", closing: Callable[[], None] = lambda: None) -> None:
-        """Open a stream for a key, if there is none and there was a call before; not right after a refusal.
+    def open_if_needed(
+        self, key: object, open_rpc: "Callable[[], Rpc]", on_closing: Callable[[], None] = lambda: None
+    ) -> None:
+        """Open a stream for a key if there is none, unless this is the first call, or a refusal was a moment ago.
 
-        `closing` is called when its hub says that it shuts down.
+        `on_closing` is called when the hub of the stream shuts down.
         """
         self._switch_to(key)
         if self._opening is not None or (self._stream is not None and self._stream.alive):
@@ -297,7 +301,7 @@ class ClientCallStreams:
         clock = asyncio.get_running_loop()
         if self._calls_wanted > 1 and clock.time() >= self._open_after:
             # In a context of its own, since the stream belongs to no call's trace.
-            self._opening = clock.create_task(self._open(open_rpc(), closing), context=Context())
+            self._opening = clock.create_task(self._open(open_rpc(), on_closing), context=Context())
 
     def end(self, error: HubbubError) -> None:
         """End all streams; their calls fail with the error."""
@@ -306,12 +310,13 @@ class ClientCallStreams:
             stream.end(error, error)
 
     def _switch_to(self, key: object) -> None:
+        """Retire the current stream if it is of another key."""
         if key != self._key:
             self._reset()
             self._key = key
 
     def _reset(self) -> None:
-        """Forget the stream: it is to another address or with other credentials."""
+        """Retire the stream, which is to another address or with other credentials."""
         if self._opening is not None:
             self._opening.cancel()
         self._retire_current()
@@ -319,13 +324,13 @@ class ClientCallStreams:
         self._open_after, self._pause_s = -math.inf, FIRST_PAUSE_S
 
     def _retire_current(self) -> None:
-        """Have the stream take no more calls, and remember it as long as some are under way."""
+        """Have the stream take no more calls, and keep it as long as some are under way."""
         if self._stream is not None:
             self._stream.retire()
             self._retired = [each for each in (*self._retired, self._stream) if each.busy]
         self._stream = None
 
-    async def _open(self, rpc: "Rpc", closing: Callable[[], None]) -> None:
+    async def _open(self, rpc: "Rpc", on_closing: Callable[[], None]) -> None:
         """Wait until the hub says that a stream is ready; after a failure the next one waits longer."""
         pause_s = self._pause_s
         try:
@@ -333,12 +338,12 @@ class ClientCallStreams:
             if isinstance(first, pb.StreamCallsResponse) and first.steps:
                 ready = first.steps[0].ready
                 self._retire_current()
-                self._stream = CallStream(rpc, ready, self._max_response_bytes, self._note, closing)
+                self._stream = CallStream(rpc, ready, self._max_response_bytes, self._on_revision, on_closing)
                 pause_s = 0.0
         except aio.AioRpcError as failure:
             pause_s = math.inf if failure.code() is StatusCode.UNIMPLEMENTED else pause_s
             if from_rpc(failure).reason == SHUTTING_DOWN:
-                closing()
+                on_closing()
         finally:
             if self._opening is asyncio.current_task():
                 self._opening = None
@@ -346,8 +351,8 @@ class ClientCallStreams:
                 self._pause_s = min(2 * pause_s, LAST_PAUSE_S) if pause_s else FIRST_PAUSE_S
 
 
-def _success_of(end: Step) -> Step:
-    """Return an end that is good. Raises HubbubError for another one, and NotSent."""
+def _require_success(end: Step) -> Step:
+    """Return the last step of a call or an answer. Raises its error if it failed: HubbubError, or NotSent."""
     if end.HasField("failed"):
         error = from_status(end.failed)
         raise NotSent if error.reason == SHUTTING_DOWN and error.metadata.get("begun") == "false" else error
@@ -381,7 +386,7 @@ def _stream_error(error: HubbubError) -> HubbubError | NotSent:
 
 
 def _with_call_id(error: HubbubError, call_id: str) -> HubbubError:
-    """Return an error of the stream as that of one call."""
+    """Return an error of the stream with the id of a call in its metadata."""
     return type(error)(
         error.message,
         reason=error.reason,

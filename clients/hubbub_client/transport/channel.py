@@ -104,6 +104,7 @@ def open_channel(endpoint: HubAddress, *, several: bool = False) -> aio.Channel:
 
 
 def _keepalive_options() -> Sequence[tuple[str, int | str]]:
+    """Return the options of a channel of a hub with several addresses, where a frozen one is left soon."""
     return [*({**dict(OPTIONS), **dict(WATCHFUL)}).items(), ("grpc.service_config", SHUFFLED)]
 
 
@@ -116,14 +117,14 @@ class Channels:
         self._current: dict[object, aio.Channel] = {}
         self._retired: deque[aio.Channel] = deque()
 
-    def to(self, endpoint: HubAddress) -> aio.Channel:
+    def channel_to(self, endpoint: HubAddress) -> aio.Channel:
         """Return the channel to an endpoint, the same one until it is retired."""
         if endpoint.key not in self._current:
             self._current[endpoint.key] = open_channel(endpoint, several=self.several)
         return self._current[endpoint.key]
 
     async def retire(self, endpoint: HubAddress) -> None:
-        """Keep new RPCs off the channel to an endpoint; those under way may finish."""
+        """Retire the channel to an endpoint: it gets no new RPCs, and those under way may finish."""
         await self._retire(endpoint.key)
 
     async def retain(self, endpoints: Sequence[HubAddress]) -> None:
@@ -137,6 +138,7 @@ class Channels:
             await channel.close()
 
     async def _retire(self, key: object) -> None:
+        """Retire the channel of a key; of too many retired ones the oldest is closed."""
         if (channel := self._current.pop(key, None)) is not None:
             self._retired.append(channel)
         if len(self._retired) > MAX_RETIRED:
@@ -153,8 +155,8 @@ def is_refused(channel: aio.Channel | None) -> bool:
     return channel is not None and channel.get_state() is ChannelConnectivity.TRANSIENT_FAILURE
 
 
-async def response_to(call: aio.UnaryUnaryCall[Q, A]) -> A:
-    """Return the response. gRPC loses track of who cancelled a wait, which cancel scopes must know, so wait in a task.
+async def await_response(call: aio.UnaryUnaryCall[Q, A]) -> A:
+    """Wait for the response, in a task: gRPC loses track of who cancelled a wait, which cancel scopes must know.
 
     Done callbacks of gRPC would not do: a request that its core refuses has none.
     """

@@ -24,15 +24,15 @@ from hubbub_client.errors import (
     from_rpc,
 )
 from hubbub_client.transport import trace_context
-from hubbub_client.transport.call_stream import CallStream, ClientCallStreams, Hear, Kinds, NotSent
-from hubbub_client.transport.channel import MAX_MESSAGE_BYTES, Channels, Stubs, is_ready, is_refused, response_to
+from hubbub_client.transport.call_stream import CallStream, ClientCallStreams, Kinds, NotSent, OnStep
+from hubbub_client.transport.channel import MAX_MESSAGE_BYTES, Channels, Stubs, await_response, is_ready, is_refused
 from hubbub_client.transport.discovery import DNS, HubAddress, Where, discover_all
 from hubbub_client.waits import within
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
 
-    from hubbub_client.transport.revisions import Seen
+    from hubbub_client.transport.revisions import SeenRevision
 
 Q = TypeVar("Q")
 A = TypeVar("A")
@@ -77,7 +77,9 @@ class HubConnection:
         self._channel: aio.Channel | None = None
         self._stubs: Stubs | None = None
         self._channels = Channels()
-        self._calls = ClientCallStreams(MAX_MESSAGE_BYTES, lambda revision: self._seen_revisions.note(revision))
+        self._calls = ClientCallStreams(
+            MAX_MESSAGE_BYTES, lambda revision: self._seen_revisions.note_revision(revision)
+        )
         self._lock = asyncio.Lock()
         self._closed = False
 
@@ -97,19 +99,21 @@ class HubConnection:
         return is_ready(self._channel)
 
     @cached_property
-    def _seen_revisions(self) -> "Seen":
-        from hubbub_client.transport.revisions import Seen  # imported late, as all that only several addresses need
+    def _seen_revisions(self) -> "SeenRevision":
+        from hubbub_client.transport.revisions import (
+            SeenRevision,  # imported late, as all that only several addresses need
+        )
 
-        return Seen()
+        return SeenRevision()
 
     async def close(self) -> None:
         """Close all channels, which ends every RPC."""
         self._closed = True
-        self._calls.end(closed_meanwhile())
+        self._calls.end(closed_meanwhile_error())
         await self._channels.close()
 
-    async def ready(self, *, patient: bool = True) -> Stubs:
-        """Return the stubs, connected. Raises Unavailable after `connect_timeout_s` seconds without a hub.
+    async def connected_stubs(self, *, patient: bool = True) -> Stubs:
+        """Connect if needed, and return the stubs. Raises Unavailable after `connect_timeout_s` seconds without a hub.
 
         If not `patient`, raise it at once when no address is known or nobody listens there. Raises FailedPrecondition
         (CLOSED) after `close`.
@@ -120,7 +124,7 @@ class HubConnection:
                 async with within(self._connect_timeout_s), self._lock:
                     connected = await self._connect(patient)
         if self._closed:
-            raise closed()
+            raise closed_error()
         if self._stubs is None or not connected:
             raise await self._explain_unreachable()
         return self._stubs
@@ -131,19 +135,20 @@ class HubConnection:
         self._channels.several = len(found) > 1 or found[0].target.startswith(DNS)
         self._endpoints = found
         if len(found) > 1:
-            from hubbub_client.transport.addresses import following
+            from hubbub_client.transport.addresses import order_to_try
 
-            self._endpoints = following(found, before and before.address, self._left_address)
+            self._endpoints = order_to_try(found, before and before.address, self._left_address)
         endpoint = self._endpoints[0]
         if before is not None and before.key == endpoint.key:
             self._endpoint = endpoint
             return before.token != endpoint.token
         await self._channels.retain(found)
-        self._use(endpoint)
+        self._use_address(endpoint)
         return True
 
-    def _use(self, endpoint: HubAddress) -> None:
-        self._endpoint, self._channel = endpoint, self._channels.to(endpoint)
+    def _use_address(self, endpoint: HubAddress) -> None:
+        """Send further RPCs to this address."""
+        self._endpoint, self._channel = endpoint, self._channels.channel_to(endpoint)
         self._stubs = Stubs(self._channel)
 
     async def call(self, method: Callable[[Stubs], aio.UnaryUnaryMultiCallable[Q, A]], request: Q) -> A:
@@ -155,11 +160,11 @@ class HubConnection:
 
         async def call_over_stream(stubs: Stubs) -> call_pb2.CallMethodResponse:
             try:
-                return await self._stream(stubs, request).call(request)
+                return await self._find_stream(stubs, request).call(request)
             except NotSent:
-                stubs = await self.ready()  # it may have been a while
+                stubs = await self.connected_stubs()  # it may have been a while
             key, metadata = self._stream_key(stubs), self._untraced_metadata()
-            self._calls.want(
+            self._calls.open_if_needed(
                 key, lambda: stubs.calls.StreamCalls(metadata=metadata), lambda: self._leave_address(stubs)
             )
             return await self._send_unary(stubs.calls.CallMethod, request)
@@ -167,16 +172,16 @@ class HubConnection:
         return await self._send_with_retries(request, call_over_stream)
 
     async def follow_call(
-        self, request: call_pb2.CallMethodRequest, hear: Hear, *, follow: bool, answers: Kinds
+        self, request: call_pb2.CallMethodRequest, on_step: OnStep, *, follow: bool, answers: Kinds
     ) -> call_pb2.CallMethodResponse:
-        """As `make_call`, and hear what happens meanwhile (`CallStream.call`). Raises NotSent if no stream tells."""
+        """As `make_call`; `on_step` gets what happens meanwhile (`CallStream.call`). Raises NotSent."""
 
         async def call_over_stream(stubs: Stubs) -> call_pb2.CallMethodResponse:
-            stream = self._stream(stubs, request, with_answers=bool(answers))
-            return await stream.call(request, hear, follow=follow, answers=answers)
+            stream = self._find_stream(stubs, request, with_answers=bool(answers))
+            return await stream.call(request, on_step, follow=follow, answers=answers)
 
         # Not within the RPC's span: there may be none.
-        self._stream(await self.ready(), request, with_answers=bool(answers))
+        self._find_stream(await self.connected_stubs(), request, with_answers=bool(answers))
         return await self._send_with_retries(request, call_over_stream)
 
     async def answer(
@@ -184,27 +189,28 @@ class HubConnection:
     ) -> inbox_pb2.AnswerPendingRequestResponse:
         """Answer on the stream that asked, else by an RPC, under the same `answer_id`. Raises HubbubError."""
         try:
-            with trace_context.rpc(request, self.address):
+            with trace_context.trace_rpc(request, self.address):
                 return await stream.answer(request)
         except (NotSent, Unavailable, Unauthenticated):  # the last one, since the token may have been renewed
             return await self.call(lambda hub: hub.inbox.AnswerPendingRequest, request)
 
     async def _send_with_retries(self, request: object, send: Callable[[Stubs], Awaitable[A]]) -> A:
+        """Send an RPC, again where that surely does nothing twice. Raises HubbubError."""
         for tried in count():
-            stubs = await self.ready()
+            stubs = await self.connected_stubs()
             may_repeat = tried < max(MAX_RETRIES, len(self._endpoints))
             try:
-                with trace_context.rpc(cast("Message", request), self.address):
+                with trace_context.trace_rpc(cast("Message", request), self.address):
                     return await send(stubs)
             except HubbubError as error:
                 from hubbub_client.transport import retries  # imported late, since few programs see an error
 
                 if isinstance(error, Unauthenticated):
-                    again = may_repeat and retries.may_show_another_token(cast("Message", request), error)
-                    if again and await self.moved():
+                    again = may_repeat and retries.may_retry_with_new_token(cast("Message", request), error)
+                    if again and await self.refresh_if_found():
                         continue
                     raise retries.explain_refusal(error, self._endpoint) from None
-                if retries.is_away(error):
+                if retries.must_leave_address(error):
                     self._leave_address(stubs)
                 if not may_repeat or not retries.may_repeat(
                     cast("Message", request), error, several=self._channels.several
@@ -214,25 +220,28 @@ class HubConnection:
         raise AssertionError("the last attempt returns or raises")
 
     def _leave_address(self, stubs: Stubs) -> None:
-        """Turn to the next address, if there is one and unless another RPC has done so."""
+        """Use the next address from now on, if there is one and unless another RPC has turned to it already."""
         if len(self._endpoints) > 1 and stubs is self._stubs and self._endpoint is not None:
             self._left_address, self._endpoint, self._channel, self._stubs = self._endpoint.address, None, None, None
 
-    def _stream(self, stubs: Stubs, request: call_pb2.CallMethodRequest, *, with_answers: bool = False) -> CallStream:
+    def _find_stream(
+        self, stubs: Stubs, request: call_pb2.CallMethodRequest, *, with_answers: bool = False
+    ) -> CallStream:
         """Return the stream that takes a call. Raises NotSent."""
         stream = self._calls.current(self._stream_key(stubs))
-        if stream is None or not stream.takes(request, with_answers=with_answers):
+        if stream is None or not stream.can_take(request, with_answers=with_answers):
             raise NotSent
         return stream
 
     def _stream_key(self, stubs: Stubs) -> object:
-        """Return what a stream is good for: one channel, and the credentials that it was opened with."""
+        """Return what must stay the same for a stream to be used: channel and credentials."""
         return (stubs, *self._credentials())
 
     async def _send_unary(self, method: aio.UnaryUnaryMultiCallable[Q, A], request: Q) -> A:
+        """Send an RPC once, with metadata, and return the response. Raises HubbubError."""
         try:
             rpc = method(request, metadata=self._metadata())
-            response = await response_to(rpc)
+            response = await await_response(rpc)
             if self._channels.several:
                 self._seen_revisions.note_metadata(await rpc.trailing_metadata())
         except aio.AioRpcError as failure:
@@ -254,35 +263,36 @@ class HubConnection:
         The hub sends bookmarks, so a stream that is silent for `silence_s` seconds is dead: Unavailable. Its channel is
         retired too, even if its socket is still open, and the next RPC looks up the hub again.
         """
-        stubs = await self.ready()
+        stubs = await self.connected_stubs()
         async with contextlib.aclosing(
-            self._responses(stubs, method(stubs)(request, metadata=self._metadata()))
+            self._read_responses(stubs, method(stubs)(request, metadata=self._metadata()))
         ) as responses:
             async for response in responses:
                 yield response
 
     @contextlib.asynccontextmanager
-    async def dialogue(
+    async def open_dialogue(
         self, method: Callable[[Stubs], aio.StreamStreamMultiCallable[Q, A]]
     ) -> AsyncGenerator[tuple[Callable[[Q], Awaitable[None]], AsyncGenerator[A, None]], None]:
         """Open a bidirectional RPC for the block: a function that sends a request, and the responses as `stream`."""
-        stubs = await self.ready()
+        stubs = await self.connected_stubs()
         stream = method(stubs)(metadata=self._metadata())
         one_at_a_time = asyncio.Lock()  # two writes at once would break the stream without the hub's knowledge
 
-        async def send(message: Q) -> None:
+        async def send_request(message: Q) -> None:
             try:
                 async with one_at_a_time:
                     await stream.write(message)
             except aio.AioRpcError as failure:
                 raise from_rpc(failure) from None
             except asyncio.InvalidStateError:  # raised by gRPC for a stream that has ended; a read says why
-                raise await _why_ended(stream) from None
+                raise await _explain_end(stream) from None
 
-        async with contextlib.aclosing(self._responses(stubs, stream)) as responses:
-            yield send, responses
+        async with contextlib.aclosing(self._read_responses(stubs, stream)) as responses:
+            yield send_request, responses
 
-    async def _responses(self, stubs: Stubs, stream: "Readable[A]") -> AsyncGenerator[A, None]:
+    async def _read_responses(self, stubs: Stubs, stream: "Readable[A]") -> AsyncGenerator[A, None]:
+        """Yield the responses of a stream until its end. Raises HubbubError, as `stream`."""
         try:
             while True:
                 async with within(self._silence_s):
@@ -294,13 +304,13 @@ class HubConnection:
             error = from_rpc(failure)
             from hubbub_client.transport import retries
 
-            if retries.is_away(error):
+            if retries.must_leave_address(error):
                 self._leave_address(stubs)
             raise error from None
         except aio.BaseError as failure:
             raise _not_sent_error(failure) from None
         except TimeoutError:
-            await self._give_up(stubs)
+            await self._retire_channel(stubs)
             raise Unavailable(f"the hub sent nothing for {self._silence_s:g} s", reason="HUB_SILENT") from None
         except asyncio.CancelledError:
             self._check_closed()
@@ -308,7 +318,7 @@ class HubConnection:
         finally:
             stream.cancel()
 
-    async def moved(self) -> bool:
+    async def refresh_if_found(self) -> bool:
         """As `refresh`, but return False if no hub is found."""
         with contextlib.suppress(Unavailable):
             return await self.refresh()
@@ -324,15 +334,15 @@ class HubConnection:
         """Raise Cancelled if `close` has cancelled the RPC, which does not cancel the task that waits for it."""
         task = asyncio.current_task()
         if self._closed and task is not None and not task.cancelling():
-            raise closed_meanwhile() from None
+            raise closed_meanwhile_error() from None
 
-    def saw(self, resume_token: str) -> None:
+    def note_resume_token(self, resume_token: str) -> None:
         """Note the resume token of a response: the next member must not be behind it."""
         if self._channels.several:
             self._seen_revisions.note_token(resume_token)
 
-    async def _give_up(self, stubs: Stubs) -> None:
-        """Keep new RPCs off a channel that is silent; those under way may finish."""
+    async def _retire_channel(self, stubs: Stubs) -> None:
+        """Retire a silent channel: it gets no new RPCs, and those under way may finish."""
         if stubs is self._stubs and self._endpoint is not None:
             self._left_address = self._endpoint.address
             await self._channels.retire(self._endpoint)
@@ -341,7 +351,7 @@ class HubConnection:
     async def _connect(self, patient: bool) -> bool:
         """Look up the hub until it is connected and return True; if not `patient`, False once it is refused."""
         while not self._closed:
-            await (self.moved() if patient else self.refresh())
+            await (self.refresh_if_found() if patient else self.refresh())
             if len(self._endpoints) > 1:
                 connected, refused = await self._try_addresses(patient)
             else:
@@ -357,10 +367,10 @@ class HubConnection:
         """Use the first of several addresses that answers; return whether one does, and whether all refuse."""
         from hubbub_client.transport.addresses import Walk
 
-        walk = Walk(self._endpoints, self._channels.to)
+        walk = Walk(self._endpoints, self._channels.channel_to)
         found = await walk.run(lambda: not self._closed, patient=patient)
         if found is not None and (self._endpoint is None or found.key != self._endpoint.key):
-            self._use(found)
+            self._use_address(found)
         return found is not None, walk.refused
 
     async def _wait_for_channel(self, patient: bool) -> bool:
@@ -375,6 +385,7 @@ class HubConnection:
         return True
 
     async def _explain_unreachable(self) -> Unavailable:
+        """Return the error for a hub that is not found, or does not answer, with the reason."""
         try:
             endpoints = discover_all(self._where)
         except Unavailable as nowhere:
@@ -384,15 +395,18 @@ class HubConnection:
         return await unreachable_error(endpoints, self._connect_timeout_s / 4)
 
     def _metadata(self) -> list[tuple[str, str | bytes]]:
+        """Return the metadata of an RPC: credentials, newest revision, trace."""
         return [*self._untraced_metadata(), *trace_context.metadata()]
 
     def _untraced_metadata(self) -> list[tuple[str, str | bytes]]:
+        """Return the metadata of an RPC without a trace."""
         found = self._credentials()
         if self._channels.several:
             found.append(self._seen_revisions.metadata())
         return found
 
     def _credentials(self) -> list[tuple[str, str | bytes]]:
+        """Return the metadata that say who calls: token, and name."""
         metadata: list[tuple[str, str | bytes]] = []
         if self._endpoint and self._endpoint.token:
             metadata.append(("authorization", f"Bearer {self._endpoint.token}"))
@@ -401,14 +415,14 @@ class HubConnection:
         return metadata
 
 
-def closed() -> FailedPrecondition:
+def closed_error() -> FailedPrecondition:
     """Return the error for a use of the connection after its end."""
     return FailedPrecondition(
         "this connection is closed, because its `with` block has ended; connect again", reason="CLOSED"
     )
 
 
-def closed_meanwhile() -> Cancelled:
+def closed_meanwhile_error() -> Cancelled:
     """Return the error for a wait that the end of the connection has ended."""
     return Cancelled("the connection was closed before the hub responded", reason="CLOSED")
 
@@ -420,7 +434,7 @@ def _name_metadata(name: str) -> tuple[str, str | bytes]:
     return "hubbub-as-bin", name.encode(errors="surrogatepass")
 
 
-async def _why_ended(stream: "aio.StreamStreamCall[Q, A]") -> HubbubError:
+async def _explain_end(stream: "aio.StreamStreamCall[Q, A]") -> HubbubError:
     """Return why a dialogue has ended: the hub's error, or Unavailable if it ended without one."""
     if not stream.cancelled():  # reading a cancelled stream would cancel this task
         try:

@@ -61,7 +61,7 @@ class HubAddress:
 
     @property
     def key(self) -> object:
-        """What a channel to it is good for; a token may change meanwhile."""
+        """What identifies a channel to it; the token may change without a new channel."""
         return self.address, self.tls
 
     @property
@@ -75,7 +75,7 @@ def default_data_dir() -> Path:
     try:
         return directories.default_data_dir(os.environ)
     except RuntimeError:
-        raise _not_found(
+        raise _not_found_error(
             "no hub found: this user has no home directory; name the hub's address, or its data directory"
         ) from None
 
@@ -99,21 +99,21 @@ def discover_all(where: Where) -> Sequence[HubAddress]:
     if not (address and token):
         file = client_file(where)
         _check_owner(file)
-        found = content_of(file)
+        found = read_client_file(file)
         if address:
             # Never send one hub's token to another.
             token = token or (found.get("token") if _are_same_address(found.get("address", ""), address) else None)
         elif "address" in found:
             address, token, source = found["address"], token or found.get("token"), f"from {file}"
         else:
-            raise _not_found(
+            raise _not_found_error(
                 f"no hub found: {file} is missing or not readable; start one with `hubbub up -d`, or name the hub's "
                 "address and token",
                 client_file=str(file),
             )
     targets = {each: _parse_target(each) for each in _split_addresses(address)}
     tls = _read_tls(where) if any(secure for _, secure in targets.values()) else None
-    token = _find_token(token)
+    token = _clean_token(token)
     endpoints = [
         HubAddress(each, token, source, to, tls if secure else None, own) for each, (to, secure) in targets.items()
     ]
@@ -126,9 +126,11 @@ def _split_addresses(given: str) -> list[str]:
         return [given]
     addresses = [each.strip() for each in given.split(",")]
     if not all(addresses):
-        raise _invalid(f"{given!a} has an empty address: separate addresses by one comma", reason="ADDRESS_INVALID")
+        raise _invalid_error(
+            f"{given!a} has an empty address: separate addresses by one comma", reason="ADDRESS_INVALID"
+        )
     if len(addresses) > MAX_ADDRESSES:
-        raise _invalid(
+        raise _invalid_error(
             f"{len(addresses)} addresses are too many: a hub has at most {MAX_ADDRESSES}", reason="ADDRESS_INVALID"
         )
     return addresses
@@ -140,6 +142,7 @@ def _are_same_address(one: str, other: str) -> bool:
 
 
 def _shuffle(endpoints: list[HubAddress]) -> list[HubAddress]:
+    """Return endpoints in a random order that stays the same in this process."""
     from random import Random  # imported late: most programs know one address
 
     return Random(_process_seed()).sample(endpoints, len(endpoints))  # noqa: S311 - no secret
@@ -160,14 +163,14 @@ def mcp_url(where: Where) -> str | None:
     """Return the URL at which the hub of this machine serves MCP hosts; None if it does not, or has not started."""
     file = client_file(where)
     _check_owner(file)
-    return content_of(file).get("mcp")
+    return read_client_file(file).get("mcp")
 
 
-def _find_token(given: str | None) -> str | None:
+def _clean_token(given: str | None) -> str | None:
     """Return a token fit for a header, without the line end that files and `echo` add."""
     token = (given or "").strip()
     if not (token.isascii() and token.isprintable()):
-        raise _invalid(
+        raise _invalid_error(
             "the token has characters that no token has: one that is not ASCII, or a line break within it; "
             "look at --token, HUBBUB_TOKEN or client.json",
             reason="TOKEN_INVALID",
@@ -178,12 +181,12 @@ def _find_token(given: str | None) -> str | None:
 def _parse_target(address: str) -> tuple[str, bool]:
     """Return the target of an address, and whether it needs TLS: always off this machine, and with https://."""
     if not is_text(address) or not is_clean(address):
-        raise _invalid(f"{address!a} has characters that no address has", reason="ADDRESS_INVALID")
+        raise _invalid_error(f"{address!a} has characters that no address has", reason="ADDRESS_INVALID")
     if address.startswith(UNIX):
         if not address.removeprefix(UNIX):
-            raise _invalid(f"{address!r} names no file", reason="ADDRESS_INVALID")
+            raise _invalid_error(f"{address!r} names no file", reason="ADDRESS_INVALID")
         if len(os.fsencode(address.removeprefix(UNIX))) > MAX_UNIX_BYTES:
-            raise _invalid(
+            raise _invalid_error(
                 f"the path of a socket has at most {MAX_UNIX_BYTES} bytes, this one has more", reason="ADDRESS_INVALID"
             )
         return address, False
@@ -191,10 +194,10 @@ def _parse_target(address: str) -> tuple[str, bool]:
     target = address.removeprefix(DNS) if name else address.removeprefix(HTTPS).removeprefix(HTTP).rstrip("/")
     host, colon, port = target.rpartition(":")
     if not colon or not host or "/" in target or not _is_port(port):
-        raise _invalid(f"{address!r} is not HOST:PORT, https://HOST:PORT or unix:PATH", reason="ADDRESS_INVALID")
+        raise _invalid_error(f"{address!r} is not HOST:PORT, https://HOST:PORT or unix:PATH", reason="ADDRESS_INVALID")
     local = is_loopback(_host_of_target(target))
     if plain and not local:
-        raise _invalid(
+        raise _invalid_error(
             f"{address} is not on this machine: without TLS everybody on the way could read the token; use https://",
             reason="PLAINTEXT_REFUSED",
         )
@@ -219,12 +222,14 @@ def is_loopback(host: str) -> bool:
 
 
 def _read_tls(where: Where) -> ClientTls:
+    """Return authorities, certificate and key, given or of the environment. Raises InvalidArgument."""
     cert = _read_pem("cert", where.cert)
     # One file may hold the certificate and the key.
     return ClientTls(_read_pem("ca", where.ca), cert, _read_pem("key", where.key) or cert)
 
 
 def _read_pem(name: str, given: str | Path | None) -> bytes | None:
+    """Return the content of a TLS file, given or of the environment; None without one. Raises InvalidArgument."""
     path = given or os.environ.get(f"HUBBUB_{name.upper()}")
     if not path:
         return None
@@ -232,11 +237,11 @@ def _read_pem(name: str, given: str | Path | None) -> bytes | None:
         return Path(path).expanduser().read_bytes()
     except (OSError, RuntimeError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else error
-        raise _invalid(f"{name}: {path} cannot be read: {why}", reason="TLS_FILE_INVALID") from None
+        raise _invalid_error(f"{name}: {path} cannot be read: {why}", reason="TLS_FILE_INVALID") from None
 
 
 def _check_owner(file: Path) -> None:
-    """Raise Unavailable for a `client.json` of another user: whoever can write it would be the hub, and be told all.
+    """Raise Unavailable for a `client.json` of another user, who could name another hub in it and get all requests.
 
     The superuser's is taken, as the superuser can change anything anyway.
     """
@@ -245,14 +250,14 @@ def _check_owner(file: Path) -> None:
     except (OSError, ValueError):
         return
     if status.st_uid != 0 and files.is_of_another_user(status):
-        raise _not_found(
+        raise _not_found_error(
             f"{file} belongs to another user (uid {status.st_uid}), who could be in the hub's place: run this as that "
             "user, or give the address and the token yourself",
             client_file=str(file),
         )
 
 
-def content_of(file: Path) -> dict[str, str]:
+def read_client_file(file: Path) -> dict[str, str]:
     """Return the texts in a `client.json`; empty for a file that is not there, or is none. Never raises."""
     try:
         # Reading a pipe in its place would block.
@@ -267,13 +272,13 @@ def content_of(file: Path) -> dict[str, str]:
 # Errors are imported when there is one, since they import gRPC.
 
 
-def _not_found(message: str, **metadata: str) -> "Unavailable":
+def _not_found_error(message: str, **metadata: str) -> "Unavailable":
     from hubbub_client.errors import Unavailable
 
     return Unavailable(message, reason="HUB_UNREACHABLE", metadata=metadata)
 
 
-def _invalid(message: str, *, reason: str) -> "InvalidArgument":
+def _invalid_error(message: str, *, reason: str) -> "InvalidArgument":
     from hubbub_client.errors import InvalidArgument
 
     return InvalidArgument(message, reason=reason)

@@ -19,10 +19,10 @@ _OTHER_AUTHORITY = (2, 18, 19, 20, 21)
 
 async def unreachable_error(endpoints: Sequence[HubAddress], limit_s: float) -> Unavailable:
     """Return the error for a hub that answers at none of its addresses: each of them, and why it failed."""
-    handshakes = await asyncio.gather(*(problem(each, limit_s) for each in endpoints))
+    handshakes = await asyncio.gather(*(find_tls_problem(each, limit_s) for each in endpoints))
     addresses, source = ",".join(each.address for each in endpoints), endpoints[0].source
     if len(endpoints) > 1:
-        away = await asyncio.gather(*(absence(each, limit_s) for each in endpoints))
+        away = await asyncio.gather(*(explain_absence(each, limit_s) for each in endpoints))
         reasons = [f"{at.address}: {what or gone}" for at, what, gone in zip(endpoints, handshakes, away, strict=True)]
         message = f"no hub answers at any of {len(endpoints)} addresses ({source}): {'; '.join(sorted(reasons))}"
     elif what := handshakes[0]:
@@ -33,7 +33,7 @@ async def unreachable_error(endpoints: Sequence[HubAddress], limit_s: float) -> 
     return Unavailable(message, reason=reason, metadata={"address": addresses})
 
 
-async def absence(endpoint: HubAddress, limit_s: float) -> str:
+async def explain_absence(endpoint: HubAddress, limit_s: float) -> str:
     """Return why there is no connection to an endpoint, as far as its socket tells within `limit_s` seconds."""
     try:
         async with within(limit_s):
@@ -61,7 +61,7 @@ def _host_and_port(endpoint: HubAddress) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-async def problem(endpoint: HubAddress, limit_s: float) -> str | None:
+async def find_tls_problem(endpoint: HubAddress, limit_s: float) -> str | None:
     """Return what fails in the TLS handshake; None if it succeeds or nobody answers within `limit_s` seconds."""
     if endpoint.target.startswith(UNIX):
         return None
@@ -90,6 +90,7 @@ async def _shake_hands(
     context: ssl.SSLContext,
     endpoint: HubAddress,
 ) -> str | None:
+    """Make a TLS handshake over a connection, and return what fails; None if nothing does."""
     try:
         await writer.start_tls(context, server_hostname=host)
     except ssl.SSLCertVerificationError as error:
@@ -123,6 +124,7 @@ def _tls_context(tls: ClientTls | None) -> ssl.SSLContext:
 
 
 def _describe_distrust(error: ssl.SSLCertVerificationError, host: str) -> str:
+    """Return why a server's certificate is not trusted, for people."""
     code = error.verify_code
     if code == _EXPIRED:
         return "its certificate has expired"

@@ -22,8 +22,8 @@ LONGEST_PAUSE_S = 2.0
 
 # Requests that change something only the first time: the hub knows them again by an id that the client made.
 _SETTLED: Mapping[str, Callable[[Any], bool]] = {
-    "AnswerPendingRequestRequest": lambda it: bool(it.answer_id),
-    "ClaimPendingRequestRequest": lambda it: bool(it.claim_id),
+    "AnswerPendingRequestRequest": lambda request: bool(request.answer_id),
+    "ClaimPendingRequestRequest": lambda request: bool(request.claim_id),
     "RenewClaimRequest": lambda _: True,
 }
 _CALLS = frozenset(("CallMethodRequest", "StartCallRequest"))
@@ -40,10 +40,10 @@ def may_repeat(request: "Message", error: HubbubError, *, several: bool) -> bool
     return error.reason in NOT_CALLED and _has_call_id(request)
 
 
-def may_show_another_token(request: "Message", error: HubbubError) -> bool:
+def may_retry_with_new_token(request: "Message", error: HubbubError) -> bool:
     """Return whether a request that was refused for its token may be sent again with another one.
 
-    One whose token has ended meanwhile had begun.
+    A request whose token ended while it was served had begun, so it must be safe to repeat.
     """
     return error.reason != "CREDENTIAL_ENDED" or _is_harmless(request) or _has_call_id(request)
 
@@ -69,8 +69,8 @@ def retry_pause_s(error: HubbubError) -> float:
     return 0.0 if isinstance(error, ConnectionLost) else min(error.retry_after_s or 0.0, LONGEST_PAUSE_S)
 
 
-def is_away(error: HubbubError) -> bool:
-    """Return whether the next request is for another address."""
+def must_leave_address(error: HubbubError) -> bool:
+    """Return whether the member at this address is lost or refuses work: the next request goes to another."""
     return isinstance(error, ConnectionLost) or error.reason in OF_MEMBER - _EVERYWHERE
 
 

@@ -29,7 +29,7 @@ AROUND: ContextVar[Metadata | None] = ContextVar("hubbub_client_around", default
 """Trace context of a program that has no tracer."""
 
 
-def from_environment() -> None:
+def continue_environment_trace() -> None:
     """Continue the trace of TRACEPARENT and TRACESTATE, for commands in traced scripts."""
     found = ((name, os.environ.get(name.upper(), "")) for name in ("traceparent", "tracestate"))
     AROUND.set([(name, value) for name, value in found if value.isascii() and value.isprintable() and value])
@@ -37,7 +37,7 @@ def from_environment() -> None:
 
 def metadata() -> Metadata:
     """Return the current trace context as metadata of an RPC, empty if there is none."""
-    if (trace := _api()) is None or not trace.get_current_span().get_span_context().is_valid:
+    if (trace := _loaded_opentelemetry()) is None or not trace.get_current_span().get_span_context().is_valid:
         return AROUND.get() or []
     from opentelemetry.propagate import inject
 
@@ -47,40 +47,43 @@ def metadata() -> Metadata:
 
 
 @contextmanager
-def rpc(request: Message, address: str) -> Generator[None]:
+def trace_rpc(request: Message, address: str) -> Generator[None]:
     """Record the block as the client span of an RPC; do nothing in a program without a tracer."""
-    if (trace := _api()) is None:
+    if (trace := _loaded_opentelemetry()) is None:
         yield
         return
-    name = _method_of(request.DESCRIPTOR)
-    about: dict[str, str | int] = {"rpc.system.name": "grpc", "rpc.method": name, **_server(address)}
+    name = _find_method_name(request.DESCRIPTOR)
+    about: dict[str, str | int] = {"rpc.system.name": "grpc", "rpc.method": name, **_server_attributes(address)}
     with trace.get_tracer("hubbub_client").start_as_current_span(
         name, kind=trace.SpanKind.CLIENT, attributes=about, record_exception=False, set_status_on_exception=False
     ) as span:
         try:
             yield
         except HubbubError as failure:
-            _fail(trace, span, failure.code.name)
+            _mark_failed(trace, span, failure.code.name)
             raise
         except Exception as failure:
-            _fail(trace, span, type(failure).__name__)
+            _mark_failed(trace, span, type(failure).__name__)
             raise
         except BaseException:
-            _fail(trace, span, "CANCELLED")
+            _mark_failed(trace, span, "CANCELLED")
             raise
         span.set_attribute("rpc.response.status_code", "OK")
 
 
-def _fail(trace: ModuleType, span: Span, code: str) -> None:
+def _mark_failed(trace: ModuleType, span: Span, code: str) -> None:
+    """Set the status of a span of a failed RPC."""
     span.set_attributes({"rpc.response.status_code": code, "error.type": code})
     span.set_status(trace.StatusCode.ERROR)
 
 
-def _api() -> ModuleType | None:
+def _loaded_opentelemetry() -> ModuleType | None:
+    """Return OpenTelemetry's API if the program has imported it, else None."""
     return sys.modules.get("opentelemetry.trace")
 
 
-def _server(address: str) -> dict[str, str | int]:
+def _server_attributes(address: str) -> dict[str, str | int]:
+    """Return a hub's address as attributes of a span."""
     host, _, port = address.removeprefix("unix:").removeprefix("dns:///").rpartition(":")
     number = whole_text(port, LAST_PORT)
     if address.startswith("unix:") or number is None:
@@ -89,7 +92,8 @@ def _server(address: str) -> dict[str, str | int]:
 
 
 @cache
-def _method_of(request: Descriptor) -> str:
+def _find_method_name(request: Descriptor) -> str:
+    """Return the RPC of a request type as `package.Service/Method`."""
     methods = (method for service in request.file.services_by_name.values() for method in service.methods)
     found = next((method for method in methods if method.input_type is request), None)
     return f"{found.containing_service.full_name}/{found.name}" if found else request.full_name

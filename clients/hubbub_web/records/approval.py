@@ -13,7 +13,7 @@ from typing import Any, cast
 from hubbub_client.data.approvals import ApprovalRequest
 from hubbub_client.data.records import Call, PendingRequest
 from hubbub_client.errors import InvalidArgument
-from hubbub_client.payload import as_list, as_object, plain
+from hubbub_client.payload import as_list, as_object, to_plain
 from hubbub_client.services.tokens import Caller
 from hubbub_frontend.display.approvals import approval_view
 from hubbub_frontend.display.argument_rows import ArgumentRow, argument_rows
@@ -75,7 +75,7 @@ def call_approval_json(call: Call, requests: Sequence[PendingRequest]) -> dict[s
     given = as_object(as_object(call.params).get("arguments"))
     schema = asked.tool.input_schema if asked else as_object(None)
     return approval.to_json() | {
-        "granted_at": plain(request.answered_at) if request else None,
+        "granted_at": to_plain(request.answered_at) if request else None,
         "changes": changed_rows(given, as_object(changed), schema) if changed else [],
     }
 
