@@ -54,13 +54,13 @@ async def main(url: str, schema: str, directory: Path, count: int) -> None:
     table = Table(stored, NOUN, StoredRecord)
     ledger = Ledger(store, [table], stored, now=time)
     late_s: list[float] = []
-    console.ready({"revision": store.revision})
+    console.print_json_line({"revision": store.revision})
     async for event in table.feed.watch(EveryRecord()):
         if event.record is not None:
             late_s.append(perf_counter() - event.record.at)
         if len(late_s) == count:
             break
-    console.ready({"late_s": late_s})
+    console.print_json_line({"late_s": late_s})
     await ledger.aclose()
     await store.close()
 

@@ -70,21 +70,21 @@ async def main(name: str, directory: Path, forward: str | None) -> None:
     connector = McpConnector(TokenFile.open(data))
     async with (
         Hub.open(store, connector, own, HubSettings(data_dir=data), ownership=ownership) as hub,
-        port.serving(hub, life=1) as forwarding,
+        port.serve(hub, life=1) as forwarding,
         serve(
             hub,
             listen="127.0.0.1:0",
             gate=Gate(TOKEN, hub.clock, [hub.tokens]),
             max_message_bytes=MAX_BYTES,
-            within=(forwarding.over,),
+            within=(forwarding.wrap,),
         ) as address,
     ):
-        console.ready({"grpc": address, "forward": port.address})
+        console.print_json_line({"grpc": address, "forward": port.address})
         await anyio.sleep_forever()
 
 
 if __name__ == "__main__":
-    console.log_to(None, setup.open_log_sink({}))
+    console.configure_logging(None, setup.open_log_sink({}))
     console.set_log_level("warning")
     (Path(sys.argv[2]) / sys.argv[1]).mkdir(mode=0o700, exist_ok=True)
     anyio.run(

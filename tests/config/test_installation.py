@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hubbubd.process.installation import command_for, command_to_add
+from hubbubd.process.installation import command_for_extra, command_to_add
 
 
 def test_pipx_adds_to_an_environment_of_pipx(tmp_path: Path) -> None:
@@ -39,7 +39,7 @@ def test_pip_adds_to_any_other_environment_and_uv_to_one_without_pip(
     ],
 )
 def test_the_command_names_packages_of_an_index_and_never_hubbub(extra: str, modules: tuple[str, ...]) -> None:
-    command = command_for(extra)
+    command = command_for_extra(extra)
     assert "hubbub[" not in command
     assert all(module.partition(".")[0].replace("_", "-") in command for module in modules)
     assert all(importlib.util.find_spec(module) for module in modules)

@@ -12,7 +12,7 @@ from hubbubd.process import files
 def test_one_s_own_file_is_closed_by_chmod(tmp_path: Path) -> None:
     path = tmp_path / "secret"
     path.write_text("s")
-    assert files.how_to_close(path, path.stat()) == f"`chmod 600 {path}`"
+    assert files.describe_permission_fix(path, path.stat()) == f"`chmod 600 {path}`"
 
 
 def test_nobody_is_advised_to_lock_the_hub_out_of_a_file_of_another_account(

@@ -18,6 +18,6 @@ def test_a_file_and_its_name_are_on_the_disk_when_it_is_written(
         synced.append("directory" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "file")
 
     monkeypatch.setattr(os, "fsync", sync)
-    files.put(tmp_path / "tokens.json", b"{}")
+    files.write_atomically(tmp_path / "tokens.json", b"{}")
     assert synced == ["file", "directory"]
     assert (tmp_path / "tokens.json").read_bytes() == b"{}"

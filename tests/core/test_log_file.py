@@ -14,7 +14,7 @@ import os, sys
 from pathlib import Path
 from hubbubd.process.log_file import RotatedLog
 log = RotatedLog(Path(sys.argv[1]), 100)
-log.take_over_stderr()
+log.redirect_stderr()
 os.write(2, b"before\\n")
 for number in range(3):
     log.write("x" * 60 + "\\n")

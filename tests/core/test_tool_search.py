@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hubbubd.core.hosts.tool_search import build_index_in_steps, search_in_steps, split_words
-from hubbubd.timing.turns import at_once
+from hubbubd.timing.turns import run_at_once
 
 TOOLS = {
     "github__create_issue": ("create issue", "Opens a new issue in a repository."),
@@ -17,7 +17,7 @@ TOOLS = {
 
 
 def best(texts: Mapping[str, Sequence[str]], query: str, most: int) -> list[str]:
-    return at_once(search_in_steps([at_once(build_index_in_steps(texts))], query, most))
+    return run_at_once(search_in_steps([run_at_once(build_index_in_steps(texts))], query, most))
 
 
 def test_names_are_taken_apart_into_words() -> None:

@@ -10,7 +10,7 @@ import anyio.lowlevel
 import pytest
 
 from hubbubd.timing import turns
-from hubbubd.timing.turns import BUSY_S, LONGEST_PAUSE_S, SHARE, SHORTEST_PAUSE_S, turn
+from hubbubd.timing.turns import BUSY_S, LONGEST_PAUSE_S, SHARE, SHORTEST_PAUSE_S, wait_for_turn
 
 PIECE_S = 0.005
 LIMIT_S = 60
@@ -55,23 +55,23 @@ def piece(seconds: float = PIECE_S) -> None:
 
 
 async def test_while_others_are_busy_they_get_several_times_what_a_piece_takes(pauses: list[float]) -> None:
-    await turn()
+    await wait_for_turn()
     with somebody_busy():
         for _ in range(3):
             piece()
             await anyio.lowlevel.checkpoint()
-            await turn()
+            await wait_for_turn()
     assert len(pauses) == 3
     assert min(pauses) >= SHARE * PIECE_S
 
 
 async def test_a_pause_is_bounded_from_both_sides(pauses: list[float]) -> None:
     with somebody_busy():
-        await turn()
+        await wait_for_turn()
         assert pauses.pop() == SHORTEST_PAUSE_S
         piece(2 * LONGEST_PAUSE_S / SHARE)
         await anyio.lowlevel.checkpoint()
-        await turn()
+        await wait_for_turn()
         assert pauses.pop() == LONGEST_PAUSE_S
 
 
@@ -81,12 +81,12 @@ async def test_others_count_as_busy_in_proportion_to_what_they_do(
     now = 0.0
     monkeypatch.setattr(turns, "perf_counter", lambda: now)
     with somebody_busy():
-        await turn()
+        await wait_for_turn()
     now = 0.02
-    await turn()
+    await wait_for_turn()
     assert len(pauses) == 2
     now = 0.4
-    await turn()
+    await wait_for_turn()
     assert len(pauses) == 2
 
 
@@ -94,29 +94,29 @@ async def test_but_for_half_a_second_at_most(pauses: list[float], monkeypatch: p
     now = 0.0
     monkeypatch.setattr(turns, "perf_counter", lambda: now)
     with somebody_busy(lambda: piece(0.02)):
-        await turn()
+        await wait_for_turn()
     with somebody_busy():
-        await turn()
+        await wait_for_turn()
     now = BUSY_S - 0.01
-    await turn()
+    await wait_for_turn()
     assert len(pauses) == 3
     now = BUSY_S + 0.01
-    await turn()
+    await wait_for_turn()
     assert len(pauses) == 3
 
 
 async def test_a_piece_counts_by_what_it_needs_and_not_by_how_long_it_took(pauses: list[float]) -> None:
     with somebody_busy():
-        await turn()
+        await wait_for_turn()
         time.sleep(0.05)
         await anyio.lowlevel.checkpoint()
-        await turn()
+        await wait_for_turn()
     assert pauses[-1] < SHARE * 0.05
 
 
 async def test_a_round_that_only_took_long_is_not_a_busy_one(pauses: list[float]) -> None:
     with somebody_busy(lambda: time.sleep(0.001)):  # as when other processes have the processor
-        await turn()
+        await wait_for_turn()
     assert not pauses
 
 
@@ -132,7 +132,7 @@ async def test_no_two_pieces_are_done_in_the_same_round_of_the_loop() -> None:
 
     async def work() -> None:
         for _ in range(5):
-            await turn()
+            await wait_for_turn()
             done.append(rounds)
 
     with anyio.fail_after(LIMIT_S):
@@ -147,6 +147,6 @@ async def test_no_two_pieces_are_done_in_the_same_round_of_the_loop() -> None:
 async def test_who_gives_up_waiting_keeps_no_turn() -> None:
     with anyio.CancelScope() as scope:
         scope.cancel()
-        await turn()
+        await wait_for_turn()
     with anyio.fail_after(LIMIT_S):
-        await turn()
+        await wait_for_turn()

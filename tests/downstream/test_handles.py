@@ -241,7 +241,7 @@ def test_a_key_that_cannot_be_written_is_not_used(opened: Opened, time: Time, mo
     def full(path: Path, content: bytes) -> None:
         raise OSError(f"{path} cannot be written: no space left on device")
 
-    monkeypatch.setattr(files, "put", full)
+    monkeypatch.setattr(files, "write_atomically", full)
     with pytest.raises(OSError, match="no space left"):
         ring.rotate()
     time.passed = ROTATE_S

@@ -51,7 +51,7 @@ from hubbubd.redaction import REDACTION
 from hubbubd.telemetry.setup import open_log_sink
 
 REDACTION.set_secrets("test", ["canary-known"])
-console.log_to(None, open_log_sink({}))
+console.configure_logging(None, open_log_sink({}))
 structlog.get_logger("hub").warning("a canary-known", where=["canary-known"], b={"canary-known": "canary-known"})
 logging.getLogger("library").warning("of %s", "canary-known")
 try:

@@ -130,14 +130,14 @@ class Fleet:
         for config in servers:
             believed.owners[config.name] = Owner(name, 1, port.address)
         hub = await stack.enter_async_context(world.hub(*servers))
-        forwarding = await stack.enter_async_context(port.serving(hub, life=1))
+        forwarding = await stack.enter_async_context(port.serve(hub, life=1))
         serving = serve(
             hub,
             listen="127.0.0.1:0",
             gate=gate(hub),
             grace_s=0,
             max_message_bytes=LARGE,
-            within=(forwarding.over,),
+            within=(forwarding.wrap,),
         )
         address = await stack.enter_async_context(serving)
         options = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]

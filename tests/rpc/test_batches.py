@@ -184,7 +184,7 @@ async def several(hub: Hub, count: int) -> list[str]:
 def watching(hub: Hub, token: str = "", *, batches: bool = True, shown: Any = SHOWN) -> Watching:
     """A watch of all servers, as the hub serves it."""
     changes = hub.servers.watch(ServerFilter(), token)
-    return watch.responses(changes, server_pb2.WatchServersResponse, shown, batches=batches)
+    return watch.serialize_events(changes, server_pb2.WatchServersResponse, shown, batches=batches)
 
 
 async def next_steps(watched: Watching) -> Steps:

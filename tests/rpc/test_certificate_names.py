@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
 from hubbubd.errors import Unauthenticated
-from hubbubd.rpc.auth.certificates import name_of, parsed
+from hubbubd.rpc.auth.certificates import find_name, parse_certificate
 
 URI = x509.UniformResourceIdentifier("spiffe://example.org/worker")
 MAIL = x509.RFC822Name("alice@example.org")
@@ -51,7 +51,7 @@ def certificate(common: str | None, *others: x509.GeneralName) -> x509.Certifica
 def test_a_certificate_names_its_first_uri_else_mail_address_else_host_else_common_name(
     common: str, others: tuple[x509.GeneralName, ...], name: str
 ) -> None:
-    assert name_of(certificate(common, *others)) == name
+    assert find_name(certificate(common, *others)) == name
 
 
 @pytest.mark.parametrize(("common", "others"), [("carol", (ADDRESS,)), (None, ())])
@@ -59,10 +59,10 @@ def test_the_common_name_of_a_certificate_with_other_names_names_nobody(
     common: str | None, others: tuple[x509.GeneralName, ...]
 ) -> None:
     with pytest.raises(Unauthenticated) as refused:
-        name_of(certificate(common, *others))
+        find_name(certificate(common, *others))
     assert refused.value.reason == "NAME_INVALID"
 
 
 @pytest.mark.parametrize("form", [Encoding.PEM, Encoding.DER])
 def test_a_certificate_is_read_as_pem_and_as_der(form: Encoding) -> None:
-    assert name_of(parsed(certificate("carol").public_bytes(form))) == "carol"
+    assert find_name(parse_certificate(certificate("carol").public_bytes(form))) == "carol"

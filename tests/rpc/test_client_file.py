@@ -19,13 +19,13 @@ def test_clients_find_the_address_and_the_token_and_others_do_not(tmp_path: Path
 
 
 def test_the_token_is_kept_over_restarts(tmp_path: Path) -> None:
-    token = client_file.token(tmp_path)
+    token = client_file.load_or_make_token(tmp_path)
     client_file.write(tmp_path, address="127.0.0.1:1", token=token)
-    assert client_file.token(tmp_path) == token
+    assert client_file.load_or_make_token(tmp_path) == token
 
 
 def test_every_hub_gets_a_token_of_its_own_that_nobody_can_guess(tmp_path: Path) -> None:
-    tokens = {client_file.token(tmp_path) for _ in range(10)}
+    tokens = {client_file.load_or_make_token(tmp_path) for _ in range(10)}
     assert len(tokens) == 10
     assert min(map(len, tokens)) >= 43
 
@@ -35,13 +35,13 @@ def test_a_file_without_a_token_gets_a_new_one(tmp_path: Path, content: str) -> 
     path = tmp_path / "client.json"
     path.write_text(content)
     path.chmod(0o600)
-    assert len(client_file.token(tmp_path)) >= 43
+    assert len(client_file.load_or_make_token(tmp_path)) >= 43
 
 
 def test_a_token_that_others_could_read_is_replaced(tmp_path: Path) -> None:
     path = client_file.write(tmp_path, address="127.0.0.1:1", token="known to all")
     path.chmod(0o644)
-    assert client_file.token(tmp_path) != "known to all"
+    assert client_file.load_or_make_token(tmp_path) != "known to all"
     client_file.write(tmp_path, address="127.0.0.1:1", token="new")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 

@@ -332,7 +332,7 @@ class Endless:
 
 async def test_a_watcher_that_reads_nothing_is_let_go(hub: Hub, until: Until, monkeypatch: pytest.MonkeyPatch) -> None:
     servicer = Endless()
-    monkeypatch.setattr(connect, "servicers", lambda _hub, _carried: [(SERVER_SERVICE, servicer)])
+    monkeypatch.setattr(connect, "make_servicers", lambda _hub, _carried: [(SERVER_SERVICE, servicer)])
     monkeypatch.setattr(connect, "STALL_S", 0.2)
     async with connect.serve_connect(hub, listen="127.0.0.1:0", gate=gate(hub)) as base:
         caller = Web(base)

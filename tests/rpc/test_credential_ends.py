@@ -70,7 +70,7 @@ class Issuer:
         self._until = until
 
     async def principal(self, token: str) -> Principal | None:
-        return self._grants.of_claims("ada", (), self._until) if token == "jwt" else None
+        return self._grants.principal_of_claims("ada", (), self._until) if token == "jwt" else None
 
 
 @dataclass
@@ -138,10 +138,10 @@ async def caller(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
             TOKEN,
             clock,
             [hub.tokens, Issuer(grants, clock.now() + 600)],
-            certificates=grants.of_certificate if how.startswith("cert") else None,
-            standing=grants.stands,
+            certificates=grants.principal_of_certificate if how.startswith("cert") else None,
+            has_grants=grants.still_has,
         )
-        hub.tokens.on_revoked(gate.end)
+        hub.tokens.on_revoked(gate.end_credential)
         address = await stack.enter_async_context(serve(hub, listen="127.0.0.1:0", gate=gate, tls=files, grace_s=0))
         base = await stack.enter_async_context(serve_connect(hub, listen="127.0.0.1:0", gate=gate, tls=files))
         shown = grpc.ssl_channel_credentials(

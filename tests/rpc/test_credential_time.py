@@ -42,7 +42,7 @@ class System:
         """Is inside until the credential ends."""
         expires_at = self.clock.now() + GOOD_FOR_S
         ada = Principal(name="ada", grants=(Grant(Role.ADMIN),), credential="c", expires_at=expires_at)
-        with pytest.raises(Unauthenticated), self.gate.inside(ada, "/x", cast("Oversight", Unnoted())):
+        with pytest.raises(Unauthenticated), self.gate.while_valid(ada, "/x", cast("Oversight", Unnoted())):
             await anyio.sleep_forever()
         self.ended.append(self.steady())
 
@@ -50,10 +50,10 @@ class System:
 class Unnoted:
     """Stands for the oversight: what it would note is nothing to these tests."""
 
-    def cut_short(self, _path: str, exc: HubError, _caller: Principal) -> HubError:
+    def record_cut_short(self, _path: str, exc: HubError, _caller: Principal) -> HubError:
         return exc
 
-    refused = cut_short
+    record_refusal = record_cut_short
 
 
 def sets(by_s: float) -> Callable[[System], None]:
@@ -104,7 +104,7 @@ async def test_a_credential_that_was_revoked_between_the_gate_and_the_rpc_does_n
 ):
     gate = System().gate
     for number in range(ENDED_CREDENTIALS + 10):
-        gate.end(f"c{number}")
+        gate.end_credential(f"c{number}")
     last = Principal(name="ada", grants=(Grant(Role.ADMIN),), credential=f"c{number}")
-    with pytest.raises(Unauthenticated), gate.inside(last, "/x", cast("Oversight", Unnoted())):
+    with pytest.raises(Unauthenticated), gate.while_valid(last, "/x", cast("Oversight", Unnoted())):
         pytest.fail("it was let in")

@@ -356,7 +356,7 @@ async def test_the_owner_of_another_machine_is_not_the_owner_of_this_one(two: Tw
 async def test_over_connect_it_is_the_same(two: Two) -> None:
     ingress, owner = two
     serving = serve_connect(
-        ingress.hub, listen="127.0.0.1:0", gate=gate(ingress.hub), within=(ingress.forwarding.over,)
+        ingress.hub, listen="127.0.0.1:0", gate=gate(ingress.hub), within=(ingress.forwarding.wrap,)
     )
     async with serving as url, httpx2.AsyncClient(base_url=url, trust_env=False, timeout=LIMIT_S) as client:
 

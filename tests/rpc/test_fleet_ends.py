@@ -248,7 +248,7 @@ async def end(
 
 
 def over_grpc(ingress: Member) -> AbstractAsyncContextManager[str]:
-    within = (ingress.forwarding.over,)
+    within = (ingress.forwarding.wrap,)
     return grpc_server.serve(
         ingress.hub, listen="127.0.0.1:0", gate=gate(ingress.hub), grace_s=10 * LIMIT_S, within=within
     )
@@ -325,7 +325,7 @@ async def test_other_rpcs_of_a_member_that_ends_do_not_hold_it_up(
 
 @asynccontextmanager
 async def over_connect(ingress: Member) -> AsyncIterator[str]:
-    within = (ingress.forwarding.over,)
+    within = (ingress.forwarding.wrap,)
     async with serve_connect(ingress.hub, listen="127.0.0.1:0", gate=gate(ingress.hub), within=within) as address:
         yield address
         await ingress.hub.drain(10 * LIMIT_S)

@@ -300,7 +300,7 @@ async def test_what_is_certainly_not_there_is_looked_for_once(two: tuple[Member,
         looked += 1
         raise NotFound(noun, "req_1")
 
-    over: Any = two[0].forwarding.over(RPCS["GetPendingRequest"], look)
+    over: Any = two[0].forwarding.wrap(RPCS["GetPendingRequest"], look)
     with pytest.raises(NotFound):
         await over(inbox_pb2.GetPendingRequestRequest(id="req_1"))
     assert looked == 1

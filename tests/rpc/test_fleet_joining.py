@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 import structlog.testing
 
-from hubbubd.program.fleet_join import Joining
+from hubbubd.program.fleet_join import FleetTerm
 from hubbubd.store import StoreUnavailable
 from hubbubd.store.membership import Expelled
 
@@ -40,5 +40,5 @@ async def test_a_member_goes_on_that_could_not_say_where_it_is(error: StoreUnava
         "port": SimpleNamespace(address="127.0.0.1:2"),
     }
     with structlog.testing.capture_logs() as events:
-        await cast("Any", Joining)(**parts).publish("127.0.0.1:1")
+        await cast("Any", FleetTerm)(**parts).publish_addresses("127.0.0.1:1")
     assert [each["log_level"] for each in events] == logged

@@ -360,7 +360,7 @@ async def test_events_that_several_members_have_dropped_are_counted_together() -
 
     believed, here = Believed("a"), asyncio.Queue[tuple[int, str] | None]()
     believed.members = [Owner("b", 1, "")]
-    watch = MergedEvents(believed, OwnershipChanges(believed)).responses(said(here), at)
+    watch = MergedEvents(believed, OwnershipChanges(believed)).merge(said(here), at)
     async with aclosing(watch):
         told: list[tuple[int, str]] = []
 

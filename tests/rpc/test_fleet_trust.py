@@ -18,11 +18,11 @@ from hubbub_frontend.certs import Authority, CertificateFiles
 from hubbubd.config.sections.tls import TlsFiles
 from hubbubd.core.access import Grant, Principal, Role
 from hubbubd.errors import ConfigError
-from hubbubd.program.fleet_join import Joining
+from hubbubd.program.fleet_join import FleetTerm
 from hubbubd.rpc.context import current
 from hubbubd.rpc.fleet import FleetPort
 from hubbubd.rpc.fleet.forwards import forwarding
-from hubbubd.rpc.fleet.forwards.caller_context import enter, opening
+from hubbubd.rpc.fleet.forwards.caller_context import adopt_caller, make_opening
 from hubbubd.rpc.listeners.tls import channel_credentials
 from hubbubd.runtime.ownership import Owner
 from hubbubd.telemetry.trace import CURRENT_TRACE, Trace
@@ -189,7 +189,7 @@ def test_a_principal_travels_as_it_is() -> None:
         may_name_others=True,
         groups=frozenset({"g", "h"}),
     )
-    enter(opening("m", "one", caller, None))
+    adopt_caller(make_opening("m", "one", caller, None))
     there = current()
     assert there.principal == Principal(
         name=caller.name,
@@ -206,7 +206,7 @@ def test_the_place_in_a_trace_travels_whole() -> None:
     caller = Principal(name="ann", grants=(), credential="")
 
     def there() -> Trace | None:
-        enter(opening("m", "one", caller, place))
+        adopt_caller(make_opening("m", "one", caller, place))
         return CURRENT_TRACE.get()
 
     found = copy_context().run(there)
@@ -239,7 +239,7 @@ async def test_so_is_that_of_a_life_that_ends_before_it_is_served(tmp_path: Path
     port = FleetPort(settings, LARGE)
     life: Any = SimpleNamespace(beat=anyio.sleep_forever, wait_for_time=anyio.lowlevel.checkpoint)
     with anyio.CancelScope() as scope:
-        async with Joining(settings, life, life, port).living():
+        async with FleetTerm(settings, life, life, port).send_heartbeats():
             scope.cancel()
             await anyio.lowlevel.checkpoint()
     await FleetPort(settings.model_copy(update={"listen": port.address}), LARGE).close()
@@ -251,7 +251,7 @@ async def test_so_is_one_whose_start_is_cut_short(made: Fleet) -> None:
     port = FleetPort(settings, LARGE)
     with anyio.CancelScope() as scope:
         scope.cancel()
-        async with port.serving(member.hub, life=2):
+        async with port.serve(member.hub, life=2):
             await anyio.lowlevel.checkpoint()
     await port.close()  # as the end of a life does
     await FleetPort(settings.model_copy(update={"listen": port.address}), LARGE).close()

@@ -12,7 +12,7 @@ import uvicorn
 
 from hubbub_http import LET_IN, make_connection_class
 from hubbub_http.connection import DRAINED_BYTES, MAX_HEAD_BYTES, MAX_HEADERS, MAX_STRANGER_CHUNKS, STRANGER_BYTES
-from hubbubd.rpc.listeners.http_server import serving
+from hubbubd.rpc.listeners.http_server import serve_application
 
 from .conftest import LIMIT_S
 
@@ -86,7 +86,7 @@ async def place() -> AsyncIterator[Place]:
         proxy_headers=False,
         timeout_graceful_shutdown=1,
     )
-    async with serving(config, "127.0.0.1:0") as url:
+    async with serve_application(config, "127.0.0.1:0") as url:
         here.port = int(url.rpartition(":")[2])
         with anyio.fail_after(LIMIT_S):
             yield here

@@ -30,7 +30,7 @@ from hubbubd.rpc.auth.grants import Grants
 from hubbubd.rpc.auth.jwks import JwksCache
 from hubbubd.rpc.auth.jwt import LEEWAY_S, Jwt
 from hubbubd.rpc.listeners.grpc_server import SERVICES, serve
-from hubbubd.rpc.listeners.sockets import bound_socket
+from hubbubd.rpc.listeners.sockets import open_listener
 from hubbubd.runtime.hub import Hub
 
 from .conftest import LIMIT_S, TOKEN, Caller
@@ -115,7 +115,7 @@ async def listening(provider: Provider) -> AsyncIterator[None]:
         provider, http="h11", ws="none", lifespan="off", log_config=None, timeout_graceful_shutdown=1
     )
     server = _Server(config)
-    listener, address = bound_socket(provider.issuer.removeprefix("http://") or "127.0.0.1:0")
+    listener, address = open_listener(provider.issuer.removeprefix("http://") or "127.0.0.1:0")
     provider.issuer = f"http://{address}"
     with listener:
         async with anyio.create_task_group() as serving:

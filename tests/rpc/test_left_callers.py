@@ -10,7 +10,7 @@ from grpc._cython.cygrpc import ExecuteBatchError  # pyright: ignore[reportMissi
 from hubbubd.core.calls.call_states import CallState
 from hubbubd.core.filters import CallFilter
 from hubbubd.rpc.listeners import connect
-from hubbubd.rpc.listeners.grpc_server import is_fault
+from hubbubd.rpc.listeners.grpc_server import is_not_disconnect
 from hubbubd.runtime.hub import Hub
 
 from .conftest import Until
@@ -26,7 +26,7 @@ __all__ = ["origins", "web"]
 def test_a_response_that_nobody_waits_for_is_no_fault_of_the_hub(problem: BaseException | None, logged: bool) -> None:
     about = None if problem is None else (type(problem), problem, None)
     record = logging.LogRecord("grpc._cython.cygrpc", logging.ERROR, __file__, 1, "raised in core", (), about)
-    assert is_fault(record) is logged
+    assert is_not_disconnect(record) is logged
 
 
 async def test_a_caller_that_hangs_up_long_after_its_request_came_is_noticed(

@@ -102,5 +102,5 @@ def test_a_host_is_out_once_the_person_with_a_certificate_has_lost_what_it_may(l
     )
     settings = [GrantSettings(who="cert:bob", roles=("caller",), servers=tuple(left))] if left else []
     grants = Grants(settings)
-    assert grants.stands(host) is stands
-    assert grants.stands(Principal(name="login:ada/claude-code", grants=host.grants, credential="token y"))
+    assert grants.still_has(host) is stands
+    assert grants.still_has(Principal(name="login:ada/claude-code", grants=host.grants, credential="token y"))

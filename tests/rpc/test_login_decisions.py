@@ -52,7 +52,7 @@ async def test_a_person_whose_rights_have_gone_meanwhile_lets_nobody_in(made: St
     assert eve is not None
     entered = await Browser(made).enter(eve)
     page = await entered.open(program.address())
-    made.gate.end(eve.credential)
+    made.gate.end_credential(eve.credential)
     refused = await entered.decide(page)
     assert refused.status_code == 403
     assert "You may not let programs in any more" in refused.text

@@ -62,7 +62,7 @@ class Read(HTMLParser):
 
 
 def consent(**changes: Any) -> Read:
-    return Read(pages.consent(replace(VIEW, **changes)))
+    return Read(pages.consent_page(replace(VIEW, **changes)))
 
 
 def test_the_question_says_who_asks_where_the_answer_goes_what_it_gets_and_as_whom() -> None:
@@ -146,22 +146,22 @@ def test_so_it_is_on_the_other_pages(first: str, second: str, third: str) -> Non
             EnterView(next=first and "x", code="x", problem=third and "x"),
         ),
     ):
-        tags = [[tag for tag, _ in Read(pages.enter(each)).elements] for each in (page, plain)]
+        tags = [[tag for tag, _ in Read(pages.enter_page(each)).elements] for each in (page, plain)]
         assert tags[0] == tags[1]
-    read = Read(pages.problem(ProblemView(first, second, third)))
-    assert [tag for tag, _ in read.elements] == [tag for tag, _ in Read(pages.problem(PROBLEMS[0])).elements]
+    read = Read(pages.problem_page(ProblemView(first, second, third)))
+    assert [tag for tag, _ in read.elements] == [tag for tag, _ in Read(pages.problem_page(PROBLEMS[0])).elements]
 
 
 @pytest.mark.parametrize("view", PROBLEMS, ids=lambda view: view.title)
 def test_what_ends_here_says_what_to_do_next(view: ProblemView) -> None:
-    page = Read(pages.problem(view))
+    page = Read(pages.problem_page(view))
     assert page.all("h1")
     assert view.what in page.text
     assert view.next_step in page.text
 
 
 def test_the_field_for_a_code_has_a_label_help_and_the_focus() -> None:
-    page = Read(pages.enter(EnterView(next="/oauth/authorize?a=b")))
+    page = Read(pages.enter_page(EnterView(next="/oauth/authorize?a=b")))
     (field,) = page.all("input", name="code")
     assert page.all("label", **{"for": "code"})
     assert (field["id"], field["aria-describedby"]) == ("code", "help")
@@ -170,19 +170,21 @@ def test_the_field_for_a_code_has_a_label_help_and_the_focus() -> None:
 
 
 def test_a_code_that_was_refused_is_marked_and_announced() -> None:
-    page = Read(pages.enter(EnterView(code="ABCD-EFGH", problem="The hub knows no such code.")))
+    page = Read(pages.enter_page(EnterView(code="ABCD-EFGH", problem="The hub knows no such code.")))
     (field,) = page.all("input", name="code")
     assert (field["aria-invalid"], field["aria-describedby"], field["value"]) == ("true", "problem help", "ABCD-EFGH")
     assert page.all("p", role="alert")
 
 
 def test_the_link_of_a_code_asks_before_it_is_used() -> None:
-    page = Read(pages.enter(EnterView(code="ABCD-EFGH")))
+    page = Read(pages.enter_page(EnterView(code="ABCD-EFGH")))
     assert "Go on only if you have just asked for it yourself" in page.text
     assert not [each for _, each in page.elements if "autofocus" in each]
 
 
-@pytest.mark.parametrize("page", [pages.consent(VIEW), pages.enter(EnterView()), pages.problem(PROBLEMS[0])])
+@pytest.mark.parametrize(
+    "page", [pages.consent_page(VIEW), pages.enter_page(EnterView()), pages.problem_page(PROBLEMS[0])]
+)
 def test_a_page_needs_no_script_and_says_its_language(page: bytes) -> None:
     read = Read(page)
     assert not read.all("script")

@@ -34,8 +34,13 @@ def page(
     within: Scope = EVERYTHING,
 ) -> tuple[str, str]:
     """The ids on a page in one string, and the token of the next."""
-    found, following = pages.page(
-        records, ListTasksRequest(page_size=size, page_token=token), pages.newest, convert, of=scope, scope=within
+    found, following = pages.page_records(
+        records,
+        ListTasksRequest(page_size=size, page_token=token),
+        pages.newest_position,
+        convert,
+        list_filter=scope,
+        scope=within,
     )
     return "".join(call.id for call in found), following
 
@@ -71,12 +76,12 @@ def test_a_token_is_good_for_its_own_list_only() -> None:
     with pytest.raises(InvalidArgument, match="another list"):
         page(records, token=token, scope=call_pb2.CallFilter(server="git"))
     with pytest.raises(InvalidArgument, match="another list"):
-        pages.page(
+        pages.page_records(
             records,
             ListTasksRequest(page_token=token),
-            pages.newest,
+            pages.newest_position,
             convert,
-            of=inbox_pb2.PendingRequestFilter(),
+            list_filter=inbox_pb2.PendingRequestFilter(),
             scope=EVERYTHING,
         )
 
@@ -111,8 +116,8 @@ def test_a_page_of_what_is_in_order_looks_at_no_more_than_it_shows() -> None:
 
     asked, ids = ListTasksRequest(page_size=2), []
     for _ in range(3):
-        found, token = pages.page_of(
-            rest, asked, lambda record: (record.created_at, record.id), convert, of=ANY, scope=EVERYTHING
+        found, token = pages.page_ordered(
+            rest, asked, lambda record: (record.created_at, record.id), convert, list_filter=ANY, scope=EVERYTHING
         )
         ids += [call.id for call in found]
         asked = ListTasksRequest(page_size=2, page_token=token)

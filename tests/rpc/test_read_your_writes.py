@@ -219,8 +219,8 @@ async def _see(client: hubbub_client.Hub, at: Served, way: str) -> None:
 async def test_what_another_member_says_of_no_revision_here_is_passed_over(told: str) -> None:
     store = await SqliteStore.open(":memory:")
     heard: list[int] = []
-    amend(heard=heard.append)
+    amend(note_revision=heard.append)
     with anyio.fail_after(revision.BEHIND_S / 2):
-        await revision.wait_for_member(store, ((revision.KEY, told.format(store.id)), ("other", "x")), None)
+        await revision.wait_for_trailing_revision(store, ((revision.KEY, told.format(store.id)), ("other", "x")), None)
     assert not heard
     await store.close()

@@ -232,14 +232,14 @@ class Door:
 
     def __init__(self, hub: Hub) -> None:
         self.grants = Grants(GRANTS)
-        self.gate = Gate(TOKEN, hub.clock, standing=self.grants.stands)
+        self.gate = Gate(TOKEN, hub.clock, has_grants=self.grants.still_has)
         self.oversight = Oversight(hub.audit, hub.quotas)
         self.ended: list[str] = []
         self.inside = 0
 
     async def stay(self, caller: Principal) -> None:
         try:
-            with self.gate.inside(caller, GET_SELF, self.oversight):
+            with self.gate.while_valid(caller, GET_SELF, self.oversight):
                 self.inside += 1
                 await anyio.sleep(LIMIT_S)
         except Unauthenticated as exc:
@@ -249,7 +249,7 @@ class Door:
 async def test_whoever_is_granted_less_is_out_and_others_stay(hub: Hub, until: Until) -> None:
     door = Door(hub)
     ada = Principal(name="cert:ada", grants=(Grant(Role.VIEWER), Grant(Role.CALLER)), credential="certificate 1")
-    bob, eve = (door.grants.of_claims(name, ["ops"], time.time() + 600) for name in ("bob", "eve"))
+    bob, eve = (door.grants.principal_of_claims(name, ["ops"], time.time() + 600) for name in ("bob", "eve"))
     robot = Principal(name="robot", grants=(Grant(Role.ADMIN),), credential="token:1")
     everybody = (ada, bob, eve, robot)
     async with anyio.create_task_group() as staying:
@@ -258,18 +258,18 @@ async def test_whoever_is_granted_less_is_out_and_others_stay(hub: Hub, until: U
         await until(lambda: door.inside == len(everybody))
 
         door.grants.set((*GRANTS, GrantSettings(who="oidc:bob", roles=("viewer",))))
-        door.gate.review()
+        door.gate.review_grants()
         await anyio.sleep(0)
         assert door.ended == []
 
         door.grants.set((GRANTS[1], GrantSettings(who="cert:ada", roles=("viewer",))))
-        door.gate.review()
+        door.gate.review_grants()
         await until(lambda: door.ended == ["cert:ada CREDENTIAL_ENDED"])
-        with pytest.raises(Unauthenticated), door.gate.inside(ada, GET_SELF, door.oversight):  # let in before
+        with pytest.raises(Unauthenticated), door.gate.while_valid(ada, GET_SELF, door.oversight):  # let in before
             pass
 
         door.grants.set(())
-        door.gate.review()
+        door.gate.review_grants()
         await until(lambda: {each.split()[0] for each in door.ended} == {"cert:ada", "oidc:bob", "oidc:eve"})
         staying.cancel_scope.cancel()
 

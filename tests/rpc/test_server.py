@@ -18,7 +18,7 @@ from hubbub.v1 import admin_pb2, server_pb2
 from hubbubd.errors import ConfigError
 from hubbubd.rpc.listeners import grpc_server
 from hubbubd.rpc.listeners.grpc_server import serve
-from hubbubd.rpc.listeners.sockets import bound_socket
+from hubbubd.rpc.listeners.sockets import open_listener
 from hubbubd.runtime.hub import Hub
 
 from .conftest import LIMIT_S, TOKEN, Caller, explain, gate
@@ -74,19 +74,19 @@ async def test_a_file_that_is_not_a_socket_is_left_alone(hub: Hub, tmp_path: Pat
 
 def test_an_answer_over_http_is_sent_at_once() -> None:
     """Headers and body are two packets: the second is not to wait until the first is acknowledged, 40 ms later."""
-    listener, _ = bound_socket("127.0.0.1:0")
+    listener, _ = open_listener("127.0.0.1:0")
     with listener, socket.create_connection(listener.getsockname()), listener.accept()[0] as accepted:
         assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 async def test_a_start_that_is_cut_short_leaves_the_port_free(hub: Hub) -> None:
-    with bound_socket("127.0.0.1:0")[0] as free:
+    with open_listener("127.0.0.1:0")[0] as free:
         port = free.getsockname()[1]
     with anyio.CancelScope() as scope:
         scope.cancel()
         async with serve(hub, listen=f"127.0.0.1:{port}", gate=gate(hub)):
             await anyio.lowlevel.checkpoint()
-    bound_socket(f"127.0.0.1:{port}")[0].close()
+    open_listener(f"127.0.0.1:{port}")[0].close()
 
 
 async def test_a_busy_port_is_named(hub: Hub) -> None:

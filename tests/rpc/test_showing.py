@@ -209,12 +209,12 @@ def test_a_bad_record_among_good_ones_leaves_the_list_whole_in_pages_of_any_size
             found, token = list[task_pb2.Task](), ""
             for _ in range(5):
                 of = task_pb2.TaskFilter()
-                some, token = pages.page(
+                some, token = pages.page_records(
                     records,
                     ListTasksRequest(page_size=size, page_token=token),
-                    pages.newest,
+                    pages.newest_position,
                     api_records.task,
-                    of=of,
+                    list_filter=of,
                     scope=EVERYTHING,
                 )
                 found += some
@@ -240,7 +240,9 @@ async def test_a_bad_record_among_good_ones_leaves_the_watch_whole(converter: An
         for record in records:
             yield WatchEvent(EventKind.UPSERT, "token", "id", record)
 
-    told = [response.FromString(raw) async for raw in watch.responses(events(), response, partial(show, converter))]
+    told = [
+        response.FromString(raw) async for raw in watch.serialize_events(events(), response, partial(show, converter))
+    ]
     assert len(told) == len(records)
     assert told[-1].upsert == show(converter, good)
 

@@ -78,7 +78,9 @@ async def serve(stream: str, silence_s: float, reader: Reader) -> int:
     """Serve a stream to its end, and return how often a caller was dropped."""
     service, method, kind = STREAMS[stream]
     dropped: list[bool] = []
-    handlers: Any = methods.generic_handler(service, Servicer(silence_s), 1024, dropped=lambda: dropped.append(True))
+    handlers: Any = methods.make_generic_handler(
+        service, Servicer(silence_s), 1024, dropped=lambda: dropped.append(True)
+    )
     handler = handlers.service(SimpleNamespace(method=f"/{service.full_name}/{method}"))
     with suppress(Ended):
         await getattr(handler, kind)(b"", reader)

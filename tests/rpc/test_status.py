@@ -19,7 +19,7 @@ from hubbubd.errors import Category, Fault, HubError, InvalidArgument, PeerError
 from hubbubd.rpc import status
 from hubbubd.rpc.context import amend
 from hubbubd.rpc.listeners import sockets
-from hubbubd.rpc.methods import generic_handler
+from hubbubd.rpc.methods import make_generic_handler
 from hubbubd.store import StoreUnavailable, WriteConflict
 
 from .conftest import Caller, Refusal, settled
@@ -50,7 +50,7 @@ async def told(error: Exception, caller: Principal = VIEWER) -> Refusal:
     """What a caller of an RPC that raises this error gets to see."""
     async with settled():
         server = grpc.aio.server()
-        server.add_generic_rpc_handlers([generic_handler(SERVICE, Failing(error, caller), 1024)])
+        server.add_generic_rpc_handlers([make_generic_handler(SERVICE, Failing(error, caller), 1024)])
         address = sockets.bind(server, "127.0.0.1:0")
         await server.start()
         try:

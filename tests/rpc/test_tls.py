@@ -96,7 +96,7 @@ async def secured(
     pair = authority.issue_server(days=days)
     found = Secured(authority, pair)
     files = TlsFiles(pair.cert, pair.key, authority.file if mutual else None)
-    certificates = Grants(GRANTS).of_certificate if mutual else None
+    certificates = Grants(GRANTS).principal_of_certificate if mutual else None
     gate = Gate(TOKEN, hub.clock, certificates=certificates, networked=networked)
     async with (
         serve_connect(hub, listen="127.0.0.1:0", gate=gate, tls=files) as found.connect,

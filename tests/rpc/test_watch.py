@@ -83,7 +83,7 @@ async def test_a_watcher_that_reads_nothing_is_closed_and_told_its_token_when_it
     servicer, server = Endless(), grpc.aio.server()
     service = server_pb2.DESCRIPTOR.services_by_name["ServerService"]
     dropped: list[bool] = []
-    handler = methods.generic_handler(service, servicer, 1024, dropped=lambda: dropped.append(True))
+    handler = methods.make_generic_handler(service, servicer, 1024, dropped=lambda: dropped.append(True))
     server.add_generic_rpc_handlers([handler])
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
@@ -135,7 +135,7 @@ async def test_a_change_is_serialised_once_for_all_who_watch_the_same(hub: Hub) 
         for _ in range(20):
             seen.append([])
             events = hub.servers.watch(ServerFilter())
-            watchers.start_soon(follow, watch.responses(events, Response, counting), seen[-1])
+            watchers.start_soon(follow, watch.serialize_events(events, Response, counting), seen[-1])
         with anyio.fail_after(LIMIT_S):
             while not all(len(responses) >= 2 for responses in seen):
                 await anyio.sleep(0)

@@ -17,7 +17,7 @@ from hubbubd.program import console
 from hubbubd.telemetry.logs import LogSink
 
 TRICK = "\x1b]0;EVIL\x07\x1b[31mRED\x1bc\x9b2J\b\b\u202eTURNED\u200b\U000e0041\r\nspoofed"
-console.log_to(None, LogSink())
+console.configure_logging(None, LogSink())
 log = structlog.get_logger()
 told = {TRICK: TRICK, "nested": {TRICK: [TRICK, (TRICK,)]}, "raw": TRICK.encode(), "told": ValueError(TRICK)}
 log.warning(TRICK, **told)
@@ -71,7 +71,7 @@ import structlog
 from hubbubd.program import console
 from hubbubd.telemetry.logs import LogSink
 
-console.log_to(None, LogSink())
+console.configure_logging(None, LogSink())
 log = structlog.get_logger()
 for level in ("info", "debug", "error", "info"):
     console.set_log_level(level)

@@ -31,7 +31,7 @@ async def test_it_ends_the_work_at_the_time_it_was_last_moved_to(at: float) -> N
         deadline.move(begun + at)
         await for_ever()
 
-    assert await deadline.within(work) is None
+    assert await deadline.run(work) is None
     assert (deadline.over, now() - begun) == (True, at)
 
 
@@ -50,7 +50,7 @@ async def test_work_that_is_over_already_ends_at_its_first_wait(passed: bool) ->
         finally:
             done.append("cleaned up")
 
-    assert await deadline.within(work) is None
+    assert await deadline.run(work) is None
     assert (deadline.over, done) == (True, ["cleaned up"])
 
 
@@ -59,15 +59,15 @@ async def test_a_check_ends_what_is_over_without_a_wait(passed: bool) -> None:
     deadline = Deadline()
 
     async def work() -> None:
-        await deadline.check()
+        await deadline.stop_if_over()
         if passed:
             deadline.move(now())
         else:
             deadline.end()
-        await deadline.check()
+        await deadline.stop_if_over()
         pytest.fail("it went on")
 
-    assert await deadline.within(work) is None
+    assert await deadline.run(work) is None
 
 
 async def test_work_that_has_no_wait_left_returns_its_result_even_if_it_is_over() -> None:
@@ -77,7 +77,7 @@ async def test_work_that_has_no_wait_left_returns_its_result_even_if_it_is_over(
         deadline.end()
         return "done"
 
-    assert await deadline.within(work) == "done"
+    assert await deadline.run(work) == "done"
     assert deadline.over
 
 
@@ -90,13 +90,13 @@ async def test_what_is_shielded_ends_first() -> None:
             kept.append("written")
         await for_ever()
 
-    assert await deadline.within(work) is None
+    assert await deadline.run(work) is None
     assert kept == ["written"]
 
 
 async def test_who_cancels_the_task_itself_is_heard_even_when_it_is_over() -> None:
     deadline = Deadline()
-    task = asyncio.create_task(deadline.within(for_ever))
+    task = asyncio.create_task(deadline.run(for_ever))
     await anyio.sleep(1)
     deadline.end()
     task.cancel()

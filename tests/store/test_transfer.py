@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from hubbubd.config import HubSettings
 from hubbubd.config.store_addresses import FilePlace, Place, StoreCopy
-from hubbubd.program.store_copy import carry_out, held, progress
+from hubbubd.program.store_copy import copy_or_compare, hold_store, make_progress_printer
 from hubbubd.store import (
     Compacted,
     Snapshot,
@@ -107,12 +107,12 @@ def copied(
     secrets: bool = False,
     on_copied: Callable[[int, int], None] = told,
 ) -> Any:
-    return carry_out(StoreCopy(source=source, target=target, secrets=secrets, verify=verify), HUB, on_copied)
+    return copy_or_compare(StoreCopy(source=source, target=target, secrets=secrets, verify=verify), HUB, on_copied)
 
 
 async def is_not_there(place: Place) -> bool:
     """Whether a hub would find an empty store, or none."""
-    async with held(place, HUB, make=True) as store, store.open_reader() as there:
+    async with hold_store(place, HUB, create=True) as store, store.open_reader() as there:
         return there is None or (await there.measure()).rows == 0
 
 
@@ -191,7 +191,7 @@ async def test_a_store_that_a_hub_has_open_is_neither_read_nor_written(places: P
 
 async def test_no_hub_opens_a_store_while_it_is_copied(places: Places) -> None:
     source, target = await places.kept(FEW), places.new()
-    async with held(source, HUB, make=False), held(target, HUB, make=True):
+    async with hold_store(source, HUB, create=False), hold_store(target, HUB, create=True):
         for place in (source, target):
             with pytest.raises(StoreLocked):
                 async with places.opened(place):
@@ -241,7 +241,7 @@ async def test_slices_are_bounded_in_rows_and_bytes(places: Places) -> None:
     sizes = [10] * 2500 + [LARGE] * 9 + [SLICE_BYTES + 1] * 2 + [0] * 1200
     place = await places.kept([[(f"{number:05}", b"x" * size) for number, size in enumerate(sizes)]])
     found: list[str] = []
-    async with held(place, HUB, make=False) as store, store.open_reader() as there:
+    async with hold_store(place, HUB, create=False) as store, store.open_reader() as there:
         assert there
         async for rows in there.read_slices():
             assert len(rows) <= SLICE_ROWS
@@ -271,7 +271,7 @@ def test_a_copy_and_the_copy_back_are_equal_to_their_source(places: Places) -> N
 
 def test_a_long_copy_says_each_second_how_far_it_is_and_that_it_is_done(capsys: pytest.CaptureFixture[str]) -> None:
     now = iter([100.0, 100.0, 100.4, 101.0, 101.9, 102.0, 102.1])
-    tell = progress(lambda: next(now))
+    tell = make_progress_printer(lambda: next(now))
     for done in range(6):
         tell(done, 5)
     words = capsys.readouterr().err.splitlines()

@@ -11,7 +11,7 @@ import pytest
 
 from hubbubd.config.store_addresses import FilePlace, Place
 from hubbubd.errors import ConfigError
-from hubbubd.program.store_copy import held
+from hubbubd.program.store_copy import hold_store
 from hubbubd.store import NoRoom, StoreError, StoreUnavailable, Write
 from hubbubd.store.sqlite import backup
 from hubbubd.store.sqlite.schema import APPLICATION_ID
@@ -198,7 +198,7 @@ class Vault:
 async def test_secrets_that_cannot_be_written_are_said_to_be_missing(files: Places) -> None:
     source, target = await files.kept(FEW), files.new()
     vaults = Vault(TOKENS), Vault({}, OSError("the disk is full"))
-    async with held(source, HUB, make=False) as one, held(target, HUB, make=True) as other:
+    async with hold_store(source, HUB, create=False) as one, hold_store(target, HUB, create=True) as other:
         with pytest.raises(
             SecretsNotCopied, match=r"the records are in .*, but the secrets of servers are not: the disk"
         ):

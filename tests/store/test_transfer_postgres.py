@@ -15,7 +15,7 @@ from hubbubd.config import HubSettings
 from hubbubd.config.sections.store import StoreSettings
 from hubbubd.config.store_addresses import DatabasePlace, Place, StoreCopy
 from hubbubd.errors import ConfigError
-from hubbubd.program.store_copy import carry_out
+from hubbubd.program.store_copy import copy_or_compare
 from hubbubd.store import Store, StoreError, StoreUnavailable, Write
 from hubbubd.store.postgres.postgres_store import PostgresStore
 
@@ -189,4 +189,4 @@ async def test_a_password_that_cannot_be_read_is_a_wrong_setting(schemas: Schema
     without = HubSettings(data_dir=Path("nowhere"), store=StoreSettings(password_file=Path("missing")))
     order = StoreCopy(source=await files.kept(FEW), target=schemas.new(), secrets=False, verify=False)
     with pytest.raises(ConfigError, match=r"store\.password_file: missing cannot be read"):
-        await carry_out(order, without, told)
+        await copy_or_compare(order, without, told)

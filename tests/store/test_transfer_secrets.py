@@ -13,7 +13,7 @@ from hubbubd.config.sections.fleet import FleetSettings
 from hubbubd.config.sections.store import StoreSettings
 from hubbubd.config.store_addresses import DatabasePlace, Place, StoreCopy
 from hubbubd.errors import ConfigError
-from hubbubd.program.store_copy import carry_out
+from hubbubd.program.store_copy import copy_or_compare
 from hubbubd.store.postgres.vault import PostgresVault
 from hubbubd.store.transfer.store_transfer import SecretsNotCopied, TargetNotEmpty
 from hubbubd.store.vault.keys import VaultKeys
@@ -49,7 +49,7 @@ def settings(directory: Path, *secrets: bytes) -> HubSettings:
 
 
 def carried(source: Place, target: Place, by: HubSettings, *, verify: bool = False) -> Any:
-    return carry_out(StoreCopy(source=source, target=target, secrets=True, verify=verify), by, told)
+    return copy_or_compare(StoreCopy(source=source, target=target, secrets=True, verify=verify), by, told)
 
 
 async def sealed(place: Place, of: VaultKeys) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from hubbubd.redaction import LONG, REDACTION
 from hubbubd.telemetry import mcp, setup
 from hubbubd.telemetry.sdk.otlp import encode
 from hubbubd.telemetry.sdk.tracer import SdkTracer
-from hubbubd.telemetry.trace import Attributes, Span, SpanEvent, SpanKind, Trace, parse_trace, with_trace
+from hubbubd.telemetry.trace import Attributes, Span, SpanEvent, SpanKind, Trace, inject_trace, parse_trace
 from hubbubd.telemetry.tracer import OFF
 
 ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4317"}
@@ -67,10 +67,10 @@ def test_a_tracestate_comes_along_when_it_is_one(state: object, kept: str) -> No
 def test_a_place_in_params_replaces_the_one_that_was_there_and_nothing_else() -> None:
     given = {"name": "x", "_meta": {"traceparent": "theirs", "tracestate": "theirs", "progressToken": 1}}
     header = f"00-{TRACE_ID}-{SPAN_ID}-01"
-    assert with_trace(given, PARENT) == {"name": "x", "_meta": {"progressToken": 1, "traceparent": header}}
+    assert inject_trace(given, PARENT) == {"name": "x", "_meta": {"progressToken": 1, "traceparent": header}}
     assert given["_meta"]["traceparent"] == "theirs"
-    assert with_trace(None, PARENT) == {"_meta": {"traceparent": header}}
-    assert with_trace({"_meta": 7}, PARENT)["_meta"] == {"traceparent": header}
+    assert inject_trace(None, PARENT) == {"_meta": {"traceparent": header}}
+    assert inject_trace({"_meta": 7}, PARENT)["_meta"] == {"traceparent": header}
 
 
 @pytest.mark.parametrize(

@@ -52,10 +52,10 @@ async def test_a_long_body_is_handed_on_in_pieces_of_bounded_cost(
 ) -> None:
     spent = [0]
 
-    async def turn() -> None:
+    async def wait_for_turn() -> None:
         spent.append(0)
 
-    monkeypatch.setattr(body, "turn", turn)
+    monkeypatch.setattr(body, "wait_for_turn", wait_for_turn)
     whole = chunks(chunk, 4 * 1024 * 1024 // CHUNK)
     received: list[bytes] = []
     async for piece in read_in_turns(whole):
@@ -72,11 +72,11 @@ async def test_a_long_line_waits_for_its_turn_and_a_short_one_does_not(
 ) -> None:
     turns = 0
 
-    async def turn() -> None:
+    async def wait_for_turn() -> None:
         nonlocal turns
         turns += 1
 
-    monkeypatch.setattr(stdio, "turn", turn)
+    monkeypatch.setattr(stdio, "wait_for_turn", wait_for_turn)
     async with connect(command=sys.executable, args=("-I", "-S", "-c", SPEAKING)) as link:
 
         async def call(size: int) -> Any:
@@ -95,10 +95,10 @@ def turns(monkeypatch: pytest.MonkeyPatch) -> list[ModuleType]:
     taken: list[ModuleType] = []
     for module in (http, get_stream):
 
-        async def turn(module: ModuleType = module) -> None:
+        async def wait_for_turn(module: ModuleType = module) -> None:
             taken.append(module)
 
-        monkeypatch.setattr(module, "turn", turn)
+        monkeypatch.setattr(module, "wait_for_turn", wait_for_turn)
     return taken
 
 

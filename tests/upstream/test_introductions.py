@@ -43,10 +43,10 @@ async def negotiated(raw: dict[str, Any] | PeerError, era: Era) -> Hello:
 async def turns(raw: dict[str, Any], era: Era) -> int:
     count = itertools.count()
 
-    async def turn() -> None:
+    async def wait_for_turn() -> None:
         next(count)
 
-    with patch.object(negotiation, "turn", turn), suppress(UpstreamError):
+    with patch.object(negotiation, "wait_for_turn", wait_for_turn), suppress(UpstreamError):
         await negotiated(raw, era)
     return next(count)
 

@@ -14,7 +14,7 @@ from hubbubd.downstream.protocol.messages import Refusal
 from hubbubd.downstream.views.first_lists import FirstLists
 from hubbubd.downstream.views.view import EndpointView, list_member
 from hubbubd.runtime.hub import Hub
-from hubbubd.timing.turns import in_turns
+from hubbubd.timing.turns import run_in_turns
 
 PAGE_ENTRIES: Final = 5000
 """Entries of one page: many hosts read only the first."""
@@ -63,8 +63,8 @@ class EndpointLists:
         await self.wait(kind, request)
         await self._view.settle(kind)
         entries = self._view.entries(kind, request.host.principal, apps=request.host.shows_apps)
-        begin = await in_turns(_find_begin(request.params.get("cursor"), kind, entries))
-        page = await in_turns(_make_page(kind, entries[begin : begin + PAGE_ENTRIES], request.host.revision))
+        begin = await run_in_turns(_find_begin(request.params.get("cursor"), kind, entries))
+        page = await run_in_turns(_make_page(kind, entries[begin : begin + PAGE_ENTRIES], request.host.revision))
         members: dict[str, Any] = cache_members(request, self._ttl_ms(kind, request))
         end = begin + len(page)
         if end < len(entries):

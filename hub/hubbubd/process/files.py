@@ -6,7 +6,7 @@ from pathlib import Path
 from hubbub_shared.platform.files import sync
 
 
-def put(path: Path, content: bytes) -> None:
+def write_atomically(path: Path, content: bytes) -> None:
     """Write a file atomically (temporary file, fsync, rename), with mode 0600; durable on return.
 
     Raises OSError that names the file. Then no temporary file is left, and the old content stays, unless only the sync
@@ -26,12 +26,15 @@ def put(path: Path, content: bytes) -> None:
         raise OSError(f"{path} cannot be written: {exc.strerror}") from exc
 
 
-def how_to_close(path: str | Path, about: os.stat_result) -> str:
-    """Return what to do about a file that others may use. What a container mounts may not be changed within it."""
-    if about.st_uid == os.geteuid():
+def describe_permission_fix(path: str | Path, status: os.stat_result) -> str:
+    """Return what a person can do about a file that other accounts may read or change, as a part of a sentence.
+
+    A file of another account, such as one that a container mounts, cannot be changed by the hub's account.
+    """
+    if status.st_uid == os.geteuid():
         return f"`chmod 600 {path}`"
     return (
-        f"it belongs to another account (uid {about.st_uid}), so chmod 600 would lock the hub out: give it to the "
+        f"it belongs to another account (uid {status.st_uid}), so chmod 600 would lock the hub out: give it to the "
         f"hub's (uid {os.geteuid()}) with mode 600, or mount it so"
     )
 

@@ -96,6 +96,7 @@ class Garbage:
         return worthwhile
 
     def _postpone_next_look(self) -> None:
+        """Look at the permanent objects again only after REST_FACTOR times the duration of this look."""
         now = self._now()
         self._next_look_at = now + (now - self._started_at) * REST_FACTOR
 

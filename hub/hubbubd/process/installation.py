@@ -10,7 +10,7 @@ from pathlib import Path
 DISTRIBUTION = "hubbub"
 
 
-def command_for(extra: str) -> str:
+def command_for_extra(extra: str) -> str:
     """Return the command that adds the packages of an extra of Hubbub, which is in no package index itself."""
     from importlib.metadata import PackageNotFoundError, requires  # imported late: a hub that starts needs neither
 
@@ -18,7 +18,7 @@ def command_for(extra: str) -> str:
         listed = requires(DISTRIBUTION) or ()
     except PackageNotFoundError:  # run from a folder, not installed
         listed = ()
-    return command_to_add(_packages(listed, extra) or [f"{DISTRIBUTION}[{extra}]"], Path(sys.prefix))
+    return command_to_add(_packages_of_extra(listed, extra) or [f"{DISTRIBUTION}[{extra}]"], Path(sys.prefix))
 
 
 def command_to_add(packages: Sequence[str], environment: Path) -> str:
@@ -33,7 +33,7 @@ def command_to_add(packages: Sequence[str], environment: Path) -> str:
     return shlex.join([*command, *packages])
 
 
-def _packages(listed: Sequence[str], extra: str) -> list[str]:
+def _packages_of_extra(listed: Sequence[str], extra: str) -> list[str]:
     """Return the requirements of an extra, without their markers (core metadata, Requires-Dist)."""
     of_extra = re.compile(rf"extra\s*==\s*['\"]{re.escape(extra)}['\"]")
     found: list[str] = []

@@ -34,14 +34,14 @@ class RotatedLog(RotatingFileHandler):
         """Write a line with its end."""
         self.handle(logging.makeLogRecord({"msg": text}))
 
-    def take_over_stderr(self) -> None:
-        """Send there what this process writes to stderr from now on, whoever holds its other end."""
+    def redirect_stderr(self) -> None:
+        """Redirect this process's stderr to the file from now on, after each rotation too."""
         self._has_stderr = True
         if self.stream is not None:
             os.dup2(self.stream.fileno(), STDERR)
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - as `logging` calls it
-        """Lose the line."""
+        """Drop a line that cannot be written."""
 
     def _open(self) -> TextIOWrapper:
         descriptor = os.open(self.baseFilename, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)

@@ -43,7 +43,7 @@ from hubbubd.upstream.connector import McpConnector
 from hubbubd.upstream.ports import Permit, SecretsVault
 
 if TYPE_CHECKING:
-    from hubbubd.program.fleet_join import Joining
+    from hubbubd.program.fleet_join import FleetTerm
 
 log = structlog.get_logger(__name__)
 
@@ -91,7 +91,7 @@ def _run(argv: Sequence[str]) -> int:
     if settings.release:
         return _release_member(settings.hub)
     sink = setup.open_log_sink(os.environ)
-    console.log_to(settings.hub.log_file, sink)
+    console.configure_logging(settings.hub.log_file, sink)
     _apply_process_settings(settings.hub)
     listeners.import_all(settings.hub)
     garbage.configure_collection()
@@ -105,7 +105,7 @@ def _run(argv: Sequence[str]) -> int:
 
 
 def _complain_if_expected(exc: Exception) -> int:
-    """Say in one line why this has failed and return the exit status. Raises what was not expected."""
+    """Print in one line why a command failed and return the exit status. Raises an unexpected exception again."""
     first = first_cause(exc)
     if isinstance(first, ConfigError):
         return _complain(str(first), USAGE)
@@ -119,19 +119,19 @@ def _copy_store(order: StoreCopy, settings: HubSettings) -> int:
     from hubbubd.program import store_copy  # lazy: hubs do without
 
     try:
-        done = store_copy.make(order, settings)
+        done = store_copy.copy_store(order, settings)
     except Exception as exc:  # noqa: BLE001  # it is raised again if it was not expected
         return _complain_if_expected(exc)
     if done is None:
         return _complain("the copy was given up; its target has all of it, or is as it was", FAILED)
-    console.ready(done.to_json())
+    console.print_json_line(done.to_json())
     return FAILED if done.compared and done.compared.differing else DONE
 
 
 def _release_member(settings: HubSettings) -> int:
-    """Say to the fleet that this member has ended, and how that went."""
+    """Declare to the fleet that this member has ended, and print what came of it."""
     try:
-        console.say(anyio.run(engines.release_member, settings.store, settings.data_dir, settings.fleet))
+        console.print_line(anyio.run(engines.release_member, settings.store, settings.data_dir, settings.fleet))
     except Exception as exc:  # noqa: BLE001  # it is raised again if it was not expected
         return _complain_if_expected(exc)
     return DONE
@@ -141,14 +141,14 @@ async def _print_checks(settings: LoadedSettings) -> int:
     """Print the preflight diagnostics of `--check-config`; return FAILED if a hub would not start."""
     found = await checks.check_before_start(settings, os.environ)
     for each in found:
-        console.say(f"{each.severity:4}  {each.about}: {each.message}")
+        console.print_line(f"{each.severity:4}  {each.about}: {each.message}")
         if each.advice:
-            console.say(f"      {each.advice}")
+            console.print_line(f"      {each.advice}")
     return FAILED if any(each.severity is checks.Severity.FAIL for each in found) else DONE
 
 
 async def _serve(settings: LoadedSettings, load: Callable[[], LoadedSettings]) -> None:
-    """Serve until a signal; a member of a fleet that has lost its lease begins again."""
+    """Serve until a signal; a member of a fleet that has lost its lease starts another term."""
     hub_settings = settings.hub
     local = _local_socket(hub_settings)
     _make_private(hub_settings.data_dir)
@@ -157,7 +157,7 @@ async def _serve(settings: LoadedSettings, load: Callable[[], LoadedSettings]) -
         tracer = setup.open_tracer(os.environ, clock.now, content=hub_settings.trace_content)
         meter = setup.open_meter(os.environ, scraped=hub_settings.metrics_listen is not None)
         try:
-            async with listeners.metrics(hub_settings, meter) as metrics:
+            async with listeners.serve_metrics_if_configured(hub_settings, meter) as metrics:
                 process = ProcessState(
                     local=local, clock=clock, tracer=tracer, meter=meter, metrics=metrics, signals=signals
                 )
@@ -169,9 +169,9 @@ async def _serve(settings: LoadedSettings, load: Callable[[], LoadedSettings]) -
 
 
 async def run_terms(run_term: Callable[[bool], Awaitable[bool]], signals: AsyncIterator[signal.Signals]) -> None:
-    """Run terms one after another until `run_term` returns that it was the last; it gets whether it is the first.
+    """Run terms of a member until `run_term` returns False; its argument says whether the term is the first.
 
-    A later term waits for the database and ports.
+    A later term that cannot reach the database or bind its ports is tried again.
     """
     first = True
     while True:
@@ -204,34 +204,34 @@ class ProcessState:
 
 
 async def _run_term(settings: LoadedSettings, load: Callable[[], LoadedSettings], process: ProcessState) -> bool:
-    """Be a hub until a signal; return True if it is to start again, as its fleet has declared it gone."""
+    """Run the hub until a signal; return True if it must start again, since its fleet has declared it gone."""
     hub_settings = settings.hub
     async with engines.open_store(hub_settings.store, hub_settings.data_dir, hub_settings.fleet) as (store, membership):
-        joining = _make_joining(hub_settings, membership, process.losses)
-        permit = joining.fleet.wait_until_may_act if joining is not None else None
+        fleet_term = _make_fleet_term(hub_settings, membership, process.losses)
+        permit = fleet_term.fleet.wait_until_may_act if fleet_term is not None else None
         async with (
-            joining.living() if joining is not None else nullcontext(),
-            _vault(hub_settings, joining) as vault,
+            fleet_term.send_heartbeats() if fleet_term is not None else nullcontext(),
+            _open_vault(hub_settings, fleet_term) as vault,
             Hub.open(
                 store,
                 connector := _new_connector(settings, vault, process, permit),
                 {server.name: server for server in settings.servers},
                 hub_settings,
-                clock=joining.clock() if joining is not None else process.clock,
+                clock=fleet_term.make_clock() if fleet_term is not None else process.clock,
                 tracer=process.tracer,
                 meter=process.meter,
                 files=settings.files,
-                load=_with_origins(connector, load),
+                load=_load_with_origins(connector, load),
                 telemetry_endpoint=setup.describe_destinations(os.environ),
-                fleet=joining.fleet if joining is not None else None,
+                fleet=fleet_term.fleet if fleet_term is not None else None,
             ) as hub,
             anyio.create_task_group() as listening,
         ):
             hub.configuration.on_adopted(_apply_process_settings)
             listening.start_soon(_reload_on_hangup, hub.configuration)
-            await _serve_api(hub, hub_settings, process, joining, vault)
+            await _serve_api(hub, hub_settings, process, fleet_term, vault)
             listening.cancel_scope.cancel()
-            return joining is not None and joining.fleet.lost.is_set()
+            return fleet_term is not None and fleet_term.fleet.lost.is_set()
     raise AssertionError
 
 
@@ -245,25 +245,27 @@ def _new_connector(
 
 
 @asynccontextmanager
-async def _vault(settings: HubSettings, joining: "Joining | None") -> AsyncGenerator[SecretsVault]:
-    """Open what keeps the secrets of servers: a file, or in a fleet the database."""
-    if joining is None:
+async def _open_vault(settings: HubSettings, fleet_term: "FleetTerm | None") -> AsyncGenerator[SecretsVault]:
+    """Open the vault with the secrets of servers: a file, or in a fleet the database."""
+    if fleet_term is None:
         yield TokenFile.open(settings.data_dir)
         return
-    async with joining.vault(settings.store) as vault:
+    async with fleet_term.open_vault(settings.store) as vault:
         yield vault
 
 
-def _make_joining(settings: HubSettings, membership: Membership | None, losses: list[HistoryLost]) -> "Joining | None":
+def _make_fleet_term(
+    settings: HubSettings, membership: Membership | None, losses: list[HistoryLost]
+) -> "FleetTerm | None":
     if membership is None or settings.fleet is None:
         return None
-    from hubbubd.program.fleet_join import Joining  # lazy: a fleet is an optional extra
+    from hubbubd.program.fleet_join import FleetTerm  # lazy: a fleet is an optional extra
 
-    return Joining.of(settings.fleet, membership, settings.max_message_bytes, losses)
+    return FleetTerm.open(settings.fleet, membership, settings.max_message_bytes, losses)
 
 
-def _with_origins(connector: McpConnector, load: Callable[[], LoadedSettings]) -> Callable[[], LoadedSettings]:
-    """Return `load` that also tells the connector in which file each server is."""
+def _load_with_origins(connector: McpConnector, load: Callable[[], LoadedSettings]) -> Callable[[], LoadedSettings]:
+    """Return a loader of the settings that also notes at the connector which file configures each server."""
 
     def load_again() -> LoadedSettings:
         settings = load()
@@ -274,27 +276,28 @@ def _with_origins(connector: McpConnector, load: Callable[[], LoadedSettings]) -
 
 
 async def _serve_api(
-    hub: Hub, settings: HubSettings, process: ProcessState, joining: "Joining | None", vault: SecretsVault
+    hub: Hub, settings: HubSettings, process: ProcessState, fleet_term: "FleetTerm | None", vault: SecretsVault
 ) -> None:
     """Serve the API until a signal, then drain the hub; a second signal cuts the grace period short.
 
     A member of a fleet that was declared gone is not drained: its servers are with others.
     """
     local = process.local
-    token = client_file.token(settings.data_dir)
+    token = client_file.load_or_make_token(settings.data_dir)
     REDACTION.set_secrets("the local token", [token])
     gate = _new_gate(hub, settings, token)
-    if joining is None:
+    if fleet_term is None:
         keys = await to_thread.run_sync(StateKeyRing.open, settings.data_dir, hub.clock)
     else:
-        keys = await joining.keys(vault, hub.clock)
+        keys = await fleet_term.load_state_keys(vault, hub.clock)
     handles = StateTokens(keys, hub.clock)
     async with anyio.create_task_group() as ending:
         ending.start_soon(keys.maintain_keys)
         async with (
-            listeners.among_members(hub, joining) as within,
-            listeners.connect(hub, settings, gate, within) as connect,  # it serves until `serve` has drained
-            listeners.mcp(hub, settings, gate, handles) as mcp,
+            listeners.serve_members_if_joined(hub, fleet_term) as within,
+            # It serves until `serve` has drained the hub.
+            listeners.serve_connect_if_configured(hub, settings, gate, within) as connect,
+            listeners.serve_mcp_if_configured(hub, settings, gate, handles) as mcp,
             serve(
                 hub,
                 listen=settings.listen,
@@ -313,8 +316,8 @@ async def _serve_api(
                 connect=connect,
                 mcp=mcp,
             )
-            if joining is not None:
-                await joining.publish(address)
+            if fleet_term is not None:
+                await fleet_term.publish_addresses(address)
             _print_ready({"grpc": address, "connect": connect, "mcp": mcp, "metrics": process.metrics}, hub, path)
             if await _wait_for_signal(process.signals, hub):
                 ending.start_soon(_hurry_on_second_signal, process.signals, hub.hurry)
@@ -366,22 +369,22 @@ def _new_gate(hub: Hub, settings: HubSettings, token: str) -> Gate:
     gate = Gate(
         token,
         hub.clock,
-        [hub.tokens, *_identity_provider(settings, grants)],
-        certificates=grants.of_certificate if settings.tls_client_ca else None,
-        standing=grants.stands,
+        [hub.tokens, *_oidc_authenticator(settings, grants)],
+        certificates=grants.principal_of_certificate if settings.tls_client_ca else None,
+        has_grants=grants.still_has,
         networked=settings.is_networked,
     )
-    hub.tokens.on_revoked(gate.end)
+    hub.tokens.on_revoked(gate.end_credential)
     hub.configuration.on_adopted(lambda after: grants.set(after.grants))
-    hub.configuration.on_adopted(lambda _: gate.review())
+    hub.configuration.on_adopted(lambda _: gate.review_grants())
     return gate
 
 
-def _identity_provider(settings: HubSettings, grants: Grants) -> Iterator[Authenticator]:
+def _oidc_authenticator(settings: HubSettings, grants: Grants) -> Iterator[Authenticator]:
     """Yield the authenticator of an identity provider, if the settings name one."""
     if settings.oidc_issuer is None:
         return
-    from hubbubd.rpc.auth.jwt import Jwt  # lazy: see `offered.import_all`
+    from hubbubd.rpc.auth.jwt import Jwt  # lazy: see `listeners.import_all`
 
     if jwt := Jwt.of(settings, grants):
         yield jwt
@@ -424,6 +427,7 @@ async def _hurry_on_second_signal(signals: AsyncIterator[signal.Signals], hurry:
 
 
 def _print_ready(served: Mapping[str, str | None], hub: Hub, client: Path) -> None:
+    """Print that the hub is ready: for a person at a terminal, else as a line of JSON."""
     line = {
         "event": "ready",
         **{name: where for name, where in served.items() if where is not None},
@@ -432,13 +436,15 @@ def _print_ready(served: Mapping[str, str | None], hub: Hub, client: Path) -> No
         "data_dir": str(hub.configuration.settings.data_dir),
         "client_file": str(client),
     }
-    console.keep_stderr()
+    console.redirect_stderr_to_log_file()
     if console.is_at_terminal():
-        console.welcome(served, hub.configuration.settings, hub.configuration.state.files, empty=not hub.servers.all())
+        files = hub.configuration.state.files
+        console.print_welcome(served, hub.configuration.settings, files, empty=not hub.servers.all())
     else:
-        console.ready(line)
+        console.print_json_line(line)
 
 
 def _complain(problem: str, status: int = DONE) -> int:
+    """Print one error line and return the exit status."""
     console.complain(problem)
     return status

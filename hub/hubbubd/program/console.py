@@ -37,13 +37,13 @@ _LONG_WORD = re.compile(r"(\S{200})\S{200,}(\S{50})")
 MISSING_FILE = " (not there yet; read as soon as it is)"
 
 
-def say(line: str) -> None:
+def print_line(line: str) -> None:
     """Print a line for a person on stdout."""
-    sys.stdout.write(f"{_readable(line)}\n")
+    sys.stdout.write(f"{_shorten_and_clean(line)}\n")
 
 
-def ready(line: Mapping[str, Any]) -> None:
-    """Print the one line of JSON on stdout that tells a supervisor or test that the hub is ready."""
+def print_json_line(line: Mapping[str, Any]) -> None:
+    """Print a line of JSON on stdout, for a supervisor or a test: that the hub is ready, or what a copy has done."""
     sys.stdout.write(payload.dumps(line).decode() + "\n")
     sys.stdout.flush()
 
@@ -53,10 +53,12 @@ def is_at_terminal() -> bool:
     return sys.stdout.isatty() and sys.stderr.isatty()
 
 
-def welcome(served: Mapping[str, str | None], settings: HubSettings, files: Sequence[Path], *, empty: bool) -> None:
-    """Print on stderr what a person wants to know who has started the hub by hand, in place of the line of JSON.
+def print_welcome(
+    served: Mapping[str, str | None], settings: HubSettings, files: Sequence[Path], *, empty: bool
+) -> None:
+    """Print on stderr, in place of the line of JSON, what a person who starts the hub by hand wants to know.
 
-    `served` says where the hub listens for what; `empty` that it has no servers.
+    `served` has the address of each protocol that the hub serves; `empty` says that the hub has no servers.
     """
     at = shlex.join(["hubbub", "--data-dir", str(settings.data_dir)])
     places = [
@@ -77,16 +79,17 @@ def welcome(served: Mapping[str, str | None], settings: HubSettings, files: Sequ
 
 def inform(lines: Iterable[str]) -> None:
     """Print lines for a person on stderr."""
-    sys.stderr.write("".join(f"{_readable(line)}\n" for line in lines))
+    sys.stderr.write("".join(f"{_shorten_and_clean(line)}\n" for line in lines))
     sys.stderr.flush()
 
 
 def complain(problem: str) -> None:
     """Print one error line on stderr."""
-    sys.stderr.write(f"hubbubd: {_readable(' '.join(problem.split()))}\n")
+    sys.stderr.write(f"hubbubd: {_shorten_and_clean(' '.join(problem.split()))}\n")
 
 
-def _readable(line: str) -> str:
+def _shorten_and_clean(line: str) -> str:
+    """Return a line without escape sequences, with very long words and its end cut out."""
     short = _LONG_WORD.sub(r"\1…\2", line)
     return clean(short if len(short) <= MAX_LINE_CHARS else f"{short[:MAX_LINE_CHARS]}…")
 
@@ -119,27 +122,27 @@ class LineWriter(Protocol):
         ...
 
 
-def log_to(file: Path | None, sink: LogSink) -> None:
+def configure_logging(file: Path | None, sink: LogSink) -> None:
     """Configure logging: one line per event on stderr, for people on a terminal and else JSON; and to the sink.
 
     With a file all lines go there, as JSON. A terminal then gets the warnings. Raises OSError.
     """
-    rendered: list[structlog.typing.Processor] = [_legible, structlog.dev.ConsoleRenderer(repr_native_str=True)]
+    rendered: list[structlog.typing.Processor] = [_make_legible, structlog.dev.ConsoleRenderer(repr_native_str=True)]
     if file is not None:
         also = [_WarningPrinter(rendered)] if sys.stderr.isatty() else []
         _LogFile.log = RotatedLog(file)
-        _configure_logging(_LogFile.log, [*also, structlog.processors.JSONRenderer()], sink)
+        _configure_structlog(_LogFile.log, [*also, structlog.processors.JSONRenderer()], sink)
     elif sys.stderr.isatty():
         # repr() quotes strings, so that a value cannot pass for a key or an event.
-        _configure_logging(sys.stderr, rendered, sink)
+        _configure_structlog(sys.stderr, rendered, sink)
     else:
-        _configure_logging(sys.stderr, [structlog.processors.JSONRenderer()], sink)
+        _configure_structlog(sys.stderr, [structlog.processors.JSONRenderer()], sink)
 
 
-def keep_stderr() -> None:
-    """Once the hub serves, keep in the log file what it writes to a stderr that nobody may read any more."""
+def redirect_stderr_to_log_file() -> None:
+    """Redirect stderr to the log file, if there is one, unless stderr is a terminal: the starter may have gone."""
     if _LogFile.log is not None and not sys.stderr.isatty():
-        _LogFile.log.take_over_stderr()
+        _LogFile.log.redirect_stderr()
 
 
 class _LogFile:
@@ -161,7 +164,8 @@ class _WarningPrinter:
         return event
 
 
-def _configure_logging(writer: LineWriter, renderers: list[structlog.typing.Processor], sink: LogSink) -> None:
+def _configure_structlog(writer: LineWriter, renderers: list[structlog.typing.Processor], sink: LogSink) -> None:
+    """Have structlog and the standard library write redacted lines to the writer, rendered, and to the sink."""
     steps: list[structlog.typing.Processor] = [
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
@@ -188,10 +192,11 @@ def _configure_logging(writer: LineWriter, renderers: list[structlog.typing.Proc
 
 
 def _redact(_: object, __: str, event: EventDict) -> EventDict:
+    """Structlog processor: replace known secrets."""
     return REDACTION.redact_value(event)
 
 
-def _legible(_: object, __: str, event: EventDict) -> EventDict:
+def _make_legible(_: object, __: str, event: EventDict) -> EventDict:
     """Structlog processor: clean all text for a terminal; the event in one line, tracebacks indented."""
     found = cast("EventDict", _clean(event))
     found["event"] = " ".join(str(found.get("event", "")).splitlines())
@@ -206,6 +211,7 @@ def _clean_key(key: object) -> str:
 
 
 def _clean(value: Any) -> Any:
+    """Return a value of the log with all text in it cleaned for a terminal."""
     match value:
         case Mapping():
             return {_clean_key(key): _clean(each) for key, each in cast("Mapping[Any, Any]", value).items()}

@@ -28,8 +28,8 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Joining:
-    """A life of this hub in a fleet."""
+class FleetTerm:
+    """A term of this hub as a member of a fleet."""
 
     settings: FleetSettings
     membership: Membership
@@ -37,24 +37,24 @@ class Joining:
     port: FleetPort
 
     @classmethod
-    def of(
+    def open(
         cls, settings: FleetSettings, membership: Membership, max_message_bytes: int, losses: list[HistoryLost]
-    ) -> "Joining":
-        """Bind the port for the other members; `losses` are those of former lives. Raises ConfigError and OSError."""
+    ) -> "FleetTerm":
+        """Bind the port for the other members; `losses` are those of former terms. Raises ConfigError and OSError."""
         fleet = FleetOwnership(
             membership, drain_timeout_s=settings.drain_timeout_s, rebalance=settings.rebalance, losses=losses
         )
         return cls(settings, membership, fleet, FleetPort(settings, max_message_bytes))
 
     @asynccontextmanager
-    async def serving(self, hub: Hub) -> AsyncGenerator[Forwarding]:
-        """Serve the other members, and yield what forwards to them."""
-        async with self.port.serving(hub, life=self.membership.life) as forwarding:
+    async def serve_members(self, hub: Hub) -> AsyncGenerator[Forwarding]:
+        """Serve the other members during the block, and yield what forwards to them."""
+        async with self.port.serve(hub, life=self.membership.life) as forwarding:
             yield forwarding
 
     @asynccontextmanager
-    async def living(self) -> AsyncGenerator[None]:
-        """Say that this member lives, during the block; then give its port up, for the next life."""
+    async def send_heartbeats(self) -> AsyncGenerator[None]:
+        """Send heartbeats to the fleet during the block; then close this member's port, for the next term."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self.fleet.send_beats)
             try:
@@ -64,13 +64,13 @@ class Joining:
                 tasks.cancel_scope.cancel()
                 await self.port.close()  # most often it is by now; but a start may fail before it is served
 
-    def clock(self) -> Clock:
-        """Return a clock of the time that all members share, the database's."""
+    def make_clock(self) -> Clock:
+        """Return a clock with the time that all members share, the database's."""
         time = self.fleet.time
         return Clock(asyncio.get_running_loop().time, wall=time.now, vouched=time.is_vouched_for)
 
     @asynccontextmanager
-    async def vault(self, store: StoreSettings) -> AsyncGenerator[PostgresVault]:
+    async def open_vault(self, store: StoreSettings) -> AsyncGenerator[PostgresVault]:
         """Open the vault of the fleet. Raises ConfigError, StoreError and StoreUnavailable."""
         keys = await to_thread.run_sync(VaultKeys.load, self.settings.vault_key_file, os.environ)
         vault = await PostgresVault.open(store, keys, self.membership.name, self.membership.life)
@@ -88,18 +88,18 @@ class Joining:
         finally:
             await vault.close()
 
-    async def keys(self, vault: SecretsVault, clock: Clock) -> SharedStateKeyRing:
-        """Return the keys that seal what hosts are given to keep. Raises Unavailable, and StoreError."""
+    async def load_state_keys(self, vault: SecretsVault, clock: Clock) -> SharedStateKeyRing:
+        """Return the keys that seal state which hosts keep for the hub. Raises Unavailable, and StoreError."""
         try:
             return await SharedStateKeyRing.open_shared(vault, clock)
         except OSError as exc:
             raise Unavailable(str(exc), reason="STORE_UNAVAILABLE") from None
 
-    async def publish(self, address: str) -> None:
-        """Tell the others where clients reach this member, and where they do."""
+    async def publish_addresses(self, address: str) -> None:
+        """Publish to the other members where clients reach this member (`address`), and where members do."""
         try:
             await self.membership.publish(self.settings.address or address, self.port.address)
-        except Expelled:  # it starts anew
+        except Expelled:  # this member starts another term
             return
         except StoreUnavailable as exc:
             log.warning("the fleet was not told where this member is reached; the next beat tells it", error=str(exc))

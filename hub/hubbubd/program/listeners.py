@@ -13,7 +13,7 @@ from hubbubd.runtime.hub import Hub
 from hubbubd.telemetry.meter import Meter
 
 if TYPE_CHECKING:
-    from hubbubd.program.fleet_join import Joining
+    from hubbubd.program.fleet_join import FleetTerm
 
 
 def import_all(settings: HubSettings) -> None:
@@ -35,10 +35,10 @@ def import_all(settings: HubSettings) -> None:
 
 
 @asynccontextmanager
-async def connect(
+async def serve_connect_if_configured(
     hub: Hub, settings: HubSettings, gate: Gate, within: tuple[Around, ...]
 ) -> AsyncGenerator[str | None, None]:
-    """Serve Connect and gRPC-Web if configured, and yield their base URL; `within` goes around each RPC."""
+    """Serve Connect and gRPC-Web if configured, and yield their base URL, else None; `within` is middleware of RPCs."""
     if settings.connect_listen is None:
         yield None
         return
@@ -58,8 +58,10 @@ async def connect(
 
 
 @asynccontextmanager
-async def mcp(hub: Hub, settings: HubSettings, gate: Gate, handles: StateTokens) -> AsyncGenerator[str | None, None]:
-    """Serve hosts if configured, and yield the URL of their endpoint."""
+async def serve_mcp_if_configured(
+    hub: Hub, settings: HubSettings, gate: Gate, handles: StateTokens
+) -> AsyncGenerator[str | None, None]:
+    """Serve MCP hosts if configured, and yield the URL of their endpoint, else None."""
     if settings.mcp_listen is None:
         yield None
         return
@@ -76,8 +78,8 @@ async def mcp(hub: Hub, settings: HubSettings, gate: Gate, handles: StateTokens)
 
 
 @asynccontextmanager
-async def metrics(settings: HubSettings, meter: Meter) -> AsyncGenerator[str | None, None]:
-    """Serve Prometheus metrics if configured, and yield their URL."""
+async def serve_metrics_if_configured(settings: HubSettings, meter: Meter) -> AsyncGenerator[str | None, None]:
+    """Serve Prometheus metrics if configured, and yield their URL, else None."""
     if settings.metrics_listen is None:
         yield None
         return
@@ -88,10 +90,10 @@ async def metrics(settings: HubSettings, meter: Meter) -> AsyncGenerator[str | N
 
 
 @asynccontextmanager
-async def among_members(hub: Hub, joining: "Joining | None") -> AsyncGenerator[tuple[Around, ...]]:
-    """Serve the other members of a fleet, and yield what goes around each RPC."""
-    if joining is None:
+async def serve_members_if_joined(hub: Hub, fleet_term: "FleetTerm | None") -> AsyncGenerator[tuple[Around, ...]]:
+    """Serve the other members if the hub is in a fleet, and yield the middleware of each RPC."""
+    if fleet_term is None:
         yield ()
         return
-    async with joining.serving(hub) as forwarding:
-        yield (forwarding.over,)
+    async with fleet_term.serve_members(hub) as forwarding:
+        yield (forwarding.wrap,)

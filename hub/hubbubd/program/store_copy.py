@@ -24,17 +24,17 @@ if TYPE_CHECKING:
     from hubbubd.store.postgres.vault import PostgresVault
     from hubbubd.store.vault.keys import VaultKeys
 
-TOLD_S: Final = 1.0
-"""Seconds between two words about a long copy."""
+PROGRESS_S: Final = 1.0
+"""Seconds between two lines about the progress of a copy."""
 
 
-def make(order: StoreCopy, settings: HubSettings) -> Transferred | None:
-    """Make a copy and return what was done; None if a signal ended it before. Raises as `carry_out`."""
+def copy_store(order: StoreCopy, settings: HubSettings) -> Transferred | None:
+    """Make a copy and return what was done; None if a signal ended it before. Raises as `copy_or_compare`."""
     return anyio.run(_copy_until_signal, order, settings)
 
 
 async def _copy_until_signal(order: StoreCopy, settings: HubSettings) -> Transferred | None:
-    """Carry out a copy, unless a signal ends it: then return None."""
+    """Copy or compare as ordered, and return what was done; None if a signal ended it before."""
     done: Transferred | None = None
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async with anyio.create_task_group() as tasks:
@@ -44,21 +44,21 @@ async def _copy_until_signal(order: StoreCopy, settings: HubSettings) -> Transfe
                 tasks.cancel_scope.cancel()
 
             tasks.start_soon(cancel_at_signal)
-            done = await carry_out(order, settings, progress(elapsed_s))
+            done = await copy_or_compare(order, settings, make_progress_printer(elapsed_s))
             tasks.cancel_scope.cancel()
     return done
 
 
-async def carry_out(order: StoreCopy, settings: HubSettings, on_copied: OnCopied) -> Transferred:
-    """Make a copy, or compare with one that is there, as ordered.
+async def copy_or_compare(order: StoreCopy, settings: HubSettings, on_copied: OnCopied) -> Transferred:
+    """Copy a store, or compare two, as ordered; `on_copied` is called with the progress.
 
     Raises StoreError of every kind, OSError, and ConfigError for what the settings lack.
     """
     if order.secrets:
         require_vaults(order.source, order.target)
     async with AsyncExitStack() as stack:
-        source = await stack.enter_async_context(held(order.source, settings, make=False))
-        target = await stack.enter_async_context(held(order.target, settings, make=True))
+        source = await stack.enter_async_context(hold_store(order.source, settings, create=False))
+        target = await stack.enter_async_context(hold_store(order.target, settings, create=True))
         vaults = None
         if order.secrets:
             vaults = _Secrets(order.source, source, settings), _Secrets(order.target, target, settings)
@@ -66,8 +66,8 @@ async def carry_out(order: StoreCopy, settings: HubSettings, on_copied: OnCopied
 
 
 @asynccontextmanager
-async def held(place: Place, settings: HubSettings, *, make: bool) -> AsyncGenerator[LockedStore]:
-    """Hold a store for a block; `make` is whether it need not be there. Raises StoreLocked and as the engines do."""
+async def hold_store(place: Place, settings: HubSettings, *, create: bool) -> AsyncGenerator[LockedStore]:
+    """Lock a store for the block; with `create` it need not exist yet. Raises StoreLocked and as the engines do."""
     if isinstance(place, DatabasePlace):
         engines.require_database()
         from hubbubd.store.transfer.postgres import lock_database
@@ -75,12 +75,12 @@ async def held(place: Place, settings: HubSettings, *, make: bool) -> AsyncGener
         async with lock_database(place.url, place.schema, settings.store.read_password()) as database:
             yield database
     else:
-        async with lock_file(place.path, make=make) as file:
+        async with lock_file(place.path, make=create) as file:
             yield file
 
 
 def require_vaults(*places: Place) -> None:
-    """Raise ConfigError for a file that is no hub's store: no secrets are beside it."""
+    """Raise ConfigError for a place without secrets: a file that is not the store in a hub's data directory."""
     for place in places:
         if not isinstance(place, DatabasePlace) and place.path.name != engines.FILE:
             raise ConfigError(OPTION, f"--secrets needs the {engines.FILE} of a data directory, beside {TOKENS}")
@@ -98,7 +98,7 @@ class _Secrets:
         self._store = store
         self._settings = settings
         if isinstance(place, DatabasePlace):
-            self._keys = _keys(settings)
+            self._keys = _load_vault_keys(settings)
 
     async def all(self) -> dict[str, dict[str, Any]]:
         """As `Vault`."""
@@ -127,7 +127,7 @@ class _Secrets:
             await vault.close()
 
 
-def _keys(settings: HubSettings) -> "VaultKeys":
+def _load_vault_keys(settings: HubSettings) -> "VaultKeys":
     """Return the keys of a database's vault. Raises ConfigError."""
     from hubbubd.store.vault.keys import VARIABLE, VaultKeys
 
@@ -141,10 +141,10 @@ def _keys(settings: HubSettings) -> "VaultKeys":
     return VaultKeys.load(file, os.environ)
 
 
-def progress(now: Callable[[], float]) -> Callable[[int, int], None]:
-    """Return what says on stderr how many records of how many are copied, once in TOLD_S and at the end.
+def make_progress_printer(now: Callable[[], float]) -> Callable[[int, int], None]:
+    """Return a callback that prints on stderr how many records are copied, every PROGRESS_S and at the end.
 
-    `now` is a steady time in seconds.
+    `now` returns monotonic seconds.
     """
     due = now()
 
@@ -152,7 +152,7 @@ def progress(now: Callable[[], float]) -> Callable[[int, int], None]:
         nonlocal due
         at = now()
         if at >= due or done == whole:
-            due = at + TOLD_S
+            due = at + PROGRESS_S
             with suppress(OSError):  # nobody reads it
                 console.inform([f"{done} of {whole} records copied"])
 

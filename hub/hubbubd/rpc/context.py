@@ -14,7 +14,7 @@ from hubbubd.core.access import Principal
 from hubbubd.frozen import replaced
 
 LOCAL = "local"
-"""Name and credential of whoever can read the hub's client.json."""
+"""Name and credential of callers that show the token in the hub's client.json."""
 
 NOBODY = Principal(name="", grants=(), credential="")
 """The principal of callers without a valid credential."""
@@ -44,18 +44,18 @@ class RpcContext:
     """The caller."""
 
     names_caller: bool = False
-    """Whether the caller says for whom it calls (`hubbub-as`), be it itself."""
+    """Whether the caller has named the person or program for whom it calls (`hubbub-as`), even if that is itself."""
 
     forwarded: bool = False
     """Whether another member of the fleet has sent it here; then it goes no further."""
 
-    heard: Callable[[int], None] = lambda _: None
-    """Takes the newest revision of another member that has carried this RPC out."""
+    note_revision: Callable[[int], None] = lambda _: None
+    """Notes the newest revision of another member that has carried this RPC out, for the response."""
 
-    crowd: CallerGroup = CallerGroup.AWAY
+    caller_group: CallerGroup = CallerGroup.AWAY
     """Set for RPCs that need no credential."""
 
-    standing: Callable[[], bool] = lambda: True
+    is_credential_valid: Callable[[], bool] = lambda: True
     """Whether the caller's credential is still valid; checked before each effect on a stream."""
 
     address: str = ""
@@ -67,7 +67,7 @@ class RpcContext:
     peer: Peer | None = None
     """The other end; None where the transport has to be asked for it (gRPC)."""
 
-    let_in: Callable[[], None] = lambda: None
+    on_admitted: Callable[[], None] = lambda: None
     """Called once the caller has shown a valid credential."""
 
 

@@ -27,13 +27,13 @@ ANSWER = "/hubbub.v1.InboxService/AnswerPendingRequest"
 
 
 class Oversight:
-    """Wraps RPCs; `over` is a `methods.Around`."""
+    """Wraps RPCs with audit log, quotas and rate limits; `wrap` is a `methods.Around`."""
 
     def __init__(self, audit: Audit, quotas: Quotas) -> None:
         self._audit = audit
         self.quotas = quotas
 
-    def over(self, method: MethodDescriptor, serve: Callable[..., Any]) -> Callable[..., Any]:
+    def wrap(self, method: MethodDescriptor, serve: Callable[..., Any]) -> Callable[..., Any]:
         """Return the RPC wrapped with audit log and quotas."""
         path = f"/{method.containing_service.full_name}/{method.name}"
         if RULES[path].reach is RpcReach.OPEN:
@@ -42,8 +42,8 @@ class Oversight:
             return self._wrap_dialogue(path, serve)
         return self._wrap_stream(path, serve) if method.server_streaming else self._wrap_unary(path, serve)
 
-    def charged(self, method: MethodDescriptor, serve: Callable[..., Any]) -> Callable[..., Any]:
-        """Return an RPC within a stream, counted and charged to its principal's rate limit as one of its own."""
+    def wrap_carried(self, method: MethodDescriptor, serve: Callable[..., Any]) -> Callable[..., Any]:
+        """Wrap an RPC that a stream of calls carries: it counts against its principal's rate limit and quotas."""
         path = f"/{method.containing_service.full_name}/{method.name}"
         quota = self.quotas.carried_answers if path == ANSWER else self.quotas.carried
 
@@ -52,15 +52,15 @@ class Oversight:
             try:
                 self.quotas.rpcs.charge(caller.name)
             except HubError as exc:
-                raise self.refused(path, exc, caller) from None
+                raise self.record_refusal(path, exc, caller) from None
             with quota.hold(caller.name):
                 return await serve(request)
 
         return serve_charged
 
     @contextmanager
-    def held(self, caller: Principal) -> Generator[None]:
-        """Charge and count what takes the place of a stream, for the block, as one of its principal's.
+    def hold_stream(self, caller: Principal) -> Generator[None]:
+        """Count the block as one of its principal's streams, and charge the principal's rate limit once.
 
         Raises ResourceExhausted (RPC_RATE_EXCEEDED, TOO_MANY_STREAMS).
         """
@@ -68,7 +68,7 @@ class Oversight:
         with self.quotas.streams.hold(caller.name):
             yield
 
-    def refused(self, path: str, exc: HubError, caller: Principal) -> HubError:
+    def record_refusal(self, path: str, exc: HubError, caller: Principal) -> HubError:
         """Record that an RPC was refused, and return the error for its caller; bad credentials are rate-limited."""
         if not isinstance(exc, InvalidArgument):
             self._audit.record_refusal(_audit_attempt(path, caller), exc.reason)
@@ -79,15 +79,15 @@ class Oversight:
                 return too_many
         return exc
 
-    def cut_short(self, path: str, exc: HubError, caller: Principal) -> HubError:
-        """Record that an RPC was ended midway, and return the error for its caller; changes have an entry already."""
+    def record_cut_short(self, path: str, exc: HubError, caller: Principal) -> HubError:
+        """Record that an RPC was ended midway, unless it has an audit entry; return the error for its caller."""
         rule = RULES.get(path)
         if rule is None or rule.audit is None:
             self._audit.record_refusal(_audit_attempt(path, caller), exc.reason)
         return exc
 
-    def attempt(self, action: str, caller: Principal, target: str) -> Attempt:
-        """Return who does what to what, for something that is no RPC."""
+    def describe_attempt(self, action: str, caller: Principal, target: str) -> Attempt:
+        """Return the principal, action and target for the audit entry of something that is no RPC."""
         shown = "".join(filter(str.isprintable, target[:MAX_TARGET]))
         peer = _peer_kind(current().address)
         return Attempt(principal=caller.name, credential=caller.credential, peer=peer, action=action, target=shown)
@@ -97,6 +97,7 @@ class Oversight:
         return _peer_host(current().address)
 
     def _wrap_unary(self, path: str, serve: Callable[..., Any]) -> Callable[..., Any]:
+        """Wrap an RPC with one response: the audit log has its change, or that a read was refused."""
         kind = RULES[path].audit
 
         async def serve_change(request: Message) -> Message:
@@ -116,7 +117,7 @@ class Oversight:
         """Wrap a stream that needs no credential; with a valid one it counts against the quota of streams."""
 
         async def serve_counted(request: Message) -> AsyncGenerator[bytes, None]:
-            known = current().crowd is CallerGroup.KNOWN
+            known = current().caller_group is CallerGroup.KNOWN
             with self.quotas.streams.hold(principal().name) if known else nullcontext():
                 async with aclosing(serve(request)) as responses:
                     async for response in responses:
@@ -125,6 +126,7 @@ class Oversight:
         return serve_counted
 
     def _wrap_stream(self, path: str, serve: Callable[..., Any]) -> Callable[..., Any]:
+        """Wrap an RPC with many responses: it counts against the quota of streams."""
         kind = RULES[path].audit
 
         async def serve_counted(request: Message) -> AsyncGenerator[bytes, None]:
@@ -143,6 +145,7 @@ class Oversight:
         return serve_counted
 
     def _wrap_dialogue(self, path: str, serve: Callable[..., Any]) -> Callable[..., Any]:
+        """Wrap an RPC where both sides stream: it counts against a quota of streams."""
         kind = RULES[path].audit
         # Counted apart: the library opens streams of calls by itself, and they must take no place of a watch.
         quota = self.quotas.call_streams if path == CALL_STREAM else self.quotas.streams
@@ -158,6 +161,7 @@ class Oversight:
 
 
 def _audit_attempt(path: str, caller: Principal, request: Message | None = None) -> Attempt:
+    """Return the principal, action and target for the audit entry of an RPC."""
     trace = CURRENT_TRACE.get()
     return Attempt(
         principal=caller.name,
@@ -188,6 +192,7 @@ def _peer_host(where: str) -> str:
 
 @lru_cache(maxsize=1024)
 def _peer_kind(where: str) -> str:
+    """Return `loopback`, `network` or `unix` for a peer's address; empty where it is unknown."""
     address = _peer_host(where)
     try:
         return "loopback" if ipaddress.ip_address(address).is_loopback else "network"

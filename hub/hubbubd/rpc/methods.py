@@ -4,7 +4,7 @@ A servicer has a method per RPC, in snake case. It takes the request message and
 watch an async iterator of serialized responses (many watchers share one). Where both sides stream it takes an iterator
 of requests and a function that writes a serialized response.
 
-`rpcs` is common to all protocols; the rest is gRPC's.
+`list_rpcs` is common to all protocols; the rest is gRPC's.
 """
 
 import asyncio
@@ -76,26 +76,26 @@ class RpcSettings:
     charge: Callable[[Principal], None] = lambda _: None
     hold: Callable[[Principal], AbstractContextManager[None]] = lambda _: nullcontext()
 
-    def wrapped(self, method: MethodDescriptor, serve: Serve) -> Serve:
-        """Return the serving of an RPC with all that is around it."""
+    def wrap(self, method: MethodDescriptor, serve: Serve) -> Serve:
+        """Return the serving of an RPC with all middleware around it."""
         return reduce(lambda serve, wrap: wrap(method, serve), reversed(self.around), serve)
 
 
-def rpcs(service: ServiceDescriptor, servicer: object, max_message_bytes: int, *around: Around) -> list[Rpc]:
+def list_rpcs(service: ServiceDescriptor, servicer: object, max_message_bytes: int, *around: Around) -> list[Rpc]:
     """Return all RPCs of a service, each wrapped by `around`, outermost first.
 
     Raises AttributeError when the servicer lacks one.
     """
     settings = RpcSettings(max_message_bytes, around)
 
-    def served(method: MethodDescriptor) -> Serve:
+    def make_serve(method: MethodDescriptor) -> Serve:
         innermost: Serve = getattr(servicer, _snake_case(method.name))
-        return settings.wrapped(method, innermost)
+        return settings.wrap(method, innermost)
 
-    return [Rpc(method, _make_parser(method, max_message_bytes), served(method)) for method in service.methods]
+    return [Rpc(method, _make_parser(method, max_message_bytes), make_serve(method)) for method in service.methods]
 
 
-def generic_handler(
+def make_generic_handler(
     service: ServiceDescriptor,
     servicer: object,
     max_message_bytes: int,
@@ -107,7 +107,7 @@ def generic_handler(
     Raises AttributeError when the servicer lacks an RPC.
     """
     table = {
-        rpc.method.name: _make_handler(rpc, dropped) for rpc in rpcs(service, servicer, max_message_bytes, *around)
+        rpc.method.name: _make_handler(rpc, dropped) for rpc in list_rpcs(service, servicer, max_message_bytes, *around)
     }
     return grpc.method_handlers_generic_handler(service.full_name, table)
 
@@ -115,10 +115,12 @@ def generic_handler(
 def _make_handler(rpc: Rpc, dropped: Callable[[], None]) -> "grpc.RpcMethodHandler[bytes, bytes]":
     """Return the gRPC handler of an RPC, by which of its sides are streams."""
     if rpc.method.client_streaming:
-        return grpc.stream_stream_rpc_method_handler(_handle_dialogue(rpc.parse, rpc.serve, dropped))
+        return grpc.stream_stream_rpc_method_handler(_make_dialogue_handler(rpc.parse, rpc.serve, dropped))
     if rpc.method.server_streaming:
-        return grpc.unary_stream_rpc_method_handler(_handle_stream(rpc.parse, rpc.serve, rpc.response_type, dropped))
-    return grpc.unary_unary_rpc_method_handler(_handle_unary(rpc.parse, rpc.serve))
+        return grpc.unary_stream_rpc_method_handler(
+            _make_stream_handler(rpc.parse, rpc.serve, rpc.response_type, dropped)
+        )
+    return grpc.unary_unary_rpc_method_handler(_make_unary_handler(rpc.parse, rpc.serve))
 
 
 def with_streamed_request(handler: Any, serve: Callable[[Any, Context], Awaitable[Any]]) -> Any:
@@ -133,7 +135,7 @@ def with_streamed_request(handler: Any, serve: Callable[[Any, Context], Awaitabl
     )
 
 
-async def only_request(context: Context) -> Any:
+async def read_only_request(context: Context) -> Any:
     """Read the request of an RPC that has one, within `with_streamed_request`; None if the RPC ends without."""
     request: Any = await context.read()
     return None if request is EOF else request
@@ -163,25 +165,29 @@ def _make_parser(method: MethodDescriptor, max_bytes: int) -> Parse:
     return parse
 
 
-def _handle_unary(parse: Parse, serve: Unary) -> Callable[[bytes, Context], Awaitable[bytes]]:
-    async def call(raw: bytes, context: Context) -> bytes:
+def _make_unary_handler(parse: Parse, serve: Unary) -> Callable[[bytes, Context], Awaitable[bytes]]:
+    """Return gRPC's behaviour of an RPC with one request and one response."""
+
+    async def handle_unary(raw: bytes, context: Context) -> bytes:
         amend(address=context.peer(), remaining=context.time_remaining)
         try:
             return (await serve(parse(raw))).SerializeToString()
         except Exception as exc:  # noqa: BLE001 - every error gets a status; cancellation is not an Exception
             await status.abort(context, exc)
 
-    return call
+    return handle_unary
 
 
-def _handle_stream(
+def _make_stream_handler(
     parse: Parse, serve: Stream, response_type: type[Message], dropped: Callable[[], None]
 ) -> Callable[[bytes, Context], Awaitable[None]]:
-    async def call(raw: bytes, context: Context) -> None:
+    """Return gRPC's behaviour of an RPC with many responses; `dropped` is called if its caller stops reading."""
+
+    async def handle_stream(raw: bytes, context: Context) -> None:
         amend(address=context.peer(), remaining=context.time_remaining)
         stall, now, last = Deadline(), asyncio.get_running_loop().time, b""
 
-        async def run() -> bool:
+        async def send_responses() -> bool:
             nonlocal last
             # aclosing: an ended watch must leave the limit of watches at once, not when it is garbage-collected.
             async with aclosing(serve(parse(raw))) as responses:
@@ -193,7 +199,7 @@ def _handle_stream(
             return True
 
         try:
-            if not await stall.within(run):
+            if not await stall.run(send_responses):
                 dropped()
                 raise _stalled_error(response_type.FromString(last))
         except grpc.aio.InternalError:
@@ -201,13 +207,15 @@ def _handle_stream(
         except Exception as exc:  # noqa: BLE001
             await status.abort(context, exc)
 
-    return call
+    return handle_stream
 
 
-def _handle_dialogue(
+def _make_dialogue_handler(
     parse: Parse, serve: Dialogue, dropped: Callable[[], None]
 ) -> Callable[[AsyncIterator[bytes], Context], Awaitable[None]]:
-    async def call(raw: AsyncIterator[bytes], context: Context) -> None:
+    """Return gRPC's behaviour of an RPC where both sides stream; `dropped` as in `_make_stream_handler`."""
+
+    async def handle_dialogue(raw: AsyncIterator[bytes], context: Context) -> None:
         amend(address=context.peer(), remaining=context.time_remaining)
         stall, now = Deadline(), asyncio.get_running_loop().time
 
@@ -220,12 +228,12 @@ def _handle_dialogue(
             await context.write(response)
             stall.move(math.inf)
 
-        async def run() -> bool:
+        async def serve_dialogue() -> bool:
             await serve(parse_each(), write)
             return True
 
         try:
-            if not await stall.within(run):
+            if not await stall.run(serve_dialogue):
                 dropped()
                 raise _stalled_error()
         except Exception as exc:  # noqa: BLE001
@@ -233,7 +241,7 @@ def _handle_dialogue(
             if not isinstance(cause, grpc.aio.InternalError):  # otherwise the caller has disconnected
                 await status.abort(context, cause)
 
-    return call
+    return handle_dialogue
 
 
 def _stalled_error(last: Message | None = None) -> ResourceExhausted:

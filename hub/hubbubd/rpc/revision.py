@@ -1,8 +1,8 @@
 """Read your writes across members: a caller says which revision it has seen, and is shown nothing older.
 
 The metadata `hubbub-revision` has it both ways: the history (the id of the store), a space, and the number. A dash says
-that the caller has seen nothing yet. Whoever sends it is told the newest revision at the end of each unary RPC, and in
-each message of a stream of calls; the resume tokens of watches have it anyway. Whoever does not send it pays nothing.
+that the caller has seen nothing yet. A caller that sends it gets the newest revision at the end of each unary RPC, and
+in each message of a stream of calls; the resume tokens of watches have it anyway. For other callers nothing is done.
 """
 
 from collections.abc import Awaitable, Callable, Iterable
@@ -31,7 +31,7 @@ Metadata = tuple[tuple[str, str | bytes], ...]
 
 
 class Revisions(grpc.aio.ServerInterceptor):
-    """Delays RPCs of callers that have seen more than this member, and tells callers what it has."""
+    """Delays RPCs of callers that have seen newer revisions than this member has, and sends callers the newest one."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -52,26 +52,27 @@ class Revisions(grpc.aio.ServerInterceptor):
         return handler
 
     def _wrap_handler(self, handler: Any, seen_revisions: str, carries_calls: bool) -> Any:
+        """Return a handler that waits for the revision that the caller has seen, and sends it the newest one."""
         sides = handler.request_streaming, handler.response_streaming
         kind = "_".join("stream" if streams else "unary" for streams in sides)
         behaviour = getattr(handler, kind)
 
         async def serve_when_seen(request: Any, context: status.Context) -> Any:
             revision_context = _RevisionContext(context, self._store, carries_calls=carries_calls)
-            amend(heard=revision_context.hear)
+            amend(note_revision=revision_context.note_revision)
             try:
                 await self._wait_until_seen(seen_revisions)
             except HubError as exc:
                 await status.abort(cast("status.Context", revision_context), exc)
             response = await behaviour(request, revision_context)
-            context.set_trailing_metadata(revision_context.trailing_metadata_of_rpc)
+            context.set_trailing_metadata(revision_context.final_metadata)
             return response
 
         make: Any = getattr(grpc, f"{kind}_rpc_method_handler")
         return make(serve_when_seen, handler.request_deserializer, handler.response_serializer)
 
     async def _wait_until_seen(self, seen_revisions: str) -> None:
-        """Wait until this member has a revision. Raises InvalidArgument, and Unavailable (BEHIND)."""
+        """Wait until this member has what the caller has seen. Raises InvalidArgument, and Unavailable (BEHIND)."""
         if seen_revisions == NOTHING:
             return
         history, _, number = seen_revisions.partition(" ")
@@ -90,9 +91,9 @@ class Revisions(grpc.aio.ServerInterceptor):
             )
 
 
-def format_revision(store: Store, heard: int = 0) -> str:
-    """Return what says which revision a store has, or has been `heard` of."""
-    return f"{store.id} {max(store.revision, heard)}"
+def format_revision(store: Store, noted: int = 0) -> str:
+    """Return the value of `hubbub-revision` for a store: its revision, or a newer one that was noted."""
+    return f"{store.id} {max(store.revision, noted)}"
 
 
 async def wait_for_revision(store: Store, revision: int, wait_s: float) -> None:
@@ -108,40 +109,42 @@ async def wait_for_revision(store: Store, revision: int, wait_s: float) -> None:
         stop()
 
 
-async def wait_for_member(store: Store, told: Iterable[tuple[str, str | bytes]] | None, left_s: float | None) -> None:
-    """Wait until a member has what another one has told in the metadata at the end; BEHIND_S and `left_s` at most.
+async def wait_for_trailing_revision(
+    store: Store, trailing_metadata: Iterable[tuple[str, str | bytes]] | None, remaining_s: float | None
+) -> None:
+    """Wait until this member has the revision in the trailing metadata of another one; at most BEHIND_S, `remaining_s`.
 
-    If it does not come in time, the caller is told of that revision, and finds it at a member that has it.
+    The response has that revision even if it does not come in time: the next member must not be behind it.
     """
-    for key, value in told or ():
+    for key, value in trailing_metadata or ():
         history, _, number = str(value).partition(" ")
         revision = bounds.parse_whole(number) if key == KEY and history == store.id else None
         if revision is not None:
-            current().heard(revision)
-            await wait_for_revision(store, revision, BEHIND_S if left_s is None else min(BEHIND_S, left_s))
+            current().note_revision(revision)
+            await wait_for_revision(store, revision, BEHIND_S if remaining_s is None else min(BEHIND_S, remaining_s))
 
 
 class _RevisionContext:
-    """The context of an RPC; tells the caller the newest revision, errors included."""
+    """The context of an RPC; it sends the caller the newest revision, with errors too."""
 
     def __init__(self, context: status.Context, store: Store, *, carries_calls: bool) -> None:
         self._context = context
         self._store = store
         self._carries_calls = carries_calls
-        self._heard = 0
+        self._noted = 0
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._context, name)
 
-    def hear(self, revision: int) -> None:
+    def note_revision(self, revision: int) -> None:
         """Note a revision that another member has, and this one perhaps not yet."""
-        self._heard = max(self._heard, revision)
+        self._noted = max(self._noted, revision)
 
     def _newest(self) -> str:
-        return format_revision(self._store, self._heard)
+        return format_revision(self._store, self._noted)
 
     @property
-    def trailing_metadata_of_rpc(self) -> Metadata:
+    def final_metadata(self) -> Metadata:
         """The metadata at the end."""
         return ((KEY, self._newest()),)
 
@@ -153,4 +156,4 @@ class _RevisionContext:
 
     async def abort(self, code: grpc.StatusCode, details: str = "", trailing_metadata: Metadata = ()) -> None:
         """End the RPC with a status."""
-        await self._context.abort(code, details, (*trailing_metadata, *self.trailing_metadata_of_rpc))
+        await self._context.abort(code, details, (*trailing_metadata, *self.final_metadata))

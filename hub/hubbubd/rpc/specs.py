@@ -15,7 +15,7 @@ from hubbubd.config.servers.options import FILES_ONLY
 from hubbubd.config.servers.server import OPTIONS, WITHHELD, Roots, withhold_query
 from hubbubd.core.inbox import forms
 from hubbubd.errors import InvalidArgument, InvalidServerConfig
-from hubbubd.rpc.status import keep_field
+from hubbubd.rpc.status import copy_only_field
 
 MAX_ENTRIES = 1000
 """The most entries of a list or map in a spec: each invalid one costs several errors."""
@@ -114,7 +114,7 @@ def render_roots(roots: Roots) -> server_pb2.Roots:
 
 @contextmanager
 def name_spec_fields() -> Generator[None]:
-    """Name fields of the spec, not keys of the configuration, where the block is refused for them."""
+    """Raise, in place of an InvalidServerConfig of the block, InvalidArgument with fields of the spec."""
     try:
         yield
     except InvalidServerConfig as exc:
@@ -152,6 +152,7 @@ def _parse_root(document: bytes, field: str) -> dict[str, Any]:
 
 
 def _validate(options: Mapping[str, Any]) -> ServerConfig:
+    """Return the configuration with these options. Raises InvalidArgument, which names fields of the spec."""
     try:
         return ServerConfig.model_validate(options)
     except ValidationError as exc:
@@ -171,7 +172,7 @@ def _spec_path(location: Sequence[int | str]) -> str:
 
 
 def _identify_endpoint(options: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return what must be unchanged for withheld secrets to be kept."""
+    """Return the options that must stay the same for withheld secrets to be restored."""
     url = options.get("url")
     return (
         options.get("transport"),
@@ -229,7 +230,7 @@ def _copy_path(target: server_pb2.ServerSpec, spec: server_pb2.ServerSpec, path:
     if source is None or (field.has_presence and not source.HasField(name)):
         return
     if field.is_repeated or field.message_type is not None:
-        holder.MergeFrom(keep_field(source, name))
+        holder.MergeFrom(copy_only_field(source, name))
     else:
         setattr(holder, name, getattr(source, name))
 

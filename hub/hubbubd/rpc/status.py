@@ -91,7 +91,7 @@ class Detailed(errors.Aborted):
 
 
 class Passed(HubError):
-    """An error with its status, as another member of the fleet has it."""
+    """An error of another member of the fleet, with the status that the member sent."""
 
     def __init__(self, status: Status) -> None:
         about = error_info(status)
@@ -100,17 +100,17 @@ class Passed(HubError):
 
 
 class PassedDenial(Passed, errors.PermissionDenied):
-    """One for a caller that lacks a permission."""
+    """A passed error for a caller that lacks a permission."""
 
 
 def error_of_status(status: Status) -> Passed:
-    """Return the error that has this status."""
+    """Return the exception for the status of another member."""
     denied = status.code == _status_number(grpc.StatusCode.PERMISSION_DENIED)
     return (PassedDenial if denied else Passed)(status)
 
 
 def error_info(status: Status) -> details_pb2.ErrorInfo:
-    """Return what a status of a hub is about; empty for others."""
+    """Return the ErrorInfo (reason and metadata) of a status that a hub sent; an empty one for other statuses."""
     about = details_pb2.ErrorInfo()
     for detail in status.details:
         if detail.Unpack(about):
@@ -171,12 +171,12 @@ def _add_details(status: Status, details: Sequence[Message]) -> None:
         left = type(detail)()
         left.CopyFrom(detail)
         while status.ByteSize() + _pack(left).ByteSize() > _DETAILS_BYTES and (parts := left.ListFields()):
-            largest = max(parts, key=lambda part: len(keep_field(left, part[0].name).SerializeToString()))
+            largest = max(parts, key=lambda part: len(copy_only_field(left, part[0].name).SerializeToString()))
             left.ClearField(largest[0].name)
         status.details.append(_pack(left))
 
 
-def keep_field(message: Message, name: str) -> Message:
+def copy_only_field(message: Message, name: str) -> Message:
     """Return a copy of a message with only one of its fields."""
     copy = type(message)()
     copy.CopyFrom(message)
@@ -203,11 +203,12 @@ def _pack(detail: Message) -> AnyMessage:
 
 
 def _standard_details(exc: Exception, clip: int) -> Iterator[Message]:
+    """Yield an error's details as google.rpc has them, each text cut to `clip` bytes."""
     reason = exc.reason if isinstance(exc, HubError) else _REASONS[type(exc)]
     metadata = {key: _clip(value, clip) for key, value in list(_error_metadata(exc).items())[:_ENTRIES]}
     yield details_pb2.ErrorInfo(reason=reason, domain=DOMAIN, metadata=metadata)
     if isinstance(exc, InvalidArgument) and exc.violations:
-        yield _bad_request(exc.violations, clip)
+        yield _bad_request_detail(exc.violations, clip)
     if isinstance(exc, HubError) and exc.retry_after_s is not None:
         retry = details_pb2.RetryInfo()
         wait_s = bounds.clamp_seconds(exc.retry_after_s, high=_LONGEST_RETRY_S) or 0.0
@@ -216,7 +217,7 @@ def _standard_details(exc: Exception, clip: int) -> Iterator[Message]:
     yield details_pb2.Help(links=[details_pb2.Help.Link(description=reason, url=errors.help_url(reason))])
 
 
-def _bad_request(violations: tuple[tuple[str, str], ...], clip: int) -> Message:
+def _bad_request_detail(violations: tuple[tuple[str, str], ...], clip: int) -> Message:
     shown = [(_clip(path, clip), _clip(problem, clip)) for path, problem in violations[:_ENTRIES]]
     if len(violations) > _ENTRIES:
         shown.append(("", f"and {len(violations) - _ENTRIES} more"))
@@ -225,6 +226,7 @@ def _bad_request(violations: tuple[tuple[str, str], ...], clip: int) -> Message:
 
 
 def _error_metadata(exc: Exception) -> dict[str, str]:
+    """Return the metadata for an error's ErrorInfo."""
     match exc:
         case UpstreamError():
             return {**exc.metadata, **_fault_metadata(exc.fault)}
@@ -237,6 +239,7 @@ def _error_metadata(exc: Exception) -> dict[str, str]:
 
 
 def _fault_metadata(fault: Fault) -> dict[str, str]:
+    """Return a fault's details as metadata; without lines of a server's log unless the caller may see them."""
     about = {"category": fault.category.value, "retryable": str(fault.retryable).lower()}
     known = {key: value for key, value in fault.details.items() if value is not None}
     if not principal().may(Permission.SEE, str(known.get("server", ""))):

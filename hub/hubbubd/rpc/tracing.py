@@ -35,13 +35,13 @@ FAILURES = frozenset(
 def trace_rpcs(tracer: Tracer, system: str) -> Around:
     """Return middleware that exports a span per RPC; `system` is the protocol's name in traces."""
 
-    def around(method: MethodDescriptor, serve: Serve) -> Serve:
+    def wrap_in_span(method: MethodDescriptor, serve: Serve) -> Serve:
         streams = method.server_streaming or method.client_streaming
         name = f"{method.containing_service.full_name}/{method.name}"
         is_untraced = not tracer.on or streams or RULES[f"/{name}"].reach is RpcReach.OPEN
         return serve if is_untraced else _serve_in_span(tracer, name, system, serve)
 
-    return around
+    return wrap_in_span
 
 
 def _serve_in_span(tracer: Tracer, name: str, system: str, serve: Unary) -> Unary:

@@ -59,7 +59,7 @@ class Alarms:
         self._tasks = tasks
         self._timers: dict[tuple[Due, str], _Alarm] = {}
         self._closed = False
-        clock.follow(self._shift_by_clock)
+        clock.on_jump(self._shift_by_clock)
 
     def set(self, kind: Due, name: str, at: float | None, action: Action) -> None:
         """Run `action` at `at` (seconds since the epoch); None clears the alarm."""

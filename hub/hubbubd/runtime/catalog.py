@@ -26,7 +26,7 @@ from hubbubd.frozen import carry_over_changes
 from hubbubd.runtime.background import Background
 from hubbubd.runtime.records import Ledger, Table, Watch, delete
 from hubbubd.timing.clock import Clock
-from hubbubd.timing.turns import turn
+from hubbubd.timing.turns import wait_for_turn
 from hubbubd.upstream.deadlines import PausableDeadlines
 from hubbubd.upstream.deviations import Deviation, describe_deviation
 from hubbubd.upstream.ports import Era, McpLink
@@ -395,7 +395,7 @@ class ServerCatalog:
             if limit.cancelled_caught:
                 raise ListRefused(core.timeout_fault(self._config.name, kind, limit_s, "call_timeout_s"))
             for _ in pages.add_in_steps(without_denied_tools(self._config, method, page)):
-                await turn()
+                await wait_for_turn()
             if pages.cursor is None:
                 return
 

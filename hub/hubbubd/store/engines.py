@@ -111,4 +111,4 @@ def require_database() -> None:
     from importlib.util import find_spec
 
     if find_spec("asyncpg") is None:
-        raise ConfigError("store.url", f"PostgreSQL needs more packages: {installation.command_for('postgres')}")
+        raise ConfigError("store.url", f"PostgreSQL needs more packages: {installation.command_for_extra('postgres')}")

@@ -1,4 +1,4 @@
-"""The metrics interface. `Meter` itself is the no-op for when metrics are off; `sdk_metrics.py` implements it."""
+"""The metrics interface. `Meter` itself is the no-op for when metrics are off; `sdk/metrics.py` implements it."""
 
 from collections.abc import Callable, Iterable
 

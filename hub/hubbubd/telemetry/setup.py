@@ -37,7 +37,7 @@ def find_exporter(environ: Mapping[str, str], signal: str) -> str | None:
         raise ConfigError("OTEL_EXPORTER_OTLP_PROTOCOL", f"{protocol!r} is not offered, only grpc")
     if any(not _is_installed(package) for package in _PACKAGES):
         raise ConfigError(
-            name, f"{signal} need packages that are not installed: {installation.command_for('telemetry')}"
+            name, f"{signal} need packages that are not installed: {installation.command_for_extra('telemetry')}"
         )
     return exporter
 
@@ -90,6 +90,7 @@ def describe_destinations(environ: Mapping[str, str]) -> str:
 
 
 def _endpoint(environ: Mapping[str, str], signal: str) -> str:
+    """Return the OTLP endpoint for a signal; empty if none is configured."""
     signal_endpoint = environ.get(f"OTEL_EXPORTER_OTLP_{signal.upper()}_ENDPOINT")
     return signal_endpoint or environ.get("OTEL_EXPORTER_OTLP_ENDPOINT", "")
 

@@ -31,7 +31,7 @@ class SpanKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
-    """A span's place: its ids in lower-case hex, and `state`, the tracestate of the trace.
+    """The place of a span in a trace: its ids in lower-case hex, and `state`, the tracestate of the trace.
 
     `own` says that the hub exports the span when it ends. A place from elsewhere, or one not sampled, is only
     propagated.
@@ -86,7 +86,7 @@ CURRENT_TRACE: ContextVar[Trace | None] = ContextVar("hubbub_trace", default=Non
 
 
 def parse_trace(carrier: object) -> Trace | None:
-    """Extract a place from `traceparent` and `tracestate` of a mapping; None when there is no valid one.
+    """Return the trace that `traceparent` and `tracestate` of a mapping name; None when they name no valid one.
 
     W3C Trace Context, 3.2 and 3.3. Later versions are read as version 00, as the specification says.
     """
@@ -106,7 +106,7 @@ def parse_trace(carrier: object) -> Trace | None:
 
 
 def trace_of_params(params: Mapping[str, Any]) -> Trace | None:
-    """Extract the place from `_meta` of an MCP message's params."""
+    """Return the trace that `_meta` of an MCP message's params names; None when it names no valid one."""
     meta: object = params.get("_meta")
     return parse_trace(cast("object", meta)) if isinstance(meta, Mapping) and "traceparent" in meta else None
 
@@ -116,8 +116,8 @@ def propagated_span(trace: Trace | None) -> Span | None:
     return trace and Span(name="", kind=SpanKind.CLIENT, trace=replace(trace, own=False), start=0.0)
 
 
-def with_trace(params: Mapping[str, Any] | None, trace: Trace) -> dict[str, Any]:
-    """Inject a place into `_meta` of an MCP message's params, replacing any other."""
+def inject_trace(params: Mapping[str, Any] | None, trace: Trace) -> dict[str, Any]:
+    """Return the params of an MCP message with a trace in `_meta`, in place of any other."""
     given_params = params or {}
     other_meta = {key: value for key, value in _as_mapping(given_params.get("_meta")).items() if key != "tracestate"}
     return {**given_params, "_meta": {**other_meta, **trace.headers()}}

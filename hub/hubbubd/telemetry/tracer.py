@@ -1,4 +1,4 @@
-"""The tracing interface. `Tracer` itself is the no-op for when tracing is off; `sdk.py` implements it."""
+"""The tracing interface. `Tracer` itself is the no-op for when tracing is off; `sdk/tracer.py` implements it."""
 
 import time
 from collections.abc import Iterable, Mapping
@@ -17,7 +17,7 @@ class Tracer:
         return time.time()
 
     def begin(self, parent: Trace | None, name: str = "", kind: SpanKind = SpanKind.INTERNAL) -> Trace | None:
-        """Return the place of a new span below `parent`, or at the root of a new trace."""
+        """Return the place (ids) of a new span below `parent`, or at the root of a new trace."""
         return parent
 
     def export_span(

@@ -40,5 +40,6 @@ class Bucket:
         return self.level >= self.burst
 
     def _fill(self, now: float) -> None:
+        """Add the tokens of the time since the last fill."""
         self.level = min(self.burst, self.level + max(now - self.at, 0.0) * self.rate)
         self.at = max(self.at, now)

@@ -27,9 +27,9 @@ def system_time() -> float:
 class Clock:
     """Seconds since the epoch, counted by the loop's monotonic clock and corrected when the system's clock is stepped.
 
-    Deadlines are stored as absolute times but awaited on the loop's clock, so whoever waits must `follow` jumps. With
-    an `epoch` the system's clock is ignored, for a virtual loop in tests; `wall`, `slept` and `vouched` stand in
-    for it.
+    Deadlines are stored as absolute times but awaited on the loop's clock, so what waits for one must follow jumps
+    (`on_jump`). With an `epoch` the system's clock is ignored, for a virtual loop in tests; `wall`, `slept` and
+    `vouched` stand in for it.
     """
 
     def __init__(
@@ -60,22 +60,22 @@ class Clock:
             self._offset += off
             now += off
             with suppress(RuntimeError):  # there are no followers outside of an event loop
-                asyncio.get_running_loop().call_soon(self.look)
+                asyncio.get_running_loop().call_soon(self.detect_jump)
         return now
 
     def elapsed(self) -> float:
         """Return seconds that never leap, whatever the system's clock does; they count while the computer sleeps."""
         return self.steady() + self._slept()
 
-    def follow(self, moved: Callable[[float], object]) -> None:
-        """Call `moved` after each jump of the time, with the seconds by which the system's clock was set.
+    def on_jump(self, callback: Callable[[float], object]) -> None:
+        """Call `callback` after each jump of the time, with the seconds by which the system's clock was set.
 
         That is 0 after a suspension of the computer: then the clock was right, and the loop's clock stood still.
         """
-        self._followers.append(moved)
+        self._followers.append(callback)
 
-    def look(self) -> None:
-        """Detect a jump since the last look and notify the followers."""
+    def detect_jump(self) -> None:
+        """Call the callbacks of `on_jump` if the time has jumped since the last check."""
         self.now()
         jumped, slept = self._offset - self._seen_offset, self._slept() - self._seen_slept
         if not jumped:
@@ -85,11 +85,11 @@ class Clock:
         was_set = jumped - slept if abs(jumped - slept) >= STEP_S else 0.0
         self.set_by_s += was_set
         log.warning("clock jumped", by_s=round(jumped, 3), set_by_s=round(was_set, 3))
-        for moved in self._followers:
-            moved(was_set)
+        for callback in self._followers:
+            callback(was_set)
 
     async def run(self) -> None:
-        """Call `look` every TICK_S until cancelled; return at once if there is no system clock to follow."""
+        """Call `detect_jump` every TICK_S until cancelled; return at once if there is no system clock to follow."""
         while self._wall is not None:
             await anyio.sleep(TICK_S)
-            self.look()
+            self.detect_jump()

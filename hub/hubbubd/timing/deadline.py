@@ -19,7 +19,7 @@ class Deadline:
     __slots__ = ("_at", "_scope", "_timer", "over")
 
     def __init__(self, at: float = math.inf) -> None:
-        """`at` is as for `move`."""
+        """`at` is the time, as for `move`."""
         self.over = False
         """Whether the time has come, or `end` was called."""
         self._at = at
@@ -39,13 +39,13 @@ class Deadline:
             if self._scope is not None:
                 self._scope.cancel()
 
-    async def check(self) -> None:
-        """End the work here if it is over: what follows must not happen any more."""
+    async def stop_if_over(self) -> None:
+        """Raise the cancellation here if the time is over, so that what follows in the work does not happen."""
         if self.over:
             await anyio.lowlevel.checkpoint_if_cancelled()
 
-    async def within(self, work: Callable[[], Awaitable[T]]) -> T | None:
-        """Do the work and return its result; None if it was ended. What is over already ends at its first wait."""
+    async def run(self, work: Callable[[], Awaitable[T]]) -> T | None:
+        """Do the work and return its result; None if it was ended, at its first wait if the time is over already."""
         try:
             with anyio.CancelScope() as self._scope:
                 self._update_timer()

@@ -43,6 +43,7 @@ class Slots:
         return give_back
 
     def _give_back(self) -> None:
+        """Give a slot to the first that waits for one, or make it free."""
         while self._waiting:
             waiting = self._waiting.popleft()
             if not waiting.done():

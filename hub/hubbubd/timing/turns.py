@@ -67,7 +67,7 @@ PIECE_S: Final = 0.005
 """Seconds of steps that are done in a row, at first and after each turn. A step that takes longer is done whole."""
 
 
-async def in_turns(steps: Generator[object, None, T]) -> T:
+async def run_in_turns(steps: Generator[object, None, T]) -> T:
     """Do the steps of long work, of which each is short, and return what they return. Few of them are done at once."""
     limit_s, started, looked_at = FIRST_S, thread_time(), perf_counter()
     while True:
@@ -78,11 +78,11 @@ async def in_turns(steps: Generator[object, None, T]) -> T:
         if perf_counter() - looked_at > PIECE_S:  # which costs less to ask than the processor's time
             looked_at = perf_counter()
             if thread_time() - started > limit_s:
-                await turn()
+                await wait_for_turn()
                 limit_s, started, looked_at = PIECE_S, thread_time(), perf_counter()
 
 
-def at_once(steps: Generator[object, None, T]) -> T:
+def run_at_once(steps: Generator[object, None, T]) -> T:
     """Do all steps now, and return what they return: for work that is known to be short."""
     while True:
         try:
@@ -94,7 +94,7 @@ def at_once(steps: Generator[object, None, T]) -> T:
 _turns: Final = RunVar[_Turns]("turns")
 
 
-async def turn() -> None:
+async def wait_for_turn() -> None:
     """Wait for the turn of one piece of long work, which the caller must do at once, without another await."""
     turns = _turns.get(None)
     if turns is None:

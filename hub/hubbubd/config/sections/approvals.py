@@ -66,7 +66,9 @@ def _parse_condition(value: object) -> object:
     try:
         return Condition(value)
     except NoConditions:
-        raise ValueError(f"needs a package that is not installed: {installation.command_for('conditions')}") from None
+        raise ValueError(
+            f"needs a package that is not installed: {installation.command_for_extra('conditions')}"
+        ) from None
     except ConditionProblem as exc:
         raise ValueError(str(exc)) from None
 

@@ -139,7 +139,7 @@ def _read_reference_file(path: str, key: str, warn: Warn) -> str:
     if len(content) > SECRET_BYTES:
         raise Unresolved(key, f"{path} has more than {SECRET_BYTES} bytes")
     if about.st_mode & 0o077:
-        warn(f"{key}: {path} can be read or changed by others; {files.how_to_close(path, about)}")
+        warn(f"{key}: {path} can be read or changed by others; {files.describe_permission_fix(path, about)}")
     return text.removesuffix("\n").removesuffix("\r")
 
 

@@ -23,7 +23,7 @@ from fnmatch import fnmatchcase
 from types import MappingProxyType
 from typing import Any, Final, cast
 
-from hubbubd.timing.turns import at_once
+from hubbubd.timing.turns import run_at_once
 
 SEPARATOR: Final = "__"
 
@@ -105,7 +105,7 @@ class NameRule:
 
     def make_names(self, entries: Iterable[Origin]) -> HostNames:
         """Return the names of these tools or prompts, whose order does not matter. A repeated one counts once."""
-        return at_once(self.make_names_in_steps(entries))
+        return run_at_once(self.make_names_in_steps(entries))
 
     def make_names_in_steps(self, entries: Iterable[Origin]) -> Generator[None, None, HostNames]:
         """Return the same as `make_names`, but yield after each short step."""

@@ -97,7 +97,7 @@ class StateKeyRing:
     def rotate(self) -> None:
         """Make a new key; durable before it is used. Blocks. Raises OSError, and then the keys stay."""
         keys = self._keys.with_new_key(self._clock.now())
-        files.put(self._path, keys.model_dump_json().encode() + b"\n")
+        files.write_atomically(self._path, keys.model_dump_json().encode() + b"\n")
         self._keys = keys
 
     def rotate_if_due(self) -> None:

@@ -58,7 +58,7 @@ from hubbubd.downstream.views.view import (
 )
 from hubbubd.errors import InvalidArgument, NotFound
 from hubbubd.runtime.hub import Hub
-from hubbubd.timing.turns import at_once, in_turns
+from hubbubd.timing.turns import run_at_once, run_in_turns
 
 ENTRIES_AT_ONCE: Final = 1000
 """Entries of changed lists that are read when they are needed; more are made ready in turns."""
@@ -195,7 +195,7 @@ class ProfileView:
     async def search(self, query: str, most: int, principal: Principal) -> list[bytes]:
         """Return the entries of the tools that fit a query best, the best first."""
         await self.settle(CatalogKind.TOOL)
-        return await in_turns(
+        return await run_in_turns(
             self._search_in_steps(query, most, self._usable_table(CatalogKind.TOOL), self.servers(principal))
         )
 
@@ -338,11 +338,11 @@ class ProfileView:
         """Return the table as it is now; a somewhat older one while much has to be made."""
         current = self._current_table(kind)
         if current is None and (kind not in self._tables or self._is_cheap_to_make(kind)):
-            current = self._tables[kind] = at_once(self._make_table_in_steps(kind))
+            current = self._tables[kind] = run_at_once(self._make_table_in_steps(kind))
         return current or self._tables[kind]
 
     async def _make_table(self, kind: CatalogKind) -> None:
-        self._tables[kind] = await in_turns(self._make_table_in_steps(kind))
+        self._tables[kind] = await run_in_turns(self._make_table_in_steps(kind))
 
     def _make_table_in_steps(self, kind: CatalogKind) -> Generator[None, None, KindTable]:
         settings, version = self._settings(), self._hub.catalog.version

@@ -18,7 +18,7 @@ from hubbubd.downstream.views.list_groups import URI_KINDS, URI_MEMBERS
 from hubbubd.downstream.views.question_policy import QuestionPolicy
 from hubbubd.errors import NotFound
 from hubbubd.runtime.hub import Hub
-from hubbubd.timing.turns import at_once, in_turns
+from hubbubd.timing.turns import run_at_once, run_in_turns
 
 PASSED_ON = ("tools", "prompts", "resources", "completions", "logging", "experimental")
 """Capabilities of a server that a host may use through the hub, as the server declares them."""
@@ -198,9 +198,9 @@ class ServerView:
         """Index the entries of a kind by their names, in turns."""
         source = self._list_entries(kind)
         if self._indexes.get(kind, ((), {}))[0] is not source:
-            self._indexes[kind] = source, await in_turns(_index_names(source))
+            self._indexes[kind] = source, await run_in_turns(_index_names(source))
         if kind is CatalogKind.TOOL and self._tools.source is not source:
-            self._tools = await in_turns(_examine_tools(source))
+            self._tools = await run_in_turns(_examine_tools(source))
 
     def is_settled(self, kind: CatalogKind) -> bool:
         """Return whether a list can be returned at once: of tools, those for pages alone have to be found first."""
@@ -237,7 +237,7 @@ class ServerView:
         """Return the tools of the server by whom they are for, examined now if the list has changed."""
         source = self._list_entries(CatalogKind.TOOL)
         if self._tools.source is not source:
-            self._tools = at_once(_examine_tools(source))
+            self._tools = run_at_once(_examine_tools(source))
         return self._tools
 
     def render_result(self, server: str, result: bytes, spelled: Spelling = USUAL_SPELLING) -> bytes:

@@ -53,10 +53,10 @@ def check_administration(server: str) -> None:
 
 
 def is_owner() -> bool:
-    """Return whether the caller shows the token in the hub's data directory, and names nobody for whom it calls.
+    """Return whether the caller shows the token in the hub's data directory, and names no person for whom it calls.
 
-    That file is for the owner of the hub's machine alone, who may start any program without the hub, too. Whoever gives
-    a name, even the owner's, passes on what somebody else wants: people at the web page choose their names.
+    Only the owner of the hub's machine can read that file, and may start any program without the hub, too. A caller
+    that names a person, even the owner, acts for somebody else: people at the web page choose their names themselves.
     """
     caller = principal()
     return caller.credential == caller.name == LOCAL and not current().names_caller
@@ -86,7 +86,7 @@ def check_task(record: Task, permission: Permission = Permission.SEE) -> Task:
 def check_request(record: PendingRequest, permission: Permission = Permission.SEE) -> PendingRequest:
     """Return the request if the caller caused it, or has this permission on its server. Raises as `check_call`.
 
-    To answer one for approval takes APPROVE in place of ANSWER, also of whoever caused it.
+    To answer an approval takes APPROVE in place of ANSWER, from the caller that caused it as well.
     """
     if not visible_scope().has_request(record):
         raise NotFound("request", record.id)
@@ -104,7 +104,7 @@ def approval_servers() -> Scope:
 def check_claim(record: PendingRequest, claim_id: str) -> None:
     """Raise PermissionDenied for the id of another principal's claim; the inbox checks whether it is still valid.
 
-    The hub's own credential, when it names nobody else, may use any claim whose id it knows.
+    A caller with the hub's own credential that names no other person may use any claim whose id it knows.
     """
     claim, caller = record.claim, principal()
     trusted = caller.name == caller.credential == LOCAL

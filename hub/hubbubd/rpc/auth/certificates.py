@@ -6,15 +6,15 @@ from cryptography.x509.oid import NameOID
 from hubbubd.errors import Unauthenticated
 
 
-def parsed(certificate: bytes) -> x509.Certificate:
+def parse_certificate(certificate: bytes) -> x509.Certificate:
     """Parse a certificate, PEM or DER."""
     if certificate.startswith(b"-----BEGIN"):
         return x509.load_pem_x509_certificate(certificate)
     return x509.load_der_x509_certificate(certificate)
 
 
-def name_of(certificate: x509.Certificate) -> str:
-    """Return a certificate's name: its first URI, else mail address, else host, else the common name.
+def find_name(certificate: x509.Certificate) -> str:
+    """Return the name of a certificate's holder: its first URI, else mail address, else host, else the common name.
 
     The common name only counts without subject alternative names (RFC 6125).
     """

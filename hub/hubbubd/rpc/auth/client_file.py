@@ -10,7 +10,7 @@ from hubbubd.process import files
 NAME = "client.json"
 
 
-def token(data_dir: Path) -> str:
+def load_or_make_token(data_dir: Path) -> str:
     """Return the token of the last start; a new one if there is none, or others could read it."""
     path = data_dir / NAME
     try:
@@ -31,5 +31,5 @@ def write(data_dir: Path, *, address: str, token: str, connect: str | None = Non
     found = {"address": address, "token": token, **urls}
     content = payload.dumps(found) + b"\n"
     if not (path.is_file() and path.read_bytes() == content and not path.stat().st_mode & 0o077):
-        files.put(path, content)
+        files.write_atomically(path, content)
     return path

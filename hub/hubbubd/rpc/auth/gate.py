@@ -32,7 +32,7 @@ from hubbubd.rpc.auth.permissions import RULES, RpcReach, denied
 from hubbubd.rpc.auth.unauthenticated import Around, UnauthenticatedRpcs
 from hubbubd.rpc.context import LOCAL, NOBODY, CallerGroup, Peer, amend, current, principal
 from hubbubd.rpc.interceptors import Oversight
-from hubbubd.rpc.methods import only_request, with_streamed_request
+from hubbubd.rpc.methods import read_only_request, with_streamed_request
 from hubbubd.telemetry.trace import CURRENT_TRACE, parse_trace
 from hubbubd.timing.clock import Clock
 
@@ -73,7 +73,7 @@ class Authenticator(Protocol):
 
 
 def local_principal() -> Principal:
-    """Return the principal of whoever can read the hub's client.json."""
+    """Return the principal of callers that show the token in the hub's client.json."""
     return Principal(name=LOCAL, grants=(Grant(Role.ADMIN),), credential=LOCAL, may_name_others=True)
 
 
@@ -87,20 +87,20 @@ class Gate:
         authenticators: Sequence[Authenticator] = (),
         certificates: CertificatePrincipal | None = None,
         *,
-        standing: Callable[[Principal], bool] = lambda _: True,
+        has_grants: Callable[[Principal], bool] = lambda _: True,
         networked: bool = False,
     ) -> None:
-        """`standing` tells whether a principal still has all grants it was admitted with."""
+        """`has_grants` returns whether a principal still has all grants it was admitted with."""
         self._token = token.encode()
         self._local = local_principal()
         self._clock = clock
         self._authenticators = authenticators
         self._certificates = certificates
-        self._standing = standing
+        self._has_grants = has_grants
         self._networked = networked
         self._inside: dict[str, dict[anyio.CancelScope, Principal]] = {}
         self._credential_ended: OrderedDict[str, None] = OrderedDict()
-        clock.follow(lambda _: self._reset_deadlines())
+        clock.on_jump(lambda _: self._reset_deadlines())
 
     async def admit(
         self, path: str, metadata: Metadata, oversight: Oversight, peer: Peer | None = None
@@ -134,7 +134,7 @@ class Gate:
         if called:
             amend(principal=caller)
             caller = _rename_caller(caller, called)
-        amend(principal=caller, names_caller=bool(called), standing=partial(self.good, caller))
+        amend(principal=caller, names_caller=bool(called), is_credential_valid=partial(self.is_valid, caller))
         CURRENT_TRACE.set(parse_trace(place) if place else None)
         oversight.quotas.rpcs.charge(caller.name)
         if caller.endpoint and path not in OF_HOSTS:
@@ -155,10 +155,12 @@ class Gate:
         except HubError:
             amend(principal=NOBODY)
             caller = None
-        amend(crowd=CallerGroup.KNOWN if caller is not None else CallerGroup.LOCAL if peer.local else CallerGroup.AWAY)
+        group = CallerGroup.KNOWN if caller is not None else CallerGroup.LOCAL if peer.local else CallerGroup.AWAY
+        amend(caller_group=group)
         return caller
 
     async def _authenticate_bearer(self, credentials: list[str], peer: Peer | None) -> Principal | None:
+        """Return the principal of a bearer token; None if that needs the `peer`. Raises Unauthenticated."""
         bearer = _BEARER.fullmatch(credentials[0].strip(" ")) if len(credentials[0]) <= MAX_TOKEN else None
         if len(credentials) == 1 and bearer is not None:
             token = bearer[1]
@@ -170,6 +172,7 @@ class Gate:
         raise Unauthenticated("this is no bearer token that the hub knows", reason="TOKEN_INVALID")
 
     def _authenticate_local(self, peer: Peer | None) -> Principal | None:
+        """Return the principal of the hub's own token; None if that needs the `peer`. Raises Unauthenticated."""
         if not self._networked:
             return self._local
         if peer is not None and not peer.local:
@@ -180,32 +183,33 @@ class Gate:
         return self._local if peer else None
 
     def _authenticate_certificate(self, peer: Peer | None) -> Principal | None:
+        """Return the principal of a client certificate; None if that needs the `peer`. Raises Unauthenticated."""
         if self._certificates is not None and peer is None:
             return None
         if self._certificates is None or peer is None or peer.certificate is None:
             raise Unauthenticated("a bearer token is needed; the hub's client.json has it", reason="TOKEN_MISSING")
         return self._certificates(peer.certificate)
 
-    def good(self, caller: Principal | None) -> bool:
+    def is_valid(self, caller: Principal | None) -> bool:
         """Return whether a credential is valid now: not expired or revoked, with the grants it was admitted with."""
         if caller is None or caller.credential == LOCAL:  # no credential needed, or one valid until the hub ends
             return True
         over = caller.expires_at is not None and self._clock.now() >= caller.expires_at
-        return not over and caller.credential not in self._credential_ended and self._standing(caller)
+        return not over and caller.credential not in self._credential_ended and self._has_grants(caller)
 
     @contextmanager
-    def inside(self, caller: Principal | None, path: str, oversight: Oversight) -> Generator[None]:
+    def while_valid(self, caller: Principal | None, path: str, oversight: Oversight) -> Generator[None]:
         """Run one RPC, or one step of a stream, for as long as the credential is valid; cancel the block when it ends.
 
         Raises Unauthenticated (CREDENTIAL_ENDED), and ResourceExhausted where that was tried too often (rate limit).
         """
         if current().principal is not caller:  # else `admit` has set it
-            amend(standing=partial(self.good, caller))
+            amend(is_credential_valid=partial(self.is_valid, caller))
         if caller is None or caller.credential == LOCAL:
             yield
             return
-        if not self.good(caller):
-            raise oversight.refused(path, _credential_ended(), caller)
+        if not self.is_valid(caller):
+            raise oversight.record_refusal(path, _credential_ended(), caller)
         with anyio.CancelScope() as scope:
             scope.deadline = self._deadline(caller)
             inside = self._inside.setdefault(caller.credential, {})
@@ -217,7 +221,7 @@ class Gate:
                 if not inside and self._inside.get(caller.credential) is inside:
                     del self._inside[caller.credential]
         if scope.cancelled_caught:
-            raise oversight.cut_short(path, _credential_ended(), caller)
+            raise oversight.record_cut_short(path, _credential_ended(), caller)
 
     def _deadline(self, caller: Principal) -> float:
         """Return when a credential expires, by the loop's clock; it is dated by the system's."""
@@ -231,7 +235,7 @@ class Gate:
             for scope, caller in inside.items():
                 scope.deadline = self._deadline(caller)
 
-    def end(self, credential: str) -> None:
+    def end_credential(self, credential: str) -> None:
         """End all RPCs of a revoked credential."""
         self._credential_ended[credential] = None
         if len(self._credential_ended) > ENDED_CREDENTIALS:
@@ -239,11 +243,11 @@ class Gate:
         for scope in self._inside.get(credential, ()):
             scope.cancel()
 
-    def review(self) -> None:
+    def review_grants(self) -> None:
         """End all RPCs whose principal has lost grants."""
         for inside in self._inside.values():
             for scope, caller in inside.items():
-                if not self._standing(caller):
+                if not self._has_grants(caller):
                     scope.cancel()
 
 
@@ -277,15 +281,17 @@ class Authentication(grpc.aio.ServerInterceptor):
         return self._bind_to_credential(handler or _unimplemented_handler(), path, metadata, caller)
 
     def _identify_optional(self, path: str, metadata: Metadata) -> Around:
-        async def around(serve: Callable[[], Awaitable[Any]], context: status.Context) -> Any:
+        """Return middleware that identifies the caller of an RPC without a required credential."""
+
+        async def serve_identified(serve: Callable[[], Awaitable[Any]], context: status.Context) -> Any:
             try:
                 caller = await self._gate.recognise(path, metadata, self._oversight, _parse_peer(context))
-                with self._gate.inside(caller, path, self._oversight):
+                with self._gate.while_valid(caller, path, self._oversight):
                     return await serve()
             except HubError as exc:
                 await status.abort(context, exc)
 
-        return around
+        return serve_identified
 
     def _bind_to_credential(self, handler: Any, path: str, metadata: Metadata, known: Principal | None) -> Any:
         """Wrap a handler so that its RPCs end with their credential.
@@ -295,11 +301,11 @@ class Authentication(grpc.aio.ServerInterceptor):
         """
         behaviour = getattr(handler, _behaviour_name(handler))
 
-        async def serve(requests: AsyncIterator[Any], context: status.Context) -> Any:
+        async def serve_while_valid(requests: AsyncIterator[Any], context: status.Context) -> Any:
             amend(address=context.peer())
             try:
                 caller = known or await self._admit_with_peer(path, metadata, context)
-                with self._gate.inside(caller, path, self._oversight):
+                with self._gate.while_valid(caller, path, self._oversight):
                     request = (
                         _check_each_request(requests) if handler.request_streaming else await _require_request(context)
                     )
@@ -311,21 +317,24 @@ class Authentication(grpc.aio.ServerInterceptor):
             except HubError as exc:
                 await status.abort(context, exc)
 
-        return with_streamed_request(handler, serve)
+        return with_streamed_request(handler, serve_while_valid)
 
     async def _admit_with_peer(self, path: str, metadata: Metadata, context: status.Context) -> Principal:
+        """Authenticate the caller with its connection known. Raises HubError, after noting the refusal."""
         try:
             caller = await self._gate.admit(path, metadata, self._oversight, _parse_peer(context))
         except HubError as exc:
-            raise self._oversight.refused(path, exc, principal()) from None
+            raise self._oversight.record_refusal(path, exc, principal()) from None
         assert caller is not None, "the peer was given"
         return caller
 
     def _refusing_handler(self, path: str, exc: HubError) -> "grpc.RpcMethodHandler[Any, Any]":
+        """Return a handler that refuses an RPC with an error."""
+
         # gRPC calls the handlers of request streams before it has read a request.
         async def refuse(_requests: object, context: status.Context) -> None:
             amend(address=context.peer())
-            await status.abort(context, self._oversight.refused(path, exc, principal()))
+            await status.abort(context, self._oversight.record_refusal(path, exc, principal()))
 
         return grpc.stream_stream_rpc_method_handler(refuse)
 
@@ -336,13 +345,14 @@ async def _write_responses(responses: AsyncIterator[Any], context: "_CheckedCont
 
 
 def _behaviour_name(handler: Any) -> str:
+    """Return the attribute of a gRPC handler that serves it: `unary_unary`, `unary_stream`, ..."""
     sides = handler.request_streaming, handler.response_streaming
     return "_".join("stream" if streams else "unary" for streams in sides)
 
 
 async def _require_request(context: status.Context) -> Any:
     """Return the request of an RPC that has one. Raises InvalidArgument (MALFORMED_REQUEST)."""
-    request = await only_request(context)
+    request = await read_only_request(context)
     if request is None:
         raise InvalidArgument("no request came", reason="MALFORMED_REQUEST")
     return request
@@ -376,11 +386,12 @@ class _CheckedContext:
 
 
 def _require_valid_credential() -> None:
-    if not current().standing():
+    if not current().is_credential_valid():
         raise _credential_ended()
 
 
 def _rename_caller(caller: Principal, names: list[str | None]) -> Principal:
+    """Return the caller under the one name that it gives. Raises InvalidArgument, and PermissionDenied."""
     # NFC: names that look the same to people are the same.
     name = unicodedata.normalize("NFC", names[0] or "")
     if len(names) > 1 or not 0 < len(name) <= MAX_NAME or not name.isprintable() or name != name.strip():

@@ -21,27 +21,27 @@ class Grants:
 
     def __init__(self, settings: Iterable[GrantSettings]) -> None:
         self._settings = tuple(settings)
-        self._cached_principal = lru_cache(maxsize=256)(self._principal_of_certificate)
+        self._cached_principal = lru_cache(maxsize=256)(self._make_certificate_principal)
         self._cached_grants = lru_cache(maxsize=1024)(self._find_grants)
 
     def set(self, settings: Iterable[GrantSettings]) -> None:
-        """Replace the grants; `stands` tells who has fewer than before."""
+        """Replace the grants; for principals that have fewer than before `still_has` is False from now on."""
         self._settings = tuple(settings)
         self._cached_principal.cache_clear()
         self._cached_grants.cache_clear()
 
-    def stands(self, principal: Principal) -> bool:
-        """Return whether a principal still has all grants it was admitted with; True for those that need none."""
+    def still_has(self, principal: Principal) -> bool:
+        """Return whether a principal still has all grants it was admitted with; True for one that no grant names."""
         source, _, name = principal.name.partition(":")
         if source == LOGIN:
-            return self._stands_with_person(principal, name)
+            return self._person_still_has(principal, name)
         if source not in (CERT, OIDC):
             return True
         now = self._cached_grants(source, name, principal.groups)
         return principal.grants is now or set(principal.grants) <= set(now)
 
-    def _stands_with_person(self, principal: Principal, name: str) -> bool:
-        """Return whether the person who has let a host in still may call all that the host may."""
+    def _person_still_has(self, principal: Principal, name: str) -> bool:
+        """Return whether the person who let a host in may still call all servers that the host may call."""
         person = name.rpartition("/")[0]  # the name of a token has no slash
         source, _, called = person.partition(":")
         if source != CERT:
@@ -50,28 +50,33 @@ class Grants:
         now = Principal(name=person, grants=granted, credential="").servers(Permission.CALL)
         return all(_covers(now, pattern) for pattern in principal.servers(Permission.CALL))
 
-    def of_certificate(self, certificate: bytes) -> Principal:
+    def principal_of_certificate(self, certificate: bytes) -> Principal:
         """Return the principal of a client certificate (PEM or DER) that TLS has verified.
 
         Raises Unauthenticated for one without a name, PermissionDenied for a name without a grant.
         """
         return self._cached_principal(certificate)
 
-    def of_claims(self, name: str, roles: Collection[str], expires_at: float) -> Principal:
-        """Return the principal that the identity provider names. Raises as `of_certificate`."""
-        return self._principal(OIDC, name, "jwt", expires_at, frozenset(roles))
+    def principal_of_claims(self, name: str, roles: Collection[str], expires_at: float) -> Principal:
+        """Return the principal that the identity provider names. Raises as `principal_of_certificate`."""
+        return self._make_principal(OIDC, name, "jwt", expires_at, frozenset(roles))
 
-    def _principal_of_certificate(self, certificate: bytes) -> Principal:
-        from hubbubd.rpc.auth.certificates import name_of, parsed  # lazy: most hubs see none, and need no cryptography
+    def _make_certificate_principal(self, certificate: bytes) -> Principal:
+        """Return the principal of a certificate, uncached. Raises as `principal_of_certificate`."""
+        from hubbubd.rpc.auth.certificates import (
+            find_name,
+            parse_certificate,
+        )  # lazy: most hubs see none, and need no cryptography
 
-        found = parsed(certificate)
-        name = name_of(found)
+        found = parse_certificate(certificate)
+        name = find_name(found)
         until = found.not_valid_after_utc.timestamp()
-        return self._principal(CERT, name, f"certificate {found.serial_number:x}", until, _NO_GROUPS)
+        return self._make_principal(CERT, name, f"certificate {found.serial_number:x}", until, _NO_GROUPS)
 
-    def _principal(
+    def _make_principal(
         self, source: str, name: str, credential: str, expires_at: float, groups: frozenset[str]
     ) -> Principal:
+        """Return the principal with its grants. Raises Unauthenticated for its name, PermissionDenied without one."""
         name, called = f"{source}:{name}", name
         if not name.isprintable() or len(name) > MAX_NAME:
             raise Unauthenticated(f"a name has at most {MAX_NAME} printable characters", reason="NAME_INVALID")
@@ -85,8 +90,12 @@ class Grants:
         return Principal(name=name, grants=grants, credential=credential, expires_at=expires_at, groups=groups)
 
     def _find_grants(self, source: str, name: str, groups: frozenset[str]) -> tuple[Grant, ...]:
-        def is_granted(of: str, wanted: str) -> bool:
-            return wanted in groups if of == OIDC_ROLE else of == source and matches((wanted,), name)
+        """Return the grants of the configuration for a name of a source (`cert`, `oidc`) and its groups."""
+
+        def is_granted(rule_source: str, wanted: str) -> bool:
+            if rule_source == OIDC_ROLE:
+                return wanted in groups
+            return rule_source == source and matches((wanted,), name)
 
         return tuple(
             Grant(Role(role), each.servers)
@@ -97,6 +106,6 @@ class Grants:
 
 
 def _covers(patterns: Collection[str], pattern: str) -> bool:
-    """Return whether patterns have all servers of another one, as far as that can be told."""
+    """Return whether patterns match all servers that another pattern matches; False where that is not certain."""
     is_name = not set("*?[") & set(pattern)
     return ANY in patterns or pattern in patterns or (is_name and matches(patterns, pattern))

@@ -82,6 +82,7 @@ class JwksCache:
         return self._find_known(kid)
 
     def _is_fresh(self, kid: str | None) -> bool:
+        """Return whether the key of this id is known, and was fetched at most FRESH_S ago."""
         return self._find_known(kid) is not None and anyio.current_time() - self._fetched_at < FRESH_S
 
     def _find_known(self, kid: str | None) -> Key | None:
@@ -101,6 +102,7 @@ class JwksCache:
         self._keys, self._fetched_at = keys, anyio.current_time()
 
     async def _discover_jwks_url(self, http: httpx2.AsyncClient) -> str:
+        """Return the address of the keys from the provider's discovery document. Raises ValueError, HTTPError."""
         found = await _get_json(http, f"{self._issuer.rstrip('/')}/.well-known/openid-configuration")
         if found.get("issuer") != self._issuer:
             raise ValueError(f"the discovery document is of another issuer: {found.get('issuer')!r}")

@@ -68,7 +68,7 @@ class Jwt:
         name = claims.get(self._name)
         if not isinstance(name, str) or not name:
             raise _token_refused(f"its claim {self._name!r} is no name")
-        return self._grants.of_claims(name, _claim_values(claims, self._roles), _expiry(claims))
+        return self._grants.principal_of_claims(name, _claim_values(claims, self._roles), _expiry(claims))
 
     async def _find_verified(self, token: str) -> Claims | None:
         """Return a verified token's claims while its key is the issuer's. Raises Unauthenticated once expired."""
@@ -86,6 +86,7 @@ class Jwt:
         return claims
 
     async def _verify(self, token: str) -> Claims:
+        """Verify a token, remember that, and return its claims. Raises Unauthenticated, and Unavailable."""
         try:
             header = jwt.get_unverified_header(token)
             algorithm, kid = header.get("alg"), header.get("kid")

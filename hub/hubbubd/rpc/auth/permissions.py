@@ -89,7 +89,8 @@ _INSPECT_HUB = RpcRule(RpcReach.HUB, (Permission.ADMINISTER,))
 _CHANGE_HUB = RpcRule(RpcReach.HUB, (Permission.ADMINISTER,), AuditKind.CHANGE)
 
 
-def _at_owner(rule: RpcRule) -> RpcRule:
+def _carried_out_at_owner(rule: RpcRule) -> RpcRule:
+    """Return the rule for an RPC that the member with the server carries out."""
     return replace(rule, at=At.OWNER)
 
 
@@ -116,19 +117,19 @@ _TABLE: Mapping[str, Mapping[str, RpcRule]] = {
         "ReplayApprovals": RpcRule(RpcReach.SHOWN, (Permission.SEE,)),
     },
     "hubbub.v1.CallService": {
-        "CallMethod": _at_owner(_CALL),
+        "CallMethod": _carried_out_at_owner(_CALL),
         "StreamCalls": _CALL,
-        "StartCall": _at_owner(_CALL),
+        "StartCall": _carried_out_at_owner(_CALL),
         "WatchCalls": _SEE,
         "GetCall": _SEE_ONE,
         "ListCalls": _SEE,
-        "CancelCall": _at_owner(_CANCEL),
-        "GetQueue": _at_owner(_INSPECT),
-        "ClearQueue": _at_owner(_OPERATE),
+        "CancelCall": _carried_out_at_owner(_CANCEL),
+        "GetQueue": _carried_out_at_owner(_INSPECT),
+        "ClearQueue": _carried_out_at_owner(_OPERATE),
     },
     "hubbub.v1.CatalogService": {
         "ListCatalogEntries": _BROWSE,
-        "RefreshCatalog": _at_owner(_REFRESH),
+        "RefreshCatalog": _carried_out_at_owner(_REFRESH),
         "WatchCatalogLists": _BROWSE,
     },
     "hubbub.v1.EventService": {
@@ -138,7 +139,7 @@ _TABLE: Mapping[str, Mapping[str, RpcRule]] = {
     },
     "hubbub.v1.FleetService": {
         "GetFleet": RpcRule(RpcReach.HUB, (Permission.SEE,)),
-        "MoveServer": _at_owner(_CHANGE_HUB),
+        "MoveServer": _carried_out_at_owner(_CHANGE_HUB),
         "DrainMember": _CHANGE_HUB,
         "ResumeMember": _CHANGE_HUB,
         "ExpelMember": _CHANGE_HUB,
@@ -164,22 +165,22 @@ _TABLE: Mapping[str, Mapping[str, RpcRule]] = {
     },
     "hubbub.v1.ServerService": {
         "AddServer": _CONFIGURE,
-        "UpdateServer": _at_owner(_CONFIGURE),
-        "RemoveServer": _at_owner(_CONFIGURE),
+        "UpdateServer": _carried_out_at_owner(_CONFIGURE),
+        "RemoveServer": _carried_out_at_owner(_CONFIGURE),
         "GetServer": RpcRule(RpcReach.SERVER, (Permission.BROWSE,)),
         "ListServers": _BROWSE,
-        "ConnectServer": _at_owner(_OPERATE),
-        "DisconnectServer": _at_owner(_OPERATE),
-        "LogOutServer": _at_owner(_OPERATE),
+        "ConnectServer": _carried_out_at_owner(_OPERATE),
+        "DisconnectServer": _carried_out_at_owner(_OPERATE),
+        "LogOutServer": _carried_out_at_owner(_OPERATE),
         "GetRoots": _INSPECT,
-        "SetRoots": _at_owner(_OPERATE),
+        "SetRoots": _carried_out_at_owner(_OPERATE),
         "WatchServers": _BROWSE,
     },
     "hubbub.v1.TaskService": {
         "ListTasks": _SEE,
         "GetTask": _SEE_ONE,
-        "GetTaskResult": _at_owner(_SEE_ONE),
-        "CancelTask": _at_owner(_CANCEL),
+        "GetTaskResult": _carried_out_at_owner(_SEE_ONE),
+        "CancelTask": _carried_out_at_owner(_CANCEL),
         "WatchTasks": _SEE,
     },
     "grpc.health.v1.Health": {"Check": _OPEN, "List": _OPEN, "Watch": _OPEN},
@@ -219,7 +220,7 @@ def permission_to_send(method: str) -> Permission:
 
 
 def denied(permission: Permission, server: str = "*", *, everywhere: bool = False) -> PermissionDenied:
-    """Return the refusal for a caller that may know of a thing; `*` where it is not about one server."""
+    """Return the error for a missing permission; `server` is `*` where it is not about one server."""
     where = " for all servers" if everywhere else "" if server == "*" else f" for the server {server}"
     return PermissionDenied(
         f"this needs the permission `{permission}`{where}; `hubbub whoami` shows what you have",

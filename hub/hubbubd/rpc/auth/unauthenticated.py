@@ -3,7 +3,7 @@
 gRPC would read the request before it calls the handler, however long that takes. So these RPCs take a stream of
 requests (`with_streamed_request`), and the only one is awaited here.
 
-With a valid credential no stranger can take one's place. Callers on the hub's machine and callers from the network have
+Callers with a valid credential are not limited by them. Callers on the hub's machine and callers from the network have
 separate limits, so that a local supervisor always gets an answer.
 """
 
@@ -17,7 +17,7 @@ import grpc
 from hubbubd.errors import InvalidArgument, ResourceExhausted
 from hubbubd.rpc import status
 from hubbubd.rpc.context import CallerGroup, current
-from hubbubd.rpc.methods import only_request, with_streamed_request
+from hubbubd.rpc.methods import read_only_request, with_streamed_request
 
 REQUEST_BYTES = 1024
 """The longest request without a credential; a health check has the name of a service."""
@@ -26,12 +26,12 @@ REQUEST_S = 5.0
 """Seconds its sender may take."""
 
 MAX_OPEN = 200
-"""The most RPCs without a credential open over gRPC, health watches included; per crowd."""
+"""The most RPCs without a credential open over gRPC, health watches included; per group."""
 
 
 Serve = Callable[[], Awaitable[Any]]
 Around = Callable[[Serve, status.Context], Awaitable[Any]]
-"""Serves an RPC for the caller it identifies, and notes the caller's crowd."""
+"""Identifies the caller, notes its group, and serves the RPC."""
 
 
 def check_size(size: int) -> None:
@@ -54,26 +54,27 @@ class UnauthenticatedRpcs:
         """Return the handler of a unary or server-streaming RPC, within these bounds."""
         behaviour = handler.unary_stream if handler.response_streaming else handler.unary_unary
 
-        async def serve(context: status.Context) -> Any:
-            crowd = current().crowd
-            if crowd is not CallerGroup.KNOWN and self._open[crowd] >= MAX_OPEN:
+        async def serve_limited(context: status.Context) -> Any:
+            group = current().caller_group
+            if group is not CallerGroup.KNOWN and self._open[group] >= MAX_OPEN:
                 await status.abort(context, _too_many_open())
-            self._open[crowd] += 1
+            self._open[group] += 1
             try:
                 return await behaviour(await _read_request(context), context)
             finally:
-                self._open[crowd] -= 1
+                self._open[group] -= 1
 
         async def serve_identified(_requests: object, context: status.Context) -> Any:
-            return await identify(lambda: serve(context), context)
+            return await identify(lambda: serve_limited(context), context)
 
         return with_streamed_request(handler, serve_identified)
 
 
 async def _read_request(context: status.Context) -> bytes:
+    """Read the only request, within REQUEST_S and REQUEST_BYTES; else end the RPC with an error."""
     request: bytes | None = None
     with anyio.move_on_after(REQUEST_S):
-        request = await only_request(context)
+        request = await read_only_request(context)
     if request is None:
         late = f"no request came within {REQUEST_S:g} s"
         await status.abort(context, InvalidArgument(late, reason="MALFORMED_REQUEST"))

@@ -19,13 +19,13 @@ from hubbubd.errors import Category, FailedPrecondition, Fault, HubError, NotFou
 from hubbubd.rpc import status
 from hubbubd.rpc.context import current
 from hubbubd.rpc.fleet.changes import cancel_and_wait
-from hubbubd.rpc.fleet.forwards.forwarding import ForwardedRpc, Forwarding, own_s
-from hubbubd.rpc.fleet.forwards.subjects import is_known
+from hubbubd.rpc.fleet.forwards.forwarding import ForwardedRpc, Forwarding, find_call_timeout_s
+from hubbubd.rpc.fleet.forwards.subjects import is_known_server
 from hubbubd.runtime.calls import CallSpec
 from hubbubd.runtime.hub import Hub
 
 KNOWN_S = 2.0
-"""Seconds to wait until this member has heard of what another one has recorded."""
+"""Seconds to wait until this member has the record that another one has written."""
 
 SERVICE = "/hubbub.v1.CallService/"
 WATCH_RESOURCE = "/hubbub.v1.EventService/WatchResource"
@@ -43,13 +43,16 @@ class CallsElsewhere:
         self._waiting = Tally()
 
     def has_server(self, server: str) -> bool:
-        return self.may_forward() and not self._hub.ownership.owns(server) and is_known(self._hub, server)
+        """Return whether another member has the server, and this request may be forwarded to it."""
+        return self.may_forward() and not self._hub.ownership.owns(server) and is_known_server(self._hub, server)
 
     def may_forward(self) -> bool:
+        """Return whether the current request may be forwarded: once at most."""
         # What was forwarded to this member goes no further.
         return not current().forwarded
 
     async def call(self, spec: CallSpec, principal: str, *, detached: bool) -> Call:
+        """Have the server's owner make a call; return it at its end, failed or not. Raises HubError if it made none."""
         request = pb.CallMethodRequest(spec=_render_spec(spec), detached=detached)
         self._waiting.add(spec.call_id or "")
         try:
@@ -68,6 +71,7 @@ class CallsElsewhere:
         return _provisional_call(spec, principal, done.id, detached, result=done.result, task_id=done.task_id or None)
 
     async def start(self, spec: CallSpec, principal: str) -> Call:
+        """Have the server's owner queue a detached call, and return the call. Raises HubError."""
         request = pb.StartCallRequest(spec=_render_spec(spec))
         try:
             response = await self._forward("StartCall", spec, principal, request, pb.StartCallResponse)
@@ -79,6 +83,7 @@ class CallsElsewhere:
         return known or _provisional_call(spec, principal, response.call.id, detached=True)
 
     async def cancel(self, call: Call, *, abort: bool) -> Call:
+        """Have the server's owner cancel a call, and return the call. Raises HubError."""
         request = pb.CancelCallRequest(id=call.id, abort=abort)
         await self._forward("CancelCall", call, call.principal, request, pb.CancelCallResponse)
         return await self._wait_for_record(call.id, lambda call: call.state.ended) or call
@@ -88,6 +93,7 @@ class CallsElsewhere:
         return error.reason == "OWNER_CHANGING" and self._hub.ownership.owns(server)
 
     async def end_unless_awaited(self, call: Call) -> None:
+        """Abort a call at its server's owner, unless it has ended or a caller still waits for it."""
         if not call.state.ended and not self._waiting[call.id]:
             with suppress(HubError):
                 await self.cancel(call, abort=True)
@@ -96,19 +102,20 @@ class CallsElsewhere:
     async def follow_resource(
         self, server: str, uri: str, principal: str, on_change: Callable[[str], None]
     ) -> AsyncGenerator[anyio.Event]:
+        """Watch a resource at its server's owner during the block; yield the event that is set if that fails."""
         body = event_pb2.WatchResourceRequest(server=server, uri=uri).SerializeToString()
         asked = ForwardedRpc(WATCH_RESOURCE, server, _forwarding_principal(principal, server), body)
         failed = anyio.Event()
 
-        async def watch() -> AsyncGenerator[bytes, None]:
-            return await self._forwarding.stream(asked)
+        async def open_watch() -> AsyncGenerator[bytes, None]:
+            return await self._forwarding.open_stream(asked)
 
         try:
-            updates = await watch()
-            await _await_update(updates)  # then the server has accepted it
+            updates = await open_watch()
+            await _read_update(updates)  # then the server has accepted it
         except status.Passed as exc:
-            raise _runtime_error(exc) from None
-        following = asyncio.create_task(self._forward_updates(updates, watch, uri, on_change))
+            raise _as_runtime_error(exc) from None
+        following = asyncio.create_task(self._forward_updates(updates, open_watch, uri, on_change))
         following.add_done_callback(lambda _: failed.set())
         try:
             yield failed
@@ -122,11 +129,11 @@ class CallsElsewhere:
         uri: str,
         on_change: Callable[[str], None],
     ) -> None:
-        """Tell of updates until the resource cannot be watched any more."""
+        """Call `on_change` for each update, until the resource cannot be watched any more."""
         while True:
             try:
                 async with aclosing(updates):
-                    while await _await_update(updates):
+                    while await _read_update(updates):
                         on_change(uri)
             except HubError as exc:
                 if status.code_of(exc) is not grpc.StatusCode.UNAVAILABLE:
@@ -145,25 +152,28 @@ class CallsElsewhere:
                 if status.code_of(exc) is not grpc.StatusCode.UNAVAILABLE:
                     raise
 
-    async def _forward(self, name: str, about: CallSpec | Call, principal: str, request: Any, response: Any) -> Any:
+    async def _forward(
+        self, name: str, subject: CallSpec | Call, principal: str, request: Any, response_type: Any
+    ) -> Any:
+        """Have the server's owner carry out an RPC of CallService, and return its response. Raises HubError."""
         asked = ForwardedRpc(
             f"{SERVICE}{name}",
-            about.server,
-            _forwarding_principal(principal, about.server, about.origin),
+            subject.server,
+            _forwarding_principal(principal, subject.server, subject.origin),
             request.SerializeToString(),
-            own_s(request),
+            find_call_timeout_s(request),
         )
-        return response.FromString(await self._forwarding.send(asked))
+        return response_type.FromString(await self._forwarding.send(asked))
 
     async def _wait_for_record(self, call_id: str, holds: Callable[[Call], bool]) -> Call | None:
-        """Return a call as it is recorded, once something holds of it; None if that takes too long."""
+        """Return the record of a call once a condition holds for it; None if that takes longer than KNOWN_S."""
         news = anyio.Event()
 
-        def changed(call: Call, _live: object) -> None:
+        def set_if_holds(call: Call, _live: object) -> None:
             if holds(call):
                 news.set()
 
-        with self._hub.calls.listen(call_id, changed):
+        with self._hub.calls.listen(call_id, set_if_holds):
             try:
                 if holds(call := self._hub.calls.get(call_id)):
                     return call
@@ -175,8 +185,8 @@ class CallsElsewhere:
         return None
 
 
-async def _await_update(updates: AsyncGenerator[bytes, None]) -> bool:
-    """Return whether a watched resource was read once more; False at the end of the watch."""
+async def _read_update(updates: AsyncGenerator[bytes, None]) -> bool:
+    """Wait for the next update of a watched resource and return True; False at the end of the watch."""
     async for raw in updates:
         if event_pb2.WatchResourceResponse.FromString(raw).HasField("update"):
             return True
@@ -184,13 +194,13 @@ async def _await_update(updates: AsyncGenerator[bytes, None]) -> bool:
 
 
 def _forwarding_principal(name: str, server: str, origin: CallOrigin | None = None) -> Principal:
-    """Return a principal that may do what calls need. Whether it may, was decided before."""
+    """Return a principal with the grants that calls need: whether the caller may make them was checked before."""
     grants = Grant(Role.CALLER, (server,)), Grant(Role.OPERATOR, (server,))
     return Principal(name=name, grants=grants, credential="", origin=origin)
 
 
-def _runtime_error(exc: status.Passed) -> Exception:
-    """Return a refusal as the runtime raises it, where it tells kinds apart."""
+def _as_runtime_error(exc: status.Passed) -> Exception:
+    """Return the error of another member as the exception class that the runtime catches for it."""
     if "category" in exc.metadata:
         return UpstreamError(_parse_fault(exc))
     if status.code_of(exc) is grpc.StatusCode.FAILED_PRECONDITION:

@@ -1,4 +1,4 @@
-"""What follows the ownership: waiting for another owner, and work with each other member."""
+"""Waiting for changes of the ownership of servers, and work with each other member."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -16,14 +16,14 @@ LOOK_S = 1.0
 
 
 class OwnershipChanges:
-    """Tells of changed owners, as often as one asks."""
+    """Events of changed owners, for those that wait for one."""
 
     def __init__(self, ownership: Ownership) -> None:
         self._events: dict[str, anyio.Event] = {}
         ownership.on_change(self._notify_waiters)
 
-    def next(self, server: str = EVERY) -> anyio.Event:
-        """Return what is set as soon as the owner of a server changes from now on."""
+    def next_change(self, server: str = EVERY) -> anyio.Event:
+        """Return an event that is set when the owner of a server changes next."""
         return self._events.setdefault(server, anyio.Event())
 
     def _notify_waiters(self, server: str) -> None:
@@ -31,16 +31,16 @@ class OwnershipChanges:
             if (event := self._events.pop(name, None)) is not None:
                 event.set()
 
-    async def until(self, holds: Callable[[], bool], server: str) -> None:
-        """Wait until something holds that depends on the owner of a server."""
+    async def wait_until(self, holds: Callable[[], bool], server: str) -> None:
+        """Wait until a condition holds that depends on the owner of a server."""
         while not holds():
-            await self.next(server).wait()
+            await self.next_change(server).wait()
 
 
 async def work_with_each_member(
     ownership: Ownership, changes: OwnershipChanges, work: Callable[[Owner], Coroutine[Any, Any, None]]
 ) -> None:
-    """Do work with each other member, for as long as it takes part; until cancelled."""
+    """Run work for each other member, as long as it is one; until cancelled."""
     working: dict[Owner, asyncio.Task[None]] = {}
     async with asyncio.TaskGroup() as tasks:
         while True:
@@ -49,7 +49,7 @@ async def work_with_each_member(
                 working.pop(gone).cancel()
             for new in now - working.keys():
                 working[new] = tasks.create_task(work(new))
-            changed = changes.next()
+            changed = changes.next_change()
             with anyio.move_on_after(LOOK_S):
                 await changed.wait()
 

@@ -1,4 +1,4 @@
-"""What calls at other members tell while they are under way: heard as long as anybody watches calls here."""
+"""Progress and log messages of calls at other members, received as long as a client watches calls here."""
 
 import asyncio
 from contextlib import suppress
@@ -8,7 +8,7 @@ import grpc
 
 from hubbub.fleet.v1 import fleet_pb2 as pb
 from hubbubd.rpc.fleet.changes import LOOK_S, OwnershipChanges, cancel_and_wait, work_with_each_member
-from hubbubd.rpc.fleet.peers import Peers, Unreached, read
+from hubbubd.rpc.fleet.peers import Peers, Unreached, read_response
 from hubbubd.rpc.methods import EOF
 from hubbubd.runtime.calls import LiveCalls, LiveEvent, LogEvent, ProgressEvent
 from hubbubd.runtime.ownership import Owner, Ownership
@@ -51,8 +51,8 @@ class LiveElsewhere:
                 self._tried.clear()
                 self._wanted = anyio.Event()
 
-    async def begun(self, owner: Owner) -> None:
-        """Wait until a member is listened to, if calls are watched here; for BEGIN_S at most."""
+    async def wait_until_listening(self, owner: Owner) -> None:
+        """Wait until this hub listens to a member, if calls are watched here; for BEGIN_S at most."""
         if not self._live.watched:
             return
         self._wanted.set()
@@ -60,9 +60,11 @@ class LiveElsewhere:
             await self._attempt_event(owner).wait()
 
     def _attempt_event(self, owner: Owner) -> anyio.Event:
+        """Return the event that is set once this hub has tried to listen to a member."""
         return self._tried.setdefault(owner.member, anyio.Event())
 
     async def _keep_listening(self, owner: Owner) -> None:
+        """Listen to a member, again after each break; until cancelled."""
         while True:
             with suppress(Unreached, grpc.aio.AioRpcError):
                 await self._listen_once(owner)
@@ -74,7 +76,7 @@ class LiveElsewhere:
         stub = await self._peers.reach(owner)
         stream = stub.Live(pb.LiveRequest())
         try:
-            while (response := await read(stream)) is not EOF:
+            while (response := await read_response(stream)) is not EOF:
                 self._attempt_event(owner).set()
                 if (event := _parse_event(response)) is not None:
                     self._live.publish_remote(event)

@@ -1,4 +1,4 @@
-"""What calls of this member's servers tell, for a member that listens."""
+"""Progress and log messages of calls of this member's servers, for a member that listens."""
 
 from collections import OrderedDict
 from collections.abc import AsyncGenerator
@@ -16,10 +16,10 @@ ROOM = 1000
 """While as many events wait to be written, further log messages are dropped, and of progress the oldest."""
 
 
-async def live_responses(live: LiveCalls, ownership: Ownership) -> AsyncGenerator[pb.LiveResponse]:
-    """Yield what calls tell from now on, and signs of life in between, the first at once.
+async def stream_live_events(live: LiveCalls, ownership: Ownership) -> AsyncGenerator[pb.LiveResponse]:
+    """Yield progress and log messages of calls from now on, and signs of life in between, the first at once.
 
-    What this hub has heard from others is not told again.
+    Those of calls at other members are not among them.
     """
     waiting: OrderedDict[object, LiveEvent] = OrderedDict()
     news = anyio.Event()

@@ -44,8 +44,8 @@ class MergedEvents:
         self._reported = 0
         self._begun: dict[str, anyio.Event] = {}
 
-    async def responses(self, here: Responses, at: Callable[[Owner], Awaitable[Responses]]) -> Responses:
-        """Yield the responses of this member and of all others; `at` opens those of another one.
+    async def merge(self, here: Responses, at: Callable[[Owner], Awaitable[Responses]]) -> Responses:
+        """Yield the responses of this member (`here`) and of all others; `at` opens those of another one.
 
         Ends with those of this member. Raises HubError as they do.
         """
@@ -69,21 +69,24 @@ class MergedEvents:
             await cancel_and_wait(*pumps)
 
     async def _wait_for_members(self) -> None:
+        """Wait until each other member has sent its first response, for BEGIN_S at most."""
         with anyio.move_on_after(BEGIN_S):
             for other in self._ownership.others():
                 await self._begun.setdefault(other.member, anyio.Event()).wait()
 
     async def _queue_own_responses(self, here: Responses) -> None:
+        """Queue this member's responses, and at their end what ends the watch: an error, or None."""
         end: Exception | None = None
         try:
             async with aclosing(here):
                 async for response in here:
                     await self._queue.put((HERE, 0, response))
-        except Exception as exc:  # noqa: BLE001 - raised by `responses`
+        except Exception as exc:  # noqa: BLE001 - raised by `merge`
             end = exc
         await self._queue.put((HERE, 0, end))
 
     async def _queue_member_responses(self, owner: Owner, at: Callable[[Owner], Awaitable[Responses]]) -> None:
+        """Queue the responses of another member, over one stream after the other; until cancelled."""
         begun = self._begun.setdefault(owner.member, anyio.Event())
         while True:
             stream = next(self._streams)
@@ -96,7 +99,7 @@ class MergedEvents:
             await anyio.sleep(AGAIN_S)
 
     def _correct_dropped(self, member: str, stream: int, response: bytes) -> bytes | None:
-        """Return a response with the number of all events that are missing; None for a sign of life of another."""
+        """Return a response with the number of all events that were dropped; None for another member's sign of life."""
         said = event_pb2.WatchEventsResponse.FromString(response)
         before = self._dropped_by_stream.get(member)
         if before is not None and before[0] != stream:

@@ -67,44 +67,45 @@ class Peers:
         peer = self._peers.get(owner.member)
         if peer is not None and peer.owner.forward == owner.forward and _is_ready(peer.channel):
             return peer.stub
-        peer = await self._renewed(peer, owner)
+        peer = await self._ensure_connection(peer, owner)
         with anyio.move_on_after(CONNECT_MS / 1000):
-            async with cancellable():
-                if await _connected(peer.channel):
+            async with translate_cancellation():
+                if await _wait_until_connected(peer.channel):
                     return peer.stub
         log.debug("member not reached", member=owner.member, address=owner.forward)
         raise Unreached
 
     async def answers(self, owner: Owner) -> bool:
-        """Return whether a member, in this life of it, answers within HELLO_S."""
+        """Return whether a member, in this term of it, answers within HELLO_S."""
         try:
-            said = await self._hello(owner)
+            hello = await self._hello(owner)
         except (Unreached, TimeoutError):
             return False
         except grpc.aio.AioRpcError as exc:
             return exc.code() not in _SILENT
-        return (said.member, said.life) == (owner.member, owner.life)
+        return (hello.member, hello.life) == (owner.member, owner.life)
 
     async def clock_of(self, owner: Owner) -> float | None:
         """Return by how many seconds the database's clock is ahead of a member's; None if the member does not say."""
         try:
-            said = await self._hello(owner)
+            hello = await self._hello(owner)
         except (Unreached, TimeoutError, grpc.aio.AioRpcError):
             return None
-        return bounds.clamp_real(said.clock_offset.seconds + said.clock_offset.nanos / 1e9)
+        return bounds.clamp_real(hello.clock_offset.seconds + hello.clock_offset.nanos / 1e9)
 
     async def _hello(self, owner: Owner) -> pb.HelloResponse:
+        """Ask a member who it is. Raises Unreached, TimeoutError and AioRpcError."""
         with anyio.fail_after(HELLO_S):
             stub = await self.reach(owner)
-            async with cancellable():
+            async with translate_cancellation():
                 return await stub.Hello(pb.HelloRequest(), timeout=HELLO_S)
 
-    async def _renewed(self, peer: _Peer | None, owner: Owner) -> _Peer:
-        """Return a member's connection; another one where its address or our certificate has changed."""
+    async def _ensure_connection(self, peer: _Peer | None, owner: Owner) -> _Peer:
+        """Return the connection to a member: `peer`, or a new one if its address or our certificate has changed."""
         credentials = self._credentials()
         if peer is not None and peer.owner.forward == owner.forward and peer.credentials is credentials:
             return peer
-        options = self._options(owner.member)
+        options = self._channel_options(owner.member)
         channel = grpc.aio.secure_channel(owner.forward, credentials, options=options)
         stub: FleetServiceAsyncStub = fleet_pb2_grpc.FleetServiceStub(channel)
         made = self._peers[owner.member] = _Peer(owner, credentials, channel, stub)
@@ -112,7 +113,7 @@ class Peers:
             await peer.channel.close()
         return made
 
-    def _options(self, member: str) -> list[tuple[str, str | int]]:
+    def _channel_options(self, member: str) -> list[tuple[str, str | int]]:
         return [
             # The certificate is checked for the member's name: it may be reached at an address of any name.
             ("grpc.ssl_target_name_override", member),
@@ -136,8 +137,8 @@ class Peers:
 
 
 @asynccontextmanager
-async def cancellable() -> AsyncGenerator[None]:
-    """Let what is cancelled within gRPC end as cancel scopes know it: gRPC raises a CancelledError of its own.
+async def translate_cancellation() -> AsyncGenerator[None]:
+    """Have a cancelled wait for gRPC end as cancel scopes expect it: gRPC raises a CancelledError of its own.
 
     It does so for an RPC whose channel is closed, too, though nobody has cancelled this task. That is an AioRpcError
     (UNAVAILABLE: the RPC may have begun).
@@ -153,9 +154,9 @@ async def cancellable() -> AsyncGenerator[None]:
         raise grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, nothing, nothing, "the channel was closed") from None
 
 
-async def read(stream: Any) -> Any:
+async def read_response(stream: Any) -> Any:
     """Return the next response of an RPC at a member, or EOF. Raises AioRpcError."""
-    async with cancellable():
+    async with translate_cancellation():
         return await stream.read()
 
 
@@ -163,7 +164,7 @@ def _is_ready(channel: grpc.aio.Channel) -> bool:
     return channel.get_state(True) is grpc.ChannelConnectivity.READY
 
 
-async def _connected(channel: grpc.aio.Channel) -> bool:
+async def _wait_until_connected(channel: grpc.aio.Channel) -> bool:
     """Wait until a channel is connected, and return whether it is."""
     while True:
         state = channel.get_state(True)

@@ -16,9 +16,9 @@ from hubbubd.rpc.fleet.live import LiveElsewhere
 from hubbubd.rpc.fleet.peers import KEEPALIVE_MS, Peers
 from hubbubd.rpc.fleet.service import FleetService
 from hubbubd.rpc.listeners import sockets as listening
-from hubbubd.rpc.listeners.grpc_server import MAX_RPCS, servicers
+from hubbubd.rpc.listeners.grpc_server import MAX_RPCS, make_servicers
 from hubbubd.rpc.listeners.tls import grpc_credentials
-from hubbubd.rpc.methods import RpcSettings, rpcs
+from hubbubd.rpc.methods import RpcSettings, list_rpcs
 from hubbubd.runtime.hub import Hub
 
 ENDING_S = 1.0
@@ -28,7 +28,7 @@ _SETTINGS = {"tls_cert": "fleet.cert", "tls_key": "fleet.key", "tls_client_ca": 
 
 
 class FleetPort:
-    """This member's address for the others. It is bound before the hub is open, as the others are told of it first."""
+    """This member's port for the others. It is bound before the hub is open, since its address is published first."""
 
     def __init__(self, settings: FleetSettings, max_message_bytes: int) -> None:
         """Bind it; `max_message_bytes` limits requests. Raises ConfigError, and OSError as `sockets.bind`."""
@@ -37,7 +37,7 @@ class FleetPort:
         # A record has both request and response, and each may be as large as the limit.
         self._started = False
         self._most_bytes = 4 * max_message_bytes + 64 * 1024
-        self._server = grpc.aio.server(options=self._options(), maximum_concurrent_rpcs=MAX_RPCS)
+        self._server = grpc.aio.server(options=self._server_options(), maximum_concurrent_rpcs=MAX_RPCS)
         try:
             settings.check_certificate()
             self._peers = Peers(settings.tls, self._most_bytes)
@@ -48,24 +48,25 @@ class FleetPort:
         """HOST:PORT at which other members reach it."""
 
     async def close(self) -> None:
-        """Give the address up, whether it was served or not, or given up before."""
+        """Close the port and the connections to other members; it may not have been served, or be closed already."""
         with anyio.CancelScope(shield=True):
             await self._peers.close()
             await self._start()  # otherwise gRPC gives the socket up at some later time
             await self._server.stop(ENDING_S)
 
     async def _start(self) -> None:
+        """Start the gRPC server, unless it was started before."""
         if not self._started:
             self._started = True
             with anyio.CancelScope(shield=True):  # cut short, it would start all the same, and nobody would stop it
                 await self._server.start()
 
     @asynccontextmanager
-    async def serving(self, hub: Hub, *, life: int) -> AsyncGenerator[Forwarding]:
-        """Serve the others with what this hub has, and yield what forwards to them. `life` is this member's."""
+    async def serve(self, hub: Hub, *, life: int) -> AsyncGenerator[Forwarding]:
+        """Serve the other members during the block, and yield what forwards to them. `life` is this member's term."""
         changes = OwnershipChanges(hub.ownership)
-        offered = servicers(hub, RpcSettings(self._max_message_bytes, ()))
-        known = {rpc.path: rpc for each in offered for rpc in rpcs(*each, self._max_message_bytes)}
+        offered = make_servicers(hub, RpcSettings(self._max_message_bytes, ()))
+        known = {rpc.path: rpc for each in offered for rpc in list_rpcs(*each, self._max_message_bytes)}
         live = LiveElsewhere(hub.calls.live, hub.ownership, self._peers, changes)
         fleet = hub.fleet
         service = FleetService(
@@ -78,7 +79,7 @@ class FleetPort:
             life=life,
             clock_ahead_s=lambda: 0.0 if fleet is None else fleet.time.ahead_s,
         )
-        self._server.add_generic_rpc_handlers([service.handler()])
+        self._server.add_generic_rpc_handlers([service.make_handler()])
         await self._start()
         listening = asyncio.create_task(live.run())
         try:
@@ -93,7 +94,7 @@ class FleetPort:
                 await cancel_and_wait(listening)
                 await self.close()
 
-    def _options(self) -> list[tuple[str, int]]:
+    def _server_options(self) -> list[tuple[str, int]]:
         return [
             ("grpc.so_reuseport", 0),  # a second member on the port must fail, not share it
             ("grpc.max_receive_message_length", self._most_bytes),

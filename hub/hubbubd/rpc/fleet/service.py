@@ -14,8 +14,8 @@ from hubbubd.rpc import revision, status
 from hubbubd.rpc.auth.permissions import RULES, At
 from hubbubd.rpc.context import amend
 from hubbubd.rpc.fleet.changes import OwnershipChanges
-from hubbubd.rpc.fleet.forwards.caller_context import enter
-from hubbubd.rpc.fleet.live_events import live_responses
+from hubbubd.rpc.fleet.forwards.caller_context import adopt_caller
+from hubbubd.rpc.fleet.live_events import stream_live_events
 from hubbubd.rpc.messages import values
 from hubbubd.rpc.methods import Rpc
 from hubbubd.runtime.calls import LiveCalls
@@ -29,7 +29,7 @@ URI_NAME = "hubbub:member:"
 
 
 class _Lost(Unavailable):
-    """This member has lost the server while it told of it."""
+    """This member has lost the server while it streamed events of it."""
 
 
 class FleetService:
@@ -60,7 +60,7 @@ class FleetService:
         self._name = name
         self._life = life
 
-    def handler(self) -> grpc.GenericRpcHandler:
+    def make_handler(self) -> grpc.GenericRpcHandler:
         """Return the gRPC handler."""
         unary, stream = grpc.unary_unary_rpc_method_handler, grpc.unary_stream_rpc_method_handler
         handlers = {
@@ -76,8 +76,9 @@ class FleetService:
         return grpc.method_handlers_generic_handler(SERVICE.full_name, handlers)
 
     async def _forward(self, request: pb.ForwardRequest, context: status.Context) -> pb.ForwardResponse:
+        """Carry out an RPC with one response that another member forwards."""
         try:
-            rpc = self._opened(request.opening, context)
+            rpc = self._open_rpc(request.opening, context)
         except HubError as exc:
             await status.abort(context, exc)
         try:
@@ -93,9 +94,10 @@ class FleetService:
         return outcome
 
     async def _forward_stream(self, request: pb.ForwardStreamRequest, context: status.Context) -> None:
+        """Carry out an RPC with many responses that another member forwards."""
         # Streams only read, so the sender may begin one again whose handler was cancelled.
         try:
-            rpc = self._opened(request.opening, context)
+            rpc = self._open_rpc(request.opening, context)
         except HubError as exc:
             await status.abort(context, exc)
         try:
@@ -117,11 +119,11 @@ class FleetService:
 
     @asynccontextmanager
     async def _while_owned(self, server: str) -> AsyncGenerator[None]:
-        """Cut the block short once this member does not have the server any more. Raises _Lost (OWNER_LOST)."""
+        """Cancel the block once this member no longer has the server. Raises _Lost (OWNER_LOST)."""
         if not server:
             yield
             return
-        lost = asyncio.create_task(self._changes.until(lambda: not self._ownership.owns(server), server))
+        lost = asyncio.create_task(self._changes.wait_until(lambda: not self._ownership.owns(server), server))
         with anyio.CancelScope() as scope:
             lost.add_done_callback(lambda done: None if done.cancelled() else scope.cancel())
             try:
@@ -136,16 +138,18 @@ class FleetService:
             )
 
     async def _live(self, _request: pb.LiveRequest, context: status.Context) -> None:
+        """Stream progress and log messages of this member's calls to another member."""
         try:
             _check_member(context)
         except HubError as exc:
             await status.abort(context, exc)
         with suppress(grpc.aio.InternalError):  # the other member has gone while an event was being written
-            async with aclosing(live_responses(self._calls, self._ownership)) as events:
+            async with aclosing(stream_live_events(self._calls, self._ownership)) as events:
                 async for event in events:
                     await context.write(event)
 
     async def _hello(self, _request: pb.HelloRequest, context: status.Context) -> pb.HelloResponse:
+        """Return this member's name, term, version and clock offset to another member."""
         try:
             _check_member(context)
         except HubError as exc:
@@ -153,8 +157,8 @@ class FleetService:
         offset = values.duration(self._clock_ahead_s())
         return pb.HelloResponse(member=self._name, life=self._life, version=__version__, clock_offset=offset)
 
-    def _opened(self, opening: pb.Opening, context: status.Context) -> Rpc:
-        """Return the RPC that is forwarded, in the name of its caller.
+    def _open_rpc(self, opening: pb.Opening, context: status.Context) -> Rpc:
+        """Return the RPC that is forwarded, and make its caller the current one.
 
         Raises Unauthenticated, InvalidArgument, and FailedPrecondition (NOT_OWNER).
         """
@@ -164,11 +168,12 @@ class FleetService:
             raise InvalidArgument.field("opening.method", f"{opening.method} is not forwarded")
         if opening.server or RULES[opening.method].at is At.OWNER:
             self._check_owner(opening.server)
-        enter(opening)
+        adopt_caller(opening)
         amend(address=context.peer(), remaining=context.time_remaining)
         return rpc
 
     def _check_owner(self, server: str) -> None:
+        """Raise FailedPrecondition (NOT_OWNER) unless this member has the server."""
         if self._ownership.owns(server):
             return
         owner = self._ownership.owner(server)

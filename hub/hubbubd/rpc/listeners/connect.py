@@ -49,12 +49,12 @@ from hubbubd.rpc.auth.permissions import RULES, RpcReach
 from hubbubd.rpc.auth.unauthenticated import REQUEST_BYTES
 from hubbubd.rpc.context import NOBODY, Peer, amend, current, principal
 from hubbubd.rpc.interceptors import Oversight
-from hubbubd.rpc.listeners.grpc_server import MAX_RPCS, last_words, servicers
-from hubbubd.rpc.listeners.host_check import check_host
-from hubbubd.rpc.listeners.http_server import serving
+from hubbubd.rpc.listeners.grpc_server import MAX_RPCS, make_servicers, wait_for_open_rpcs
+from hubbubd.rpc.listeners.host_check import wrap_with_host_check
+from hubbubd.rpc.listeners.http_server import serve_application
 from hubbubd.rpc.listeners.tls import ssl_context
 from hubbubd.rpc.messages import json_codec
-from hubbubd.rpc.methods import STALL_S, Around, Rpc, RpcSettings, rpcs
+from hubbubd.rpc.methods import STALL_S, Around, Rpc, RpcSettings, list_rpcs
 from hubbubd.rpc.tracing import trace_rpcs
 from hubbubd.runtime.hub import Hub
 
@@ -116,13 +116,13 @@ async def serve_connect(
 
     It is reached under names of loopback, and under the current `hosts`.
 
-    On leaving, open RPCs have the time of `grpc_server.last_words`; whoever stops a hub must have drained it. `within`
-    and what is raised: as in `grpc_server.serve`.
+    On leaving, open RPCs have the time of `grpc_server.wait_for_open_rpcs`; the hub must have been drained before.
+    `within` and what is raised: as in `grpc_server.serve`.
     """
     context = ssl_context(tls) if tls else None
-    app = application(hub, gate=gate, origins=origins, max_message_bytes=max_message_bytes, within=within)
+    app = make_application(hub, gate=gate, origins=origins, max_message_bytes=max_message_bytes, within=within)
     config = uvicorn.Config(
-        check_host(app, origins, hosts, secure=tls is not None),
+        wrap_with_host_check(app, origins, hosts, secure=tls is not None),
         http=make_connection_class(),
         ssl_context_factory=(lambda _config, _default: context) if context else None,
         ws="none",
@@ -133,11 +133,12 @@ async def serve_connect(
         proxy_headers=False,  # the caller's address is that of the connection, not what X-Forwarded-For claims
         limit_concurrency=MAX_RPCS,
     )
-    async with serving(config, listen, secure=tls is not None, closing=partial(last_words, hub)) as url:
+    closing = partial(wait_for_open_rpcs, hub)
+    async with serve_application(config, listen, secure=tls is not None, closing=closing) as url:
         yield url
 
 
-def application(
+def make_application(
     hub: Hub,
     *,
     gate: auth.Gate,
@@ -147,15 +148,15 @@ def application(
 ) -> ASGIApp:
     """Return an ASGI application with all services of a hub; `within` as in `grpc_server.serve`."""
 
-    def endpoints(served: Sequence[Rpc]) -> dict[str, Any]:
+    def make_endpoints(served: Sequence[Rpc]) -> dict[str, Any]:
         return {
             rpc.path: _make_endpoint(rpc, gate, oversight, reading) for rpc in served if not rpc.method.client_streaming
         }
 
-    def services(served: Sequence[Rpc], read_max_bytes: int) -> _Services:
+    def make_services(served: Sequence[Rpc], read_max_bytes: int) -> _Services:
         return _Services(
             service=served,
-            endpoints=endpoints,
+            endpoints=make_endpoints,
             interceptors=[_Access(gate, oversight)],
             read_max_bytes=read_max_bytes,
             compressions=(),  # most callers are on this machine
@@ -164,26 +165,26 @@ def application(
 
     reading = anyio.CapacityLimiter(1)
     oversight = Oversight(hub.audit, hub.quotas)
-    around = (trace_rpcs(hub.tracer, "connectrpc"), oversight.over, *within)
-    offered = servicers(hub, RpcSettings(max_message_bytes, around))
-    served = [rpc for each in offered for rpc in rpcs(*each, max_message_bytes, *around)]
+    around = (trace_rpcs(hub.tracer, "connectrpc"), oversight.wrap, *within)
+    offered = make_servicers(hub, RpcSettings(max_message_bytes, around))
+    served = [rpc for each in offered for rpc in list_rpcs(*each, max_message_bytes, *around)]
     open_to_all = [rpc for rpc in served if RULES[rpc.path].reach is RpcReach.OPEN]
     paths = {rpc.path for rpc in open_to_all}
-    strangers = services(open_to_all, REQUEST_BYTES)
+    open_services = make_services(open_to_all, REQUEST_BYTES)
     # Above our own limit, as in gRPC, which is checked on the parsed request; its JSON is longer.
-    known = services([rpc for rpc in served if rpc.path not in paths], 2 * max_message_bytes)
+    authenticated_services = make_services([rpc for rpc in served if rpc.path not in paths], 2 * max_message_bytes)
 
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+    async def serve_by_path(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["path"] == OPENAPI:
-            await _openapi(scope, receive, send)
+            await _serve_openapi(scope, receive, send)
             return
-        await (strangers if scope["path"] in paths else known)(scope, receive, send)  # type: ignore[arg-type]
+        await (open_services if scope["path"] in paths else authenticated_services)(scope, receive, send)  # type: ignore[arg-type]
 
-    return _Cors(_limit_time(app, hub.count_dropped_watch), origins)
+    return _Cors(_limit_time(serve_by_path, hub.count_dropped_watch), origins)
 
 
-async def _openapi(scope: Scope, receive: Receive, send: Send) -> None:
-    """Gives the description of the API to anybody: it is the same for every hub of this version."""
+async def _serve_openapi(scope: Scope, receive: Receive, send: Send) -> None:
+    """Serve the description of the API without a credential: it is the same for every hub of this version."""
     if scope["method"] in ("GET", "HEAD"):
         answer = Response(_read_openapi(), media_type="application/json")
     else:
@@ -230,9 +231,9 @@ class _Services(ConnectASGIApplication[Sequence[Rpc]]):
 
 
 def _limit_time(app: Callable[..., Any], dropped: Callable[[], None]) -> ASGIApp:
-    """Time-limit sending and receiving: a caller that reads nothing is dropped, and may resume with its last token."""
+    """Return the application with time limits: a caller that reads nothing is dropped, and may resume."""
 
-    async def call(scope: Scope, receive: Receive, send: Send) -> None:
+    async def serve_in_time(scope: Scope, receive: Receive, send: Send) -> None:
         until = anyio.current_time() + REQUEST_S
         whole = False
 
@@ -255,7 +256,7 @@ def _limit_time(app: Callable[..., Any], dropped: Callable[[], None]) -> ASGIApp
             return
         host, _ = scope.get("client") or ("", 0)
         peer = Peer(local=is_loopback(host), certificate=scope.get(CERTIFICATE))
-        amend(peer=peer, let_in=scope.get(LET_IN, lambda: None))
+        amend(peer=peer, on_admitted=scope.get(LET_IN, lambda: None))
         try:
             headers = [(key, _to_utf8(value)) for key, value in scope.get("headers", ())]
             await app({**scope, "headers": headers}, receive_in_time, send_in_time)
@@ -263,7 +264,7 @@ def _limit_time(app: Callable[..., Any], dropped: Callable[[], None]) -> ASGIApp
             dropped()
             log.warning("caller read nothing; stream ended", path=scope["path"], seconds=STALL_S)
 
-    return call
+    return serve_in_time
 
 
 def _is_grpc(content_type: bytes) -> bool:
@@ -295,13 +296,13 @@ class _Access(MetadataInterceptor[None]):
         assert here.peer is not None, "noted when the request came"
         if RULES[path].reach is RpcReach.OPEN:
             if await self._gate.recognise(path, headers, self._oversight, here.peer) is not None:
-                here.let_in()
+                here.on_admitted()
             return
         try:
             await self._gate.admit(path, headers, self._oversight, here.peer)
         except HubError as exc:
-            raise _connect_error(self._oversight.refused(path, exc, principal())) from None
-        here.let_in()
+            raise _connect_error(self._oversight.record_refusal(path, exc, principal())) from None
+        here.on_admitted()
 
 
 def _current_caller() -> Principal | None:
@@ -350,7 +351,7 @@ class _Json(Codec[_Response, Any]):
             raise _connect_error(exc) from None
 
     def decode(self, data: bytes | bytearray, message_class: type[Message]) -> "_JsonRequest":
-        """Return the request, to be read where that holds up nobody."""
+        """Return the request, not parsed yet: that is done where it does not block other requests."""
         return _JsonRequest(bytes(data), message_class)
 
 
@@ -386,29 +387,33 @@ def _make_endpoint(rpc: Rpc, gate: auth.Gate, oversight: Oversight, reading: any
         stream_type=StreamType.SERVER_STREAM if streams else StreamType.UNARY,
     )
     if streams:
-        return Endpoint.server_stream(about, _stream_call(rpc, gate, oversight, reading))
-    return Endpoint.unary(about, _unary_call(rpc, gate, oversight, reading))
+        return Endpoint.server_stream(about, _make_stream_handler(rpc, gate, oversight, reading))
+    return Endpoint.unary(about, _make_unary_handler(rpc, gate, oversight, reading))
 
 
-def _unary_call(rpc: Rpc, gate: auth.Gate, oversight: Oversight, reading: anyio.CapacityLimiter) -> Any:
-    async def call(asked: bytes | _JsonRequest, _context: object) -> _Response:
+def _make_unary_handler(rpc: Rpc, gate: auth.Gate, oversight: Oversight, reading: anyio.CapacityLimiter) -> Any:
+    """Return a coroutine function that serves an RPC with one response."""
+
+    async def serve_unary(asked: bytes | _JsonRequest, _context: object) -> _Response:
         try:
             raw = await _read_request(asked, reading)
-            with gate.inside(_current_caller(), rpc.path, oversight):
+            with gate.while_valid(_current_caller(), rpc.path, oversight):
                 return _Response(rpc.response_type, await rpc.serve(rpc.parse(raw)))
         except Exception as exc:  # noqa: BLE001 - every error gets a status; cancellation is not an Exception
             raise _connect_error(exc) from None
 
-    return call
+    return serve_unary
 
 
-def _stream_call(rpc: Rpc, gate: auth.Gate, oversight: Oversight, reading: anyio.CapacityLimiter) -> Any:
-    async def call(asked: bytes | _JsonRequest, _context: object) -> AsyncGenerator[_Response, None]:
+def _make_stream_handler(rpc: Rpc, gate: auth.Gate, oversight: Oversight, reading: anyio.CapacityLimiter) -> Any:
+    """Return an async generator function that serves an RPC with many responses."""
+
+    async def serve_stream(asked: bytes | _JsonRequest, _context: object) -> AsyncGenerator[_Response, None]:
         try:
             raw = await _read_request(asked, reading)
             async with aclosing(rpc.serve(rpc.parse(raw))) as responses:
                 while True:
-                    with gate.inside(
+                    with gate.while_valid(
                         _current_caller(), rpc.path, oversight
                     ):  # not around `yield`: another task may resume it
                         response = await anext(responses, None)
@@ -418,7 +423,7 @@ def _stream_call(rpc: Rpc, gate: auth.Gate, oversight: Oversight, reading: anyio
         except Exception as exc:  # noqa: BLE001
             raise _connect_error(exc) from None
 
-    return call
+    return serve_stream
 
 
 def _connect_error(exc: Exception) -> ConnectError:

@@ -35,7 +35,7 @@ from hubbubd.rpc.listeners import sockets as listening
 from hubbubd.rpc.listeners.health import HealthService
 from hubbubd.rpc.listeners.tls import grpc_credentials
 from hubbubd.rpc.mcp.bridge import McpService
-from hubbubd.rpc.methods import Around, RpcSettings, generic_handler
+from hubbubd.rpc.methods import Around, RpcSettings, make_generic_handler
 from hubbubd.rpc.revision import Revisions
 from hubbubd.rpc.servicers.admin import AdminService
 from hubbubd.rpc.servicers.approvals import ApprovalService
@@ -92,8 +92,8 @@ PING_INTERVAL_MS = 5_000
 """The shortest interval of a client's HTTP/2 pings on an idle connection; one that pings more is disconnected."""
 
 
-def is_fault(record: logging.LogRecord) -> bool:
-    """Filter gRPC's log: False for callers that disconnected before their response was sent.
+def is_not_disconnect(record: logging.LogRecord) -> bool:
+    """Return whether a log record of gRPC is about anything but a caller that disconnected before its response.
 
     gRPC logs each as an internal error, which it is not, and callers could cause any number of them.
     """
@@ -121,23 +121,23 @@ async def serve(
     On leaving, the hub is drained (`Hub.drain`, with `grace_s`) before the port closes. Raises ConfigError for an
     address beyond loopback without TLS and for unusable TLS files, OSError for an address that cannot be bound.
     """
-    logging.getLogger("grpc._cython.cygrpc").addFilter(is_fault)
+    logging.getLogger("grpc._cython.cygrpc").addFilter(is_not_disconnect)
     oversight = Oversight(hub.audit, hub.quotas)
-    around = (trace_rpcs(hub.tracer, "grpc"), oversight.over, *within)
+    around = (trace_rpcs(hub.tracer, "grpc"), oversight.wrap, *within)
     carried = RpcSettings(
         max_message_bytes,
-        (oversight.charged, *around),
+        (oversight.wrap_carried, *around),
         charge=lambda caller: hub.quotas.rpcs.charge(caller.name),
-        hold=oversight.held,
+        hold=oversight.hold_stream,
     )
     server = grpc.aio.server(
         interceptors=[Authentication(gate, oversight), Revisions(hub.store)],
-        options=_options(max_message_bytes),
+        options=_server_options(max_message_bytes),
         maximum_concurrent_rpcs=MAX_RPCS,
     )
-    served = servicers(hub, carried, handles)
+    served = make_servicers(hub, carried, handles)
     server.add_generic_rpc_handlers(
-        [generic_handler(*each, max_message_bytes, *around, dropped=hub.count_dropped_watch) for each in served]
+        [make_generic_handler(*each, max_message_bytes, *around, dropped=hub.count_dropped_watch) for each in served]
     )
     reflection.enable_server_reflection([*(s.full_name for s, _ in served), reflection.SERVICE_NAME], server)
 
@@ -155,17 +155,17 @@ async def serve(
             # have a grace that runs out: beside another stop, gRPC would then use a server that it has freed.
             closed = asyncio.create_task(server.stop(math.inf))
             try:
-                await last_words(hub, closed)
+                await wait_for_open_rpcs(hub, closed)
             finally:
                 await server.stop(None)
                 await closed
 
 
-async def last_words(hub: Hub, closed: asyncio.Future[None]) -> None:
-    """Wait until all RPCs of a port that closes have ended (`closed`), or have had their time.
+async def wait_for_open_rpcs(hub: Hub, closed: asyncio.Future[None]) -> None:
+    """Wait until all RPCs of a port that closes have ended (`closed`), or their time is over.
 
-    Calls have what is left of the grace: a member of a fleet takes some for others until its port closes. Other RPCs
-    have LAST_WORDS_S.
+    Calls have the rest of the grace period, since a member of a fleet accepts calls of other members until its port
+    closes. Other RPCs have LAST_WORDS_S.
     """
     begun, lost = hub.clock.steady(), hub.fleet.lost if hub.fleet is not None else anyio.Event()
     async with cancel_on(hub.hurry), cancel_on(lost):
@@ -179,7 +179,7 @@ async def last_words(hub: Hub, closed: asyncio.Future[None]) -> None:
     await asyncio.wait([closed], timeout=max(0.0, ends - hub.clock.steady()))
 
 
-def servicers(
+def make_servicers(
     hub: Hub, carried: RpcSettings, handles: StateTokens | None = None
 ) -> list[tuple[ServiceDescriptor, object]]:
     """Return all services, health included, with their servicers. RPCs within streams are served as `carried` says."""
@@ -205,7 +205,7 @@ def servicers(
     ]
 
 
-def _options(max_message_bytes: int) -> list[tuple[str, int]]:
+def _server_options(max_message_bytes: int) -> list[tuple[str, int]]:
     return [
         ("grpc.so_reuseport", 0),  # a second hub on the port must fail, not share it
         # Above our own limit, so that a request slightly too long gets our refusal, with details.

@@ -22,7 +22,7 @@ pb = cast("Any", health_pb2)
 SERVICE: ServiceDescriptor = pb.DESCRIPTOR.services_by_name["Health"]
 
 MAX_WATCHES = 100
-"""The most watches without a credential, per crowd: strangers must not fill the hub with them."""
+"""The most watches without a credential, per group: strangers must not fill the hub with them."""
 
 
 class HealthService:
@@ -39,42 +39,42 @@ class HealthService:
         """Return a service's health. Raises NotFound."""
         if request.service not in self._known:
             raise NotFound("service", request.service)
-        return _response(self._health.well)
+        return _make_response(self._health.well)
 
     async def list(self, _request: object) -> Message:
         """Return the health of all services."""
-        return pb.HealthListResponse(statuses={name: _response(self._health.well) for name in self._known})
+        return pb.HealthListResponse(statuses={name: _make_response(self._health.well) for name in self._known})
 
     async def watch(self, request: health_pb2.HealthCheckRequest) -> AsyncGenerator[bytes, None]:
         """Stream a service's health, now and at each change.
 
         Raises Unavailable when the hub stops, ResourceExhausted (TOO_MANY_WATCHERS) beyond MAX_WATCHES.
         """
-        crowd = current().crowd
-        if crowd is not CallerGroup.KNOWN and self._watches[crowd] >= MAX_WATCHES:
+        group = current().caller_group
+        if group is not CallerGroup.KNOWN and self._watches[group] >= MAX_WATCHES:
             raise ResourceExhausted(
                 f"{MAX_WATCHES} callers without a credential watch the hub's health already; check it instead",
                 reason="TOO_MANY_WATCHERS",
             )
-        self._watches[crowd] += 1
+        self._watches[group] += 1
         try:
-            async with aclosing(self._changes(request)) as changes:
+            async with aclosing(self._watch_changes(request)) as changes:
                 async for response in changes:
                     yield response
         finally:
-            self._watches[crowd] -= 1
+            self._watches[group] -= 1
 
-    async def _changes(self, request: health_pb2.HealthCheckRequest) -> AsyncGenerator[bytes, None]:
+    async def _watch_changes(self, request: health_pb2.HealthCheckRequest) -> AsyncGenerator[bytes, None]:
         if request.service not in self._known:
             yield pb.HealthCheckResponse(status=pb.HealthCheckResponse.SERVICE_UNKNOWN).SerializeToString()
         told = None
         async for well in self._health.watch():
             if request.service in self._known and well != told:
-                yield _response(well).SerializeToString()
+                yield _make_response(well).SerializeToString()
                 told = well
         await self._stopped.wait()  # gRPC's own clients watch again at once
         raise Unavailable("the hub is stopping", reason="SHUTTING_DOWN")
 
 
-def _response(well: bool) -> health_pb2.HealthCheckResponse:
+def _make_response(well: bool) -> health_pb2.HealthCheckResponse:
     return pb.HealthCheckResponse(status=pb.HealthCheckResponse.SERVING if well else pb.HealthCheckResponse.NOT_SERVING)

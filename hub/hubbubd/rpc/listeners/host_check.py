@@ -23,7 +23,7 @@ def is_served(authority: str, address: str, hosts: tuple[str, ...], *, secure: b
 
     `address` is where the request came to.
     """
-    name = host_of(authority)
+    name = parse_host(authority)
     if name is None:
         return False
     allowed = [each.strip("[]") for each in hosts]
@@ -33,7 +33,7 @@ def is_served(authority: str, address: str, hosts: tuple[str, ...], *, secure: b
     return is_loopback_name(name) if is_loopback(address) or not secure else not allowed
 
 
-def host_of(authority: str) -> str | None:
+def parse_host(authority: str) -> str | None:
     """Return the host of `HOST[:PORT]`, in lower case, without the brackets of IPv6; None if it is no such thing."""
     if _AUTHORITY.fullmatch(authority) is None:
         return None
@@ -49,12 +49,12 @@ def is_loopback_name(host: str) -> bool:
     return host == "localhost" or is_loopback(host)
 
 
-def check_host(
+def wrap_with_host_check(
     app: ASGIApp, origins: Callable[[], Sequence[str]], hosts: Callable[[], Sequence[str]], *, secure: bool
 ) -> ASGIApp:
-    """Refuse what comes by DNS rebinding, and what pages of other Origins send without asking (simple requests)."""
+    """Return the application behind a check that refuses DNS rebinding and pages of other Origins (simple requests)."""
 
-    async def call(scope: Scope, receive: Receive, send: Send) -> None:
+    async def serve_checked(scope: Scope, receive: Receive, send: Send) -> None:
         headers, (address, _) = dict(scope["headers"]), scope.get("server") or ("", 0)
         origin = headers.get(b"origin", b"").decode("latin-1")
         served: ASGIApp = app
@@ -64,4 +64,4 @@ def check_host(
             served = PlainTextResponse("Pages of this Origin may not use the hub; connect_origins allows more.\n", 403)
         await served(scope, receive, send)
 
-    return call
+    return serve_checked

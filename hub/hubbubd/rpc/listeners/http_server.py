@@ -12,7 +12,7 @@ from hubbubd.rpc.listeners import sockets as listening
 
 
 @asynccontextmanager
-async def serving(
+async def serve_application(
     config: uvicorn.Config,
     listen: str,
     *,
@@ -21,11 +21,11 @@ async def serving(
 ) -> AsyncGenerator[str, None]:
     """Serve an application for the block and yield its base URL; `secure` says that it speaks TLS.
 
-    On leaving, open requests have the seconds that `config` says. With `closing`, which is given a future of their end,
-    they have until it returns. Raises as `sockets.bound_socket`.
+    On leaving, open requests have the seconds that `config` says. With `closing`, which gets a future of their end,
+    they have until it returns. Raises as `sockets.open_listener`.
     """
     server = _UvicornServer(config)
-    listener, address = listening.bound_socket(listen, secure=secure)
+    listener, address = listening.open_listener(listen, secure=secure)
     with listener:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(server.serve, [listener])
@@ -35,7 +35,7 @@ async def serving(
                 server.should_exit = True
                 if closing is not None:
                     await closing(server.ended)
-                    server.cut()
+                    server.cancel_requests()
 
 
 class _UvicornServer(uvicorn.Server):
@@ -52,7 +52,7 @@ class _UvicornServer(uvicorn.Server):
         finally:
             self.ended.set_result(None)
 
-    def cut(self) -> None:
+    def cancel_requests(self) -> None:
         """Cancel the requests that have not ended."""
         self.force_exit = True
         for task in self.server_state.tasks:

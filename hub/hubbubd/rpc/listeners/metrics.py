@@ -16,7 +16,7 @@ from anyio import CapacityLimiter, to_thread
 
 from hubbub_http import make_connection_class
 from hubbubd.config.sections.network import is_loopback
-from hubbubd.rpc.listeners.http_server import serving
+from hubbubd.rpc.listeners.http_server import serve_application
 
 PATH = "/metrics"
 
@@ -29,9 +29,9 @@ STALL_S = 10.0
 
 @asynccontextmanager
 async def serve_metrics(listen: str, exposition: Callable[[], tuple[str, bytes]]) -> AsyncGenerator[str, None]:
-    """Serve what `exposition` returns, which may block, and yield its URL. Raises as `http.serving`."""
+    """Serve what `exposition` returns, which may block, and yield its URL. Raises as `serve_application`."""
     config = uvicorn.Config(
-        application(exposition),
+        make_application(exposition),
         http=make_connection_class(open_to_all=True),
         ws="none",
         lifespan="off",
@@ -40,28 +40,28 @@ async def serve_metrics(listen: str, exposition: Callable[[], tuple[str, bytes]]
         server_header=False,
         timeout_graceful_shutdown=1,
     )
-    async with serving(config, listen) as url:
+    async with serve_application(config, listen) as url:
         yield f"{url}{PATH}"
 
 
-def application(exposition: Callable[[], tuple[str, bytes]]) -> Any:
+def make_application(exposition: Callable[[], tuple[str, bytes]]) -> Any:
     """Return an ASGI application that collects in a worker thread, one request at a time."""
     one = CapacityLimiter(1)
     active = 0
 
-    async def call(scope: Any, receive: Any, send: Any) -> None:
+    async def serve_counted(scope: Any, receive: Any, send: Any) -> None:
         nonlocal active
         active += 1
         try:
-            await answer(scope, send)
+            await send_metrics(scope, send)
         finally:
             active -= 1
 
-    async def answer(scope: Any, send: Any) -> None:
+    async def send_metrics(scope: Any, send: Any) -> None:
         status, about, body = 200, [], b""
         if active > MAX_SCRAPES:
             status = 503
-        elif not _is_meant(scope["headers"]):
+        elif not _is_host_loopback(scope["headers"]):
             status = 421
         elif scope["path"] != PATH:
             status = 404
@@ -75,10 +75,10 @@ def application(exposition: Callable[[], tuple[str, bytes]]) -> Any:
             await send({"type": "http.response.start", "status": status, "headers": headers})
             await send({"type": "http.response.body", "body": body})
 
-    return call
+    return serve_counted
 
 
-def _is_meant(headers: Any) -> bool:
+def _is_host_loopback(headers: Any) -> bool:
     """Return whether a request's `Host` is loopback (against DNS rebinding; RFC 9110, section 7.2)."""
     host = next((value.decode("latin-1") for name, value in headers if name == b"host"), "")
     try:

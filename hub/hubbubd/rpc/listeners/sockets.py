@@ -33,7 +33,7 @@ def bind(server: grpc.aio.Server, listen: str, credentials: grpc.ServerCredentia
     return f"{shown}:{_add_port(server, f'{shown}:{port}', credentials)}"
 
 
-def bound_socket(listen: str, *, secure: bool = False) -> tuple[socket.socket, str]:
+def open_listener(listen: str, *, secure: bool = False) -> tuple[socket.socket, str]:
     """Return a listening socket on HOST:PORT (0 picks a free port), and the address to connect to. Raises as `bind`."""
     name, port, shown, family = _parse_address(listen, secure=secure)
     try:
@@ -65,7 +65,7 @@ def _parse_address(listen: str, *, secure: bool) -> tuple[str, int, str, socket.
 def _bind_unix(server: grpc.aio.Server, path: Path) -> str:
     if not path.absolute().parent.is_dir():
         raise OSError(f"cannot listen on {path}: there is no directory {path.absolute().parent}; make it")
-    _clear(path)
+    _remove_stale_socket(path)
     before = os.umask(0o177)
     try:
         _add_port(server, f"{UNIX}{path}")
@@ -83,7 +83,7 @@ def _add_port(server: grpc.aio.Server, address: str, credentials: grpc.ServerCre
         raise OSError(f"cannot listen on {address}: {exc}") from None
 
 
-def _clear(path: Path) -> None:
+def _remove_stale_socket(path: Path) -> None:
     """Remove a stale Unix socket. Raises OSError when anything else is there."""
     try:
         mode = path.lstat().st_mode

@@ -20,19 +20,19 @@ M = TypeVar("M")
 
 def grpc_credentials(files: TlsFiles) -> grpc.ServerCredentials:
     """Return credentials for a gRPC port (TLS 1.2 and 1.3). Raises ConfigError for unusable files."""
-    followed = _Followed(files, _configuration)
+    followed = _RereadFiles(files, _make_grpc_configuration)
     known: Any = followed.current()
 
-    def changed() -> Any:
-        """What gRPC asks, at each handshake: None to go on with what it has."""
+    def find_changed() -> Any:
+        """Return a new configuration if the files have changed, else None; gRPC calls this at each handshake."""
         nonlocal known
         before, known = known, followed.current()
         return None if known is before else known
 
-    return grpc.dynamic_ssl_server_credentials(known, changed, files.client_ca is not None)
+    return grpc.dynamic_ssl_server_credentials(known, find_changed, files.client_ca is not None)
 
 
-def _configuration(tls: ServerTls) -> Any:
+def _make_grpc_configuration(tls: ServerTls) -> Any:
     return grpc.ssl_server_certificate_configuration([(tls.key, tls.chain)], tls.client_ca)
 
 
@@ -41,18 +41,18 @@ def channel_credentials(files: TlsFiles) -> Callable[[], grpc.ChannelCredentials
 
     Raises ConfigError for unusable files.
     """
-    return _Followed(files, lambda tls: grpc.ssl_channel_credentials(tls.client_ca, tls.key, tls.chain)).current
+    return _RereadFiles(files, lambda tls: grpc.ssl_channel_credentials(tls.client_ca, tls.key, tls.chain)).current
 
 
 def ssl_context(files: TlsFiles) -> ssl.SSLContext:
     """Return a context for a socket of the standard library. Raises ConfigError for unusable files."""
-    followed = _Followed(files, lambda tls: _make_context(files, tls))
+    followed = _RereadFiles(files, lambda tls: _make_context(files, tls))
     context = followed.current()
 
-    def choose(connection: ssl.SSLObject | ssl.SSLSocket, _name: object, _context: object) -> None:
+    def use_current_context(connection: ssl.SSLObject | ssl.SSLSocket, _name: object, _context: object) -> None:
         connection.context = followed.current()
 
-    context.sni_callback = choose  # also called for clients that send no SNI
+    context.sni_callback = use_current_context  # also called for clients that send no SNI
     return context
 
 
@@ -75,8 +75,8 @@ def _make_context(files: TlsFiles, tls: ServerTls) -> ssl.SSLContext:
     return context
 
 
-class _Followed(Generic[M]):
-    """What is made of the files, made again when they change.
+class _RereadFiles(Generic[M]):
+    """An object that is made from TLS files, and made again when they change.
 
     Called at each handshake, by gRPC from threads of its own. Unusable files change nothing: a pair is not replaced
     atomically, so the new certificate may be there before its key.
@@ -87,7 +87,7 @@ class _Followed(Generic[M]):
         self._make = make
         self._lock = threading.Lock()
         self._stamps = self._read_stamps()
-        self._made = self._read()
+        self._made = self._make_from_files()
 
     def current(self) -> M:
         """Return the same object until the files change."""
@@ -95,13 +95,14 @@ class _Followed(Generic[M]):
             if (stamps := self._read_stamps()) != self._stamps:
                 self._stamps = stamps
                 try:
-                    self._made = self._read()
+                    self._made = self._make_from_files()
                     log.info("certificate changed", file=str(self._files.cert))
                 except ConfigError as exc:
                     log.warning("certificate not changed", error=str(exc))
             return self._made
 
-    def _read(self) -> M:
+    def _make_from_files(self) -> M:
+        """Read the files and return the object. Raises ConfigError for unusable ones."""
         tls = self._files.read()
         if problem := tls.find_problem(datetime.now(UTC)):
             log.warning("certificate not valid; clients will refuse it", file=str(self._files.cert), error=problem)
@@ -112,6 +113,7 @@ class _Followed(Generic[M]):
 
 
 def _file_stamp(path: os.PathLike[str]) -> tuple[int, int, int] | None:
+    """Return what changes with a file: inode, time and size; None if it is not there."""
     try:
         found = os.stat(path)  # noqa: PTH116 - of what a link leads to, like reading
     except OSError:

@@ -40,7 +40,7 @@ DENY: Final = "DenyLogin"
 
 
 class LoginConsents:
-    """Asks people, and keeps what they have allowed."""
+    """Asks people whether to let a program in, and records what they decide."""
 
     def __init__(self, hub: Hub, gate: Gate, oversight: Oversight, programs: Programs, persons: LoginPersons) -> None:
         self._hub = hub
@@ -49,18 +49,18 @@ class LoginConsents:
         self._programs = programs
         self._persons = persons
 
-    async def ask(self, request: HostHttpRequest, base: str) -> None:
-        """Serve what a host has sent the browser with. The person enters first, and returns here."""
+    async def serve_question(self, request: HostHttpRequest, base: str) -> None:
+        """Serve the page that asks whether a program is let in; a person without a visit enters a code first."""
         query: bytes = request.scope.get("query_string", b"")
         try:
-            params = _read(query)
+            params = _parse_query(query)
             client_id = params.get("client_id", "")
             if not client_id:
                 raise invalid_request("client_id is missing")
             found = await self._persons.find(request)
             if found is None and clients.is_document_address(client_id):
                 clients.check_document_address(client_id)
-                await self._send_to_enter(request, query)  # before anything is fetched
+                await self._redirect_to_enter_page(request, query)  # before anything is fetched
                 return
             client = await self._programs.find(client_id)
             redirect_uri = authorizations.choose_redirect_uri(client, params)
@@ -70,10 +70,10 @@ class LoginConsents:
         try:
             asked = authorizations.parse_authorization(client, redirect_uri, params, base)
             if found is None:
-                await self._send_to_enter(request, query)
+                await self._redirect_to_enter_page(request, query)
                 return
             visitor, cookie = found
-            servers = self._servers(asked.endpoint, visitor)
+            servers = self._find_servers(asked.endpoint, visitor)
         except LoginRefusal as exc:
             if found is None and not clients.leads_to_this_machine(redirect_uri):
                 # Anybody may register a program. One who has not entered is not sent to just any site (RFC 9700, 4.11).
@@ -93,8 +93,8 @@ class LoginConsents:
             return
         await self._show_consent(request, asked, client.document_host, visitor, cookie, servers)
 
-    async def decide(self, request: HostHttpRequest, base: str) -> None:
-        """Serve what a person has decided. Raises Unavailable, ResourceExhausted."""
+    async def serve_decision(self, request: HostHttpRequest, base: str) -> None:
+        """Serve the form with a person's decision. Raises Unavailable, ResourceExhausted."""
         fields = await person.read_own_form(request, base)
         if fields is None:
             return
@@ -107,7 +107,7 @@ class LoginConsents:
             await person.show_problem(request, pages.NOT_ENTERED, 403)
             return
         visitor, cookie = found
-        if not self._gate.good(visitor.principal):
+        if not self._gate.is_valid(visitor.principal):
             await person.show_problem(request, pages.RIGHTS_GONE, 403)
             return
         members: dict[str, Any] = {**said["asked"], "endpoint": EndpointName(*said["asked"]["endpoint"])}
@@ -117,39 +117,41 @@ class LoginConsents:
             if days not in map(str, DAYS):
                 await person.show_problem(request, pages.WRONG_FORM)
                 return
-            if not await self._is_as_shown(asked):
+            if not await self._is_unchanged(asked):
                 await person.show_problem(request, pages.CHANGED)
                 return
-            answer = await self._allow(asked, visitor, int(days), fields["request"], said["until"])
+            answer = await self._record_consent(asked, visitor, int(days), fields["request"], said["until"])
         else:
-            answer = await self._refuse(asked, visitor, fields["request"], said["until"])
-        await self._persons.note_decision(cookie, fields["request"])
+            answer = await self._record_refusal(asked, visitor, fields["request"], said["until"])
+        await self._persons.end_visit_if_insecure(cookie, fields["request"])
         if isinstance(answer, ProblemView):
             await person.show_problem(request, answer)
             return
         await person.redirect(request, authorizations.make_answer_url(asked.redirect_uri, base, asked.state, **answer))
 
-    async def _refuse(
+    async def _record_refusal(
         self, asked: AuthorizationRequest, visitor: Visitor, statement: str, until: float
     ) -> dict[str, str] | ProblemView:
-        """Keep a refusal, and return what the host gets, or what the person reads instead.
+        """Record a refusal, and return the parameters that the host gets, or the view that the person gets instead.
 
         Raises Unavailable, ResourceExhausted.
         """
         try:
-            with self._hub.audit.record_change(self._oversight.attempt(DENY, visitor.principal, asked.client_name)):
+            with self._hub.audit.record_change(
+                self._oversight.describe_attempt(DENY, visitor.principal, asked.client_name)
+            ):
                 await self._hub.logins.refuse(visitor.name, statement, until)
         except DecidedBefore as exc:
             if exc.is_allowed:
                 return pages.ALLOWED_BEFORE
         return {"error": "access_denied", "error_description": "the person has refused"}
 
-    async def _allow(
+    async def _record_consent(
         self, asked: AuthorizationRequest, visitor: Visitor, days: int, statement: str, until: float
     ) -> dict[str, str] | ProblemView:
-        """Keep a consent, and return what the host gets, or what the person reads instead. Raises as `_refuse`."""
+        """Record a consent; return and raise as `_record_refusal`."""
         try:
-            servers = self._servers(asked.endpoint, visitor)
+            servers = self._find_servers(asked.endpoint, visitor)
         except LoginRefusal:
             servers = ()
         if not servers:
@@ -171,14 +173,15 @@ class LoginConsents:
             created_at=0.0,
         )
         try:
-            with self._hub.audit.record_change(self._oversight.attempt(ALLOW, visitor.principal, asked.client_name)):
+            with self._hub.audit.record_change(
+                self._oversight.describe_attempt(ALLOW, visitor.principal, asked.client_name)
+            ):
                 return {"code": await self._hub.logins.allow(consent, statement, until)}
         except DecidedBefore as exc:  # the button was pressed twice, or after the other one
             return {"code": await self._hub.logins.make_code(statement)} if exc.is_allowed else pages.REFUSED_BEFORE
 
-    async def _is_as_shown(self, asked: AuthorizationRequest) -> bool:
-        """Return whether a program still is what the person was shown: its document may have changed. Raises
-        Unavailable."""
+    async def _is_unchanged(self, asked: AuthorizationRequest) -> bool:
+        """Return whether name and redirect URIs of a program still are as the person was shown. Raises Unavailable."""
         try:
             client = await self._programs.find(asked.client_id)
         except LoginRefusal:
@@ -187,7 +190,7 @@ class LoginConsents:
             client.redirect_uris, asked.redirect_uri
         )
 
-    def _servers(self, endpoint: EndpointName, visitor: Visitor) -> tuple[str, ...]:
+    def _find_servers(self, endpoint: EndpointName, visitor: Visitor) -> tuple[str, ...]:
         """Return the patterns of the servers at an endpoint that a person may call. Raises LoginRefusal."""
         known = [server.name for server in self._hub.servers.all()]
         may = sorted(visitor.principal.servers(Permission.CALL))
@@ -209,6 +212,7 @@ class LoginConsents:
         cookie: str,
         servers: tuple[str, ...],
     ) -> None:
+        """Answer with the page that asks the person, with the signed question in its form."""
         known = sorted(server.name for server in self._hub.servers.all())
         at_endpoint = [name for name in known if self._is_server_of(asked.endpoint, name)]
         statement: dict[str, Any] = {
@@ -234,7 +238,7 @@ class LoginConsents:
             days=DAYS,
             ends_at=visitor.principal.expires_at,
         )
-        await person.page_response(request, pages.consent(view), form_to=origin)
+        await person.send_page(request, pages.consent_page(view), form_to=origin)
 
     def _is_server_of(self, endpoint: EndpointName, server: str) -> bool:
         """Return whether an endpoint shows a server."""
@@ -243,12 +247,13 @@ class LoginConsents:
             return profile is not None and profile.has_server(server)
         return server == endpoint.name
 
-    async def _send_to_enter(self, request: HostHttpRequest, query: bytes) -> None:
+    async def _redirect_to_enter_page(self, request: HostHttpRequest, query: bytes) -> None:
+        """Send the browser to the page for a code, from which it returns to this question."""
         then = quote(f"{metadata.AUTHORIZE}?{query.decode('latin-1')}", safe="")
         await person.redirect(request, f"{metadata.ENTER}?next={then}")
 
 
-def _read(query: bytes) -> Mapping[str, str]:
+def _parse_query(query: bytes) -> Mapping[str, str]:
     """Return the parameters of a request to log in. Raises LoginRefusal."""
     if len(query) > MAX_QUERY:
         raise invalid_request(f"a request to log in may have {MAX_QUERY} bytes")

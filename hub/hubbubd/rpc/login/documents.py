@@ -51,11 +51,11 @@ class ClientDocuments:
                 async with self._fetching:
                     document = payload.loads(await self._get(url))
         except TimeoutError:
-            raise _unreadable(f"did not come within {FETCH_S:g} s") from None
+            raise _unreadable_error(f"did not come within {FETCH_S:g} s") from None
         except HubError as exc:
-            raise _unreadable(f"may not be fetched: {exc.message}") from None
+            raise _unreadable_error(f"may not be fetched: {exc.message}") from None
         except (OSError, ValueError) as exc:
-            raise _unreadable(
+            raise _unreadable_error(
                 f"cannot be read: {str(exc)[:200] or type(exc).__name__}. Where the hub cannot reach it, "
                 "`mcp_login_documents = false` has programs register instead"
             ) from None
@@ -72,11 +72,11 @@ class ClientDocuments:
 
 
 def _import_get() -> Get:
-    """Import what speaks HTTP to others, in a thread: it takes long, and few hubs need it for this."""
+    """Import and return the HTTP client's function; meant for a thread, as it takes long and few hubs need it."""
     from hubbubd.upstream.http import get_json_text
 
     return get_json_text
 
 
-def _unreadable(why: str) -> LoginRefusal:
+def _unreadable_error(why: str) -> LoginRefusal:
     return LoginRefusal("invalid_client", f"the document that describes the program {why}")

@@ -24,18 +24,18 @@ PAGES: Final = frozenset({AUTHORIZE, ENTER})
 """What browsers open. Its forms come from the hub's own origin, and from no other."""
 
 
-def serves(path: str) -> bool:
+def is_login_path(path: str) -> bool:
     """Return whether a path belongs to the log-in."""
-    return path.startswith("/oauth/") or is_of_server(path)
+    return path.startswith("/oauth/") or is_server_metadata_path(path)
 
 
-def is_of_server(path: str) -> bool:
+def is_server_metadata_path(path: str) -> bool:
     """Return whether a path is one at which hosts look for an authorization server."""
     return any(f"{path}/".startswith(f"{each}/") for each in SERVERS)
 
 
-def of_resource(resource: str, server: str, *, is_hub: bool) -> bytes:
-    """Return the metadata of an endpoint, whose credentials an authorization server gives: the hub itself, or not."""
+def resource_metadata(resource: str, server: str, *, is_hub: bool) -> bytes:
+    """Return the metadata of an endpoint for hosts as JSON; `server` issues its credentials, and may be the hub."""
     metadata: dict[str, Any] = {
         "resource": resource,
         "resource_name": "Hubbub",
@@ -49,7 +49,7 @@ def of_resource(resource: str, server: str, *, is_hub: bool) -> bytes:
     return payload.dumps(metadata)
 
 
-def of_server(base: str, *, has_documents: bool) -> bytes:
+def server_metadata(base: str, *, has_documents: bool) -> bytes:
     """Return the metadata of the hub as an authorization server; `base` is its address without a path.
 
     `has_documents` says that a program may have a document instead of registering.

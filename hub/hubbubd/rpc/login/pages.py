@@ -159,15 +159,19 @@ NOT_ENTERED: Final = ProblemView(
 )
 
 
-def consent(view: ConsentView) -> bytes:
+def consent_page(view: ConsentView) -> bytes:
     """Return the page that asks whether a program is let in."""
     name = view.client_name.strip() or "(no name)"
     rows = [
-        ("The answer goes to", _place_of_answer(view)),
-        *([("Described at", f'<span class="place">{_text(view.client_host)}</span>')] if view.client_host else []),
-        ("It gets", _list_servers(view)),
+        ("The answer goes to", _render_redirect(view)),
+        *(
+            [("Described at", f'<span class="place">{_escape_name(view.client_host)}</span>')]
+            if view.client_host
+            else []
+        ),
+        ("It gets", _render_servers(view)),
         ("It may", _WHAT_IT_MAY),
-        ("You are", f'<span class="place"><bdi>{_text(view.person)}</bdi></span>'),
+        ("You are", f'<span class="place"><bdi>{_escape_name(view.person)}</bdi></span>'),
     ]
     table = "".join(f"<div><dt>{label}</dt><dd>{content}</dd></div>" for label, content in rows)
     hidden = "".join(
@@ -175,20 +179,20 @@ def consent(view: ConsentView) -> bytes:
     )
     # Enter in a field presses the first button of a form. That one closes a dialog, and there is none: it does nothing.
     content = f"""<h1>Let this program in?</h1>
-<p>A program that calls itself <q><bdi>{_text(name)}</bdi></q> asks to use this hub.</p>
+<p>A program that calls itself <q><bdi>{_escape_name(name)}</bdi></q> asks to use this hub.</p>
 <p class="note">Any program can take this name. Allow it only if you have just started this log-in yourself.</p>
 <dl>{table}</dl>
 <form method="post" action="/oauth/authorize">{hidden}
 <button type="submit" formmethod="dialog" class="unseen" aria-hidden="true" tabindex="-1"></button>
-<fieldset><legend>For how long?</legend><div class="choices">{_choose_days(view)}</div>
-<p class="quiet">{_when_it_ends(view)}</p></fieldset>
+<fieldset><legend>For how long?</legend><div class="choices">{_render_day_choices(view)}</div>
+<p class="quiet">{_describe_end(view)}</p></fieldset>
 <div class="buttons"><button type="submit" name="decision" value="deny">Refuse</button>
 <button type="submit" name="decision" value="allow" class="primary">Allow</button></div></form>"""
     after = '<p>Not you? Refuse, then <a href="/oauth/enter">type a code of your own</a> and start again.</p>'
-    return _page("Let this program in?", content, after)
+    return _render_page("Let this program in?", content, after)
 
 
-def enter(view: EnterView) -> bytes:
+def enter_page(view: EnterView) -> bytes:
     """Return the page with the form for a code."""
     about = (
         "You have opened the link of a code. Go on only if you have just asked for it yourself."
@@ -212,29 +216,29 @@ def enter(view: EnterView) -> bytes:
 <p class="quiet" id="help">Eight letters and digits, good for ten minutes, once.</p>
 <div class="buttons"><button type="submit" class="primary">Continue</button></div></form>"""
     after = f"<p>No code yet? {HOW_TO_GET} Tell a code to nobody: who has it acts in your name.</p>{other_tab}"
-    return _page("Who are you?", content, after)
+    return _render_page("Who are you?", content, after)
 
 
-def problem(view: ProblemView) -> bytes:
-    """Return the page about what ends here."""
+def problem_page(view: ProblemView) -> bytes:
+    """Return the page that says what went wrong, or well, and what to do next."""
     kind = "quiet" if view.is_good else "problem"
-    what, next_step = _long_text(view.what), _long_text(view.next_step)
+    what, next_step = _escape_sentence(view.what), _escape_sentence(view.next_step)
     content = f'<h1>{escape(view.title)}</h1>\n<p class="{kind}">{what}</p>\n<p>{next_step}</p>'
-    return _page(view.title, content)
+    return _render_page(view.title, content)
 
 
-def entered(person: str) -> ProblemView:
-    """Return what is shown once a code was taken and no program waits yet."""
+def entered_view(person: str) -> ProblemView:
+    """Return the view after a code was accepted while no program waits yet; `person` is the name of its owner."""
     return ProblemView(
-        f"You are {_cut(person)} here",
+        f"You are {_cut_legibly(person)} here",
         "The hub now knows who sits at this browser.",
         "Go back to the program and start its log-in, in this browser. The hub then asks whether to let it in.",
         is_good=True,
     )
 
 
-def too_often(why: str) -> ProblemView:
-    """Return what is shown to a person who has done something so often that it is refused, and why."""
+def too_often_view(why: str) -> ProblemView:
+    """Return the view for a person who has exceeded a rate limit; `why` is the sentence of the refusal."""
     return ProblemView(
         "That was too often",
         f"{why[:1].upper()}{why[1:]}. Nothing was done.",
@@ -264,7 +268,8 @@ def read_form(body: bytes) -> dict[str, str]:
     return fields
 
 
-def _page(title: str, content: str, after: str = "") -> bytes:
+def _render_page(title: str, content: str, after: str = "") -> bytes:
+    """Return a whole HTML page with its content on a card, and what comes after the card."""
     below = f'\n<div class="quiet">{after}</div>' if after else ""
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{escape(title)} - Hubbub</title>
@@ -278,37 +283,39 @@ def _page(title: str, content: str, after: str = "") -> bytes:
 """.encode("utf-8", "replace")
 
 
-def _place_of_answer(view: ConsentView) -> str:
+def _render_redirect(view: ConsentView) -> str:
+    """Return where the browser is sent with the answer, as HTML."""
     if view.redirect_is_loopback:
         return '<span class="place">A program on this computer</span>'
-    return f'<span class="place"><bdi>{_text(view.redirect_host)}</bdi></span>'
+    return f'<span class="place"><bdi>{_escape_name(view.redirect_host)}</bdi></span>'
 
 
-def _list_servers(view: ConsentView) -> str:
+def _render_servers(view: ConsentView) -> str:
+    """Return the servers that the program gets, and those that the person may not call, as HTML."""
     match view.endpoint.strip("/").split("/"):
         case ["mcp", "p", profile]:
-            what = f"The profile <q><bdi>{_text(profile)}</bdi></q>"
+            what = f"The profile <q><bdi>{_escape_name(profile)}</bdi></q>"
         case ["mcp", "s", _]:
             what = "One server"
         case _:
             what = "The hub's default profile"
-    shown = f"<p>{what}:</p>{_fold(view.servers, f'{len(view.servers)} servers')}"
+    shown = f"<p>{what}:</p>{_render_names(view.servers, f'{len(view.servers)} servers')}"
     if view.others:
-        shown += _fold(view.others, f"{len(view.others)} more are there that you may not call", always=True)
+        shown += _render_names(view.others, f"{len(view.others)} more are there that you may not call", always=True)
     return shown
 
 
-def _fold(names: Sequence[str], summary: str, *, always: bool = False) -> str:
-    """Return a list of names, folded if it is long."""
+def _render_names(names: Sequence[str], summary: str, *, always: bool = False) -> str:
+    """Return names as an HTML list, folded if it is long or `always`."""
     more = f"<li>and {len(names) - MAX_LISTED} more</li>" if len(names) > MAX_LISTED else ""
-    items = "".join(f"<li><bdi>{_text(name)}</bdi></li>" for name in names[:MAX_LISTED])
+    items = "".join(f"<li><bdi>{_escape_name(name)}</bdi></li>" for name in names[:MAX_LISTED])
     listed = f"<ul>{items}{more}</ul>"
     if len(names) <= MAX_UNFOLDED and not always:
         return listed
     return f"<details><summary>{summary}</summary>{listed}</details>"
 
 
-def _choose_days(view: ConsentView) -> str:
+def _render_day_choices(view: ConsentView) -> str:
     return "".join(
         f'<label><input type="radio" name="days" value="{days}"{" checked" if days == view.days_chosen else ""}>'
         f"{days} {'day' if days == 1 else 'days'}</label>"
@@ -316,7 +323,8 @@ def _choose_days(view: ConsentView) -> str:
     )
 
 
-def _when_it_ends(view: ConsentView) -> str:
+def _describe_end(view: ConsentView) -> str:
+    """Return the sentence that says when the log-in ends at the latest."""
     how = "You can end it at any time: <code>hubbub tokens list</code> shows it."
     if view.ends_at is None:
         return how
@@ -324,18 +332,18 @@ def _when_it_ends(view: ConsentView) -> str:
     return f"It ends with your own access at the latest, {day:%Y-%m-%d %H:%M} UTC. {how}"
 
 
-def _cut(text: str) -> str:
+def _cut_legibly(text: str) -> str:
     """Return text in one line, cut, with a code point in place of each character that cannot be seen."""
     line = " ".join(text[: MAX_SHOWN * 4].split())
     shown = NOT_LEGIBLE.sub(lambda found: f"[U+{ord(found.group()):04X}]", line)
     return shown if len(shown) <= MAX_SHOWN else f"{shown[: MAX_SHOWN - 1]}…"
 
 
-def _text(text: str) -> str:
+def _escape_name(text: str) -> str:
     """Return a name that others have chosen, as HTML."""
-    return escape(_cut(text))
+    return escape(_cut_legibly(text))
 
 
-def _long_text(text: str) -> str:
-    """Return a sentence of ours, which may have words of others in it, as HTML."""
+def _escape_sentence(text: str) -> str:
+    """Return a sentence of the hub, which may contain text of others, as HTML."""
     return escape(NOT_LEGIBLE.sub(lambda found: f"[U+{ord(found.group()):04X}]", text[:1000]))

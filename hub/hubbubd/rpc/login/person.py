@@ -72,8 +72,8 @@ class LoginPersons:
         _admit_connection(request)
         return visitor, cookie
 
-    async def note_decision(self, cookie: str, statement: str) -> None:
-        """End the visit with this decision where TLS does not protect the cookie. Raises Unavailable."""
+    async def end_visit_if_insecure(self, cookie: str, statement: str) -> None:
+        """End a person's visit after this decision, unless TLS protects the cookie. Raises Unavailable."""
         if not self._secure:
             await self._hub.visitors.end_by_decision(cookie, statement)
 
@@ -83,19 +83,20 @@ class LoginPersons:
             case "GET" | "HEAD":
                 given = _read_query(request)
                 view = EnterView(
-                    next=_checked_next(given.get("next", "")), code=visits.read_code(given.get("code", "")) or ""
+                    next=_validate_next(given.get("next", "")), code=visits.read_code(given.get("code", "")) or ""
                 )
-                await page_response(request, pages.enter(view))
+                await send_page(request, pages.enter_page(view))
             case "POST":
                 await self._serve_form(request, base)
             case _:
-                await page_response(request, pages.problem(pages.WRONG_FORM), 405, headers=[(b"allow", b"GET, POST")])
+                await send_page(request, pages.problem_page(pages.WRONG_FORM), 405, headers=[(b"allow", b"GET, POST")])
 
     async def _serve_form(self, request: HostHttpRequest, base: str) -> None:
+        """Serve the form with a code: on success set the cookie, and lead to what the person came for."""
         fields = await read_own_form(request, base)
         if fields is None:
             return
-        then, typed = _checked_next(fields.get("next", "")), fields.get("code", "")
+        then, typed = _validate_next(fields.get("next", "")), fields.get("code", "")
         code = visits.read_code(typed)
         if code is None:
             await self._show_enter_page(request, then, typed, _MALFORMED)
@@ -103,7 +104,7 @@ class LoginPersons:
         try:
             for rate, holder in ((self._rate, _network_of(request)), (self._rate_of_all, "everywhere")):
                 rate.charge(holder)
-            cookie, visitor = await self._enter(request, code)
+            cookie, visitor = await self._use_code(request, code)
         except ResourceExhausted as exc:
             wait_s = max(1, round(exc.retry_after_s or 1))
             tried = (
@@ -123,10 +124,12 @@ class LoginPersons:
             if then:
                 await redirect(request, then, headers)
             else:
-                await page_response(request, pages.problem(pages.entered(visitor.name)), headers=headers)
+                await send_page(request, pages.problem_page(pages.entered_view(visitor.name)), headers=headers)
 
-    async def _enter(self, request: HostHttpRequest, code: str) -> tuple[str, Visitor]:
-        """Use a code up, with its entry in the audit log. Raises CodeRefused, Unavailable."""
+    async def _use_code(self, request: HostHttpRequest, code: str) -> tuple[str, Visitor]:
+        """Use up a code, with an entry in the audit log; return the cookie and who is at the browser.
+
+        Raises CodeRefused, Unavailable."""
         visitors, audit = self._hub.visitors, self._hub.audit
         owner = await visitors.find_owner(code)
         attempt = Attempt(
@@ -144,7 +147,7 @@ class LoginPersons:
     ) -> None:
         """Show the page again on which a code is typed, with what was wrong; `then` is where it leads afterwards."""
         view = EnterView(next=then, code=code[:40], problem=problem)
-        await page_response(request, pages.enter(view), status, headers=headers)
+        await send_page(request, pages.enter_page(view), status, headers=headers)
 
     def _cookie_name(self, request: HostHttpRequest) -> str:
         """Return the cookie's name, with the port: cookies do not tell ports apart, and there may be another hub."""
@@ -153,7 +156,7 @@ class LoginPersons:
         return f"{kind}-{port}" if port.isdecimal() else kind
 
 
-async def page_response(
+async def send_page(
     request: HostHttpRequest, body: bytes, status: int = 200, form_to: str = "", headers: Headers = ()
 ) -> None:
     """Answer with a page. Its form may also lead to `form_to`, an origin or a scheme."""
@@ -171,8 +174,8 @@ async def page_response(
 
 
 async def show_problem(request: HostHttpRequest, view: ProblemView, status: int = 400) -> None:
-    """Answer with the page about what ends here."""
-    await page_response(request, pages.problem(view), status)
+    """Answer with the page that says what went wrong, or well, and what to do next."""
+    await send_page(request, pages.problem_page(view), status)
 
 
 async def redirect(request: HostHttpRequest, location: str, headers: Headers = ()) -> None:
@@ -184,18 +187,18 @@ async def redirect(request: HostHttpRequest, location: str, headers: Headers = (
 
 async def read_own_form(request: HostHttpRequest, base: str) -> dict[str, str] | None:
     """Return the fields of a form that comes from a page at `base`; None where it was refused, with a page."""
-    if not _is_own(request, base):
+    if not _comes_from_own_page(request, base):
         await show_problem(request, pages.FOREIGN_FORM, 403)
         return None
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     try:
         if kind != "application/x-www-form-urlencoded":
             raise ValueError("this is no form")
-        return pages.read_form(await request.body(pages.MAX_FORM_BYTES))
+        return pages.read_form(await request.read_body(pages.MAX_FORM_BYTES))
     except ValueError:
         await show_problem(request, pages.WRONG_FORM)
     except HttpRefusal as exc:  # too long, or too slow
-        await page_response(request, pages.problem(pages.WRONG_FORM), exc.status, headers=exc.headers)
+        await send_page(request, pages.problem_page(pages.WRONG_FORM), exc.status, headers=exc.headers)
     return None
 
 
@@ -209,7 +212,7 @@ _PAGE_HEADERS: Final[Headers] = (
 )
 
 
-def _is_own(request: HostHttpRequest, base: str) -> bool:
+def _comes_from_own_page(request: HostHttpRequest, base: str) -> bool:
     """Return whether a form comes from a page of this hub."""
     parts = urlsplit(base)
     # The hub is reached directly, too, where a proxy shows it under another name.
@@ -219,6 +222,7 @@ def _is_own(request: HostHttpRequest, base: str) -> bool:
 
 
 def _read_query(request: HostHttpRequest) -> dict[str, str]:
+    """Return the parameters of the request's query; empty if it cannot be read."""
     query: bytes = request.scope.get("query_string", b"")
     if len(query) > 4 * MAX_NEXT:
         return {}
@@ -228,13 +232,13 @@ def _read_query(request: HostHttpRequest) -> dict[str, str]:
         return {}
 
 
-def _checked_next(then: str) -> str:
-    """Return where the browser goes next, if that is a log-in at this hub."""
+def _validate_next(then: str) -> str:
+    """Return where the browser goes next if that is a log-in at this hub, else an empty text."""
     return then if _NEXT.fullmatch(then) else ""
 
 
 def _network_of(request: HostHttpRequest) -> str:
-    """Return whose guesses are counted together: an address, or a network of IPv6, of which one person has all."""
+    """Return what guesses of codes are counted by: the address, with IPv6 the /64 network, which one person has."""
     address = _address_of(request)
     try:
         parsed = ipaddress.ip_address(address)
@@ -249,6 +253,6 @@ def _address_of(request: HostHttpRequest) -> str:
 
 
 def _admit_connection(request: HostHttpRequest) -> None:
-    """Tell the server that a connection is a known person's: it counts no longer as a stranger's."""
+    """Note that a connection is a known person's: the limit of unauthenticated connections no longer counts it."""
     admit: Callable[[], None] = request.scope.get(LET_IN, lambda: None)
     admit()

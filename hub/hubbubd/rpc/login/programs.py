@@ -49,7 +49,7 @@ class Programs:
             "response_types": ["code"],
         }
         if wanted.method != "none":
-            response |= {"client_secret": _secret(key, client_id), "client_secret_expires_at": 0}
+            response |= {"client_secret": _derive_secret(key, client_id), "client_secret_expires_at": 0}
         return response
 
     async def find(self, client_id: str) -> LoginClient:
@@ -69,25 +69,28 @@ class Programs:
             clients.check_document_address(client_id)
             return
         client = await self._find_registered(client_id)
-        if client.method != "none" and not _is_secret(await self._key(), client_id, secret):
-            raise _unknown_program("the secret of this program is missing, or wrong")
+        if client.method != "none" and not _is_secret_of_program(await self._key(), client_id, secret):
+            raise _unknown_program_error("the secret of this program is missing, or wrong")
 
     async def _find_registered(self, client_id: str) -> LoginClient:
+        """Return the registered program with this id. Raises LoginRefusal, Unavailable."""
         said = None
         if client_id.startswith(CLIENT) and len(client_id) <= clients.MAX_CLIENT_ID:
             said = statements.read(await self._key(), _REGISTRATION, client_id.removeprefix(CLIENT))
         if said is None:
-            raise _unknown_program("this hub does not know the program: it has to register again")
+            raise _unknown_program_error("this hub does not know the program: it has to register again")
         return LoginClient(id=client_id, name=said["n"], redirect_uris=tuple(said["u"]), method=said["m"])
 
 
-def _secret(key: bytes, client_id: str) -> str:
+def _derive_secret(key: bytes, client_id: str) -> str:
+    """Return the secret of a registered program, which is derived from its id."""
     return f"hbcs_{statements.mac(key, _OF_SECRETS, client_id.encode()).hex()}"
 
 
-def _is_secret(key: bytes, client_id: str, secret: str | None) -> bool:
-    return secret is not None and secrets.compare_digest(_secret(key, client_id).encode(), secret.encode())
+def _is_secret_of_program(key: bytes, client_id: str, secret: str | None) -> bool:
+    """Return whether a text is the secret of a registered program."""
+    return secret is not None and secrets.compare_digest(_derive_secret(key, client_id).encode(), secret.encode())
 
 
-def _unknown_program(why: str) -> LoginRefusal:
+def _unknown_program_error(why: str) -> LoginRefusal:
     return LoginRefusal("invalid_client", why, status=401)

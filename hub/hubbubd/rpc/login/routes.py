@@ -74,39 +74,40 @@ class LoginRoutes:
             headers: Headers = _NO_STORE
             if exc.status == 401 and "authorization" in request.headers:
                 headers += ((b"www-authenticate", b'Basic realm="hubbub"'),)
-            await _refuse(request, exc.status, exc.error, exc.why, headers)
+            await _send_error(request, exc.status, exc.error, exc.why, headers)
         except HttpRefusal as exc:
-            await _refuse(request, exc.status, "invalid_request", exc.refusal.message, tuple(exc.headers))
+            await _send_error(request, exc.status, "invalid_request", exc.refusal.message, tuple(exc.headers))
         except ResourceExhausted as exc:
             if is_page:
-                await person.show_problem(request, pages.too_often(exc.message), 429)
+                await person.show_problem(request, pages.too_often_view(exc.message), 429)
                 return
             wait_s = max(1, round(exc.retry_after_s or 1))
-            await _refuse(request, 429, "temporarily_unavailable", exc.message, ((b"retry-after", b"%d" % wait_s),))
+            await _send_error(request, 429, "temporarily_unavailable", exc.message, ((b"retry-after", b"%d" % wait_s),))
         except Unavailable as exc:
             if is_page:
                 await person.show_problem(request, pages.BUSY, 503)
                 return
-            await _refuse(request, 503, "temporarily_unavailable", exc.message)
+            await _send_error(request, 503, "temporarily_unavailable", exc.message)
 
     async def _serve(self, request: HostHttpRequest, base: str) -> None:
+        """Serve a request by its path and method. Raises LoginRefusal, HttpRefusal, ResourceExhausted, Unavailable."""
         path, method = request.scope["path"], request.scope["method"]
         match path, method:
             case metadata.AUTHORIZE, "GET":
-                await self._consents.ask(request, base)
+                await self._consents.serve_question(request, base)
             case metadata.AUTHORIZE, "POST":
-                await self._consents.decide(request, base)
+                await self._consents.serve_decision(request, base)
             case metadata.ENTER, _:
                 await self._persons.serve(request, base)
             case metadata.TOKEN, "POST":
-                await self._give_tokens(request, base)
+                await self._serve_tokens(request, base)
             case metadata.REGISTER, "POST":
                 await self._register(request)
             case metadata.REVOKE, "POST":
                 await self._revoke(request)
-            case _, "GET" if metadata.is_of_server(path):
+            case _, "GET" if metadata.is_server_metadata_path(path):
                 has_documents = self._hub.configuration.settings.mcp_login_documents
-                await request.answer(200, metadata.of_server(base, has_documents=has_documents))
+                await request.answer(200, metadata.server_metadata(base, has_documents=has_documents))
             case metadata.AUTHORIZE | metadata.TOKEN | metadata.REGISTER | metadata.REVOKE, _:
                 raise LoginRefusal("invalid_request", f"{method} is not served here", status=405)
             case _:
@@ -123,17 +124,19 @@ class LoginRoutes:
         return await self._documents.fetch(url)
 
     async def _register(self, request: HostHttpRequest) -> None:
+        """Serve the registration of a program. Raises LoginRefusal."""
         self._registrations.charge(self._oversight.peer_host())
         if _content_type(request) != "application/json":
             raise LoginRefusal("invalid_client_metadata", "Content-Type must be application/json", status=415)
         try:
-            members: object = payload.loads(await request.body(MAX_BODY))
+            members: object = payload.loads(await request.read_body(MAX_BODY))
         except ValueError:
             raise LoginRefusal("invalid_client_metadata", "the body is not JSON") from None
         registered = await self._programs.register(members, self._hub.clock.now())
         await request.answer(201, payload.dumps(registered), _NO_STORE)
 
-    async def _give_tokens(self, request: HostHttpRequest, base: str) -> None:
+    async def _serve_tokens(self, request: HostHttpRequest, base: str) -> None:
+        """Serve tokens for a code or a refresh token. Raises LoginRefusal."""
         form = await _read_form(request)
         client_id = await self._authenticate(request, form)
         endpoint = authorizations.parse_resource(form["resource"], base).path if "resource" in form else None
@@ -156,55 +159,58 @@ class LoginRoutes:
         await request.answer(200, payload.dumps(given), _NO_STORE)
 
     async def _exchange(self, form: Mapping[str, str], client_id: str, endpoint: str | None) -> IssuedTokens:
-        code, verifier = _required(form, "code"), _required(form, "code_verifier")
-        record = await self._checked(EXCHANGE, self._hub.logins.find_code(code))
+        """Return the tokens for a code. Raises LoginRefusal."""
+        code, verifier = _require_field(form, "code"), _require_field(form, "code_verifier")
+        record = await self._audit_if_refused(EXCHANGE, self._hub.logins.find_code(code))
         if endpoint not in (None, record.endpoint):
             raise LoginRefusal("invalid_target", f"this code was given for {record.endpoint}")
         by = Principal(name=record.granted_by, grants=(), credential=record.granted_with)
-        with self._hub.audit.record_change(self._oversight.attempt(EXCHANGE, by, record.client_name)):
+        with self._hub.audit.record_change(self._oversight.describe_attempt(EXCHANGE, by, record.client_name)):
             return await self._charge_if_refused(
                 self._hub.logins.exchange(code, client_id, form.get("redirect_uri"), verifier)
             )
 
     async def _refresh(self, form: Mapping[str, str], client_id: str, endpoint: str | None) -> IssuedTokens:
-        text = _required(form, "refresh_token")
-        return await self._checked(REFRESH, self._hub.logins.refresh(text, client_id, endpoint))
+        """Return the tokens for a refresh token. Raises LoginRefusal."""
+        text = _require_field(form, "refresh_token")
+        return await self._audit_if_refused(REFRESH, self._hub.logins.refresh(text, client_id, endpoint))
 
     async def _revoke(self, request: HostHttpRequest) -> None:
+        """Serve the end of a log-in, by one of its tokens. Raises LoginRefusal."""
         form = await _read_form(request)
         client_id = await self._authenticate(request, form)
-        ended = await self._hub.logins.revoke(_required(form, "token"), client_id)
+        ended = await self._hub.logins.revoke(_require_field(form, "token"), client_id)
         if ended is None:  # each such question may be one to the store of a fleet
             self._oversight.quotas.attempts.charge(self._oversight.peer_host())
         else:
             by = Principal(name=ended.name, grants=(), credential=ended.credential)
-            self._hub.audit.record_start(self._oversight.attempt(REVOKE, by, ended.name))
+            self._hub.audit.record_start(self._oversight.describe_attempt(REVOKE, by, ended.name))
         await request.answer(200, headers=_NO_STORE)
 
     async def _authenticate(self, request: HostHttpRequest, form: Mapping[str, str]) -> str:
         """Return the id of the program that sends a form. Raises LoginRefusal."""
         header = request.headers.get("authorization")
         if header is None:
-            client_id, secret = _required(form, "client_id"), form.get("client_secret")
+            client_id, secret = _require_field(form, "client_id"), form.get("client_secret")
         else:
             client_id, secret = _read_basic(header)
             if "client_secret" in form:
                 raise invalid_request("the program shows its secret twice")
             if form.get("client_id", client_id) != client_id:
                 raise invalid_request("client_id differs from that of the header Authorization")
-        await self._checked("AuthenticateProgram", self._programs.authenticate(client_id, secret))
+        await self._audit_if_refused("AuthenticateProgram", self._programs.authenticate(client_id, secret))
         return client_id
 
-    async def _checked(self, action: str, check: Any) -> Any:
-        """Await a check; who fails too often has to wait, and the refusal is in the audit log."""
+    async def _audit_if_refused(self, action: str, check: Any) -> Any:
+        """Return the result of a check; a refusal is recorded in the audit log too. Raises as `_charge_if_refused`."""
         try:
             return await self._charge_if_refused(check)
         except LoginRefusal as exc:
-            self._hub.audit.record_refusal(self._oversight.attempt(action, _STRANGER, ""), exc.reason)
+            self._hub.audit.record_refusal(self._oversight.describe_attempt(action, _STRANGER, ""), exc.reason)
             raise
 
     async def _charge_if_refused(self, check: Any) -> Any:
-        """Return the result of a check; a refusal counts against the address that it came from. Raises LoginRefusal."""
+        """Return the result of a check; a refusal is charged to the caller's address. Raises LoginRefusal."""
         try:
             return await check
         except LoginRefusal:
@@ -216,9 +222,10 @@ class LoginRoutes:
         return HostRules(settings.allow_hosts, settings.deny_hosts)
 
 
-async def _refuse(
+async def _send_error(
     request: HostHttpRequest, status: int, error: str, why: str, headers: Sequence[tuple[bytes, bytes]] = ()
 ) -> None:
+    """Answer with an error as OAuth has it."""
     await request.answer(status, payload.dumps({"error": error, "error_description": why}), headers)
 
 
@@ -226,7 +233,7 @@ async def _read_form(request: HostHttpRequest) -> dict[str, str]:
     """Return the parameters of a request for tokens. Raises LoginRefusal, HttpRefusal."""
     if _content_type(request) != "application/x-www-form-urlencoded":
         raise LoginRefusal("invalid_request", "Content-Type must be application/x-www-form-urlencoded", status=415)
-    body = await request.body(MAX_BODY)
+    body = await request.read_body(MAX_BODY)
     try:
         pairs = parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=MAX_FIELDS, errors="strict")
     except ValueError:
@@ -251,7 +258,8 @@ def _content_type(request: HostHttpRequest) -> str:
     return (request.headers.get("content-type") or "").partition(";")[0].strip().lower()
 
 
-def _required(form: Mapping[str, str], name: str) -> str:
+def _require_field(form: Mapping[str, str], name: str) -> str:
+    """Return a field of a form. Raises LoginRefusal if it is missing."""
     if name not in form:
         raise invalid_request(f"{name} is missing")
     return form[name]

@@ -26,7 +26,7 @@ from hubbubd.errors import (
 from hubbubd.rpc.auth import gate as auth
 from hubbubd.rpc.context import Peer, amend, current, principal
 from hubbubd.rpc.interceptors import Oversight
-from hubbubd.rpc.listeners.host_check import host_of, is_loopback_name, is_served
+from hubbubd.rpc.listeners.host_check import is_loopback_name, is_served, parse_host
 from hubbubd.rpc.login import metadata as login
 from hubbubd.rpc.mcp.transport import SESSION, VERSION, Headers, HostHttpRequest, HttpRefusal
 
@@ -80,7 +80,7 @@ class Admission:
         """Whether browsers speak TLS, to the hub or to the proxy before it."""
         return self.secure if self.public_url is None else self.public_url.startswith("https:")
 
-    def check_where_from(self, request: HostHttpRequest) -> None:
+    def check_host_and_origin(self, request: HostHttpRequest) -> None:
         """Refuse what comes by DNS rebinding: another Host than this hub's, another Origin than the allowed ones.
 
         Raises HttpRefusal. Allows the pages of the Origin to read the response (CORS).
@@ -114,28 +114,27 @@ class Admission:
                 )
             caller = await self.gate.admit(RPC, request.fields, self.oversight, peer)
         except HubError as exc:
-            raise self.oversight.refused(RPC, self._word_for_hosts(exc), principal()) from None
+            raise self.oversight.record_refusal(RPC, self._reword_for_hosts(exc), principal()) from None
         assert caller is not None, "the peer was given"
-        current().let_in()
+        current().on_admitted()
         return caller
 
-    def metadata(self, request: HostHttpRequest) -> bytes:
-        """Return what a host has to know to get a credential (RFC 9728, section 2).
+    def resource_metadata(self, request: HostHttpRequest) -> bytes:
+        """Return the metadata by which a host gets a credential, as JSON (RFC 9728, section 2).
 
-        Raises HttpRefusal where nobody but the hub's own people gives credentials: of metadata that name no
-        authorization server, hosts conclude that they have to log in, and fail.
+        Raises HttpRefusal where there is no authorization server: hosts would try to log in all the same, and fail.
         """
         has_login = self.has_login()
-        issuer = self.base(request) if has_login else self.issuer
+        issuer = self.base_url(request) if has_login else self.issuer
         path = unquote(request.scope["path"]).removeprefix(login.RESOURCE) or PATH
         if issuer is None or (has_login and endpoint_paths.parse(path) is None):
             raise HttpRefusal(404, Refusal(INVALID_REQUEST, f"there is no log-in here: {HOW_TO_ENTER}"))
-        return login.of_resource(self._resource(request, path), issuer, is_hub=has_login)
+        return login.resource_metadata(self._endpoint_url(request, path), issuer, is_hub=has_login)
 
-    def headers_of_refusal(self, request: HostHttpRequest, exc: HubError) -> Headers:
+    def refusal_headers(self, request: HostHttpRequest, exc: HubError) -> Headers:
         """Return the headers that belong to a refusal."""
         if isinstance(exc, Unauthenticated):
-            where = f"{self.base(request)}{login.RESOURCE}{quote(unquote(request.scope['path']), safe='/')}"
+            where = f"{self.base_url(request)}{login.RESOURCE}{quote(unquote(request.scope['path']), safe='/')}"
             parts = [] if exc.reason == "TOKEN_MISSING" else ['error="invalid_token"']
             parts += [f'resource_metadata="{where}"'] if self.has_login() or self.issuer is not None else []
             return ((b"www-authenticate", f"Bearer {', '.join(parts)}".strip().encode()),)
@@ -143,34 +142,34 @@ class Admission:
             return ((b"retry-after", b"%d" % max(1, round(exc.retry_after_s))),)
         return ()
 
-    def _resource(self, request: HostHttpRequest, path: str) -> str:
+    def _endpoint_url(self, request: HostHttpRequest, path: str) -> str:
         """Return the endpoint's own URL, as the issuer's tokens have it, or as the host has asked for it."""
         if self.audience is not None and urlsplit(self.audience).scheme in ("http", "https"):
             return self.audience
-        return f"{self.base(request)}{quote(path, safe='/')}"
+        return f"{self.base_url(request)}{quote(path, safe='/')}"
 
-    def base(self, request: HostHttpRequest) -> str:
-        """Return the address of this port without a path, as whoever sends a request has it."""
+    def base_url(self, request: HostHttpRequest) -> str:
+        """Return the URL of this port without a path, as the sender of a request has it."""
         return self.public_url or f"{'https' if self.secure else 'http'}://{request.headers.get('host')}"
 
-    def _word_for_hosts(self, exc: HubError) -> HubError:
-        """Return a refusal in the words for hosts, which have no `client.json`."""
+    def _reword_for_hosts(self, exc: HubError) -> HubError:
+        """Return an error with advice for hosts, which have no `client.json`."""
         if exc.reason != "TOKEN_MISSING":
             return exc
         return Unauthenticated(f"{HOW_TO_ENTER}{OR_LOG_IN if self.has_login() else ''}", reason=exc.reason)
 
 
 def note_peer(request: HostHttpRequest) -> Peer:
-    """Note for the rest of a request from where it comes, and return that."""
+    """Note the connection of a request in its context, and return the connection's other end."""
     host, port = request.scope.get("client") or ("", 0)
     peer = Peer(local=is_loopback(host), certificate=request.scope.get(CERTIFICATE))
     let_in: Callable[[], None] = request.scope.get(LET_IN, lambda: None)
-    amend(peer=peer, let_in=let_in, address=f"{host}:{port}")
+    amend(peer=peer, on_admitted=let_in, address=f"{host}:{port}")
     return peer
 
 
-def preflight(request: HostHttpRequest) -> Headers:
-    """Return what a page may send; its Origin was checked."""
+def preflight_headers(request: HostHttpRequest) -> Headers:
+    """Return the headers that tell a browser what a page may send (CORS preflight); its Origin was checked."""
     requested = request.headers.get("access-control-request-headers") or ""
     own = [name for name in requested.lower().replace(" ", "").split(",") if name.startswith(("mcp-", "hubbub-"))]
     headers: Headers = (
@@ -182,7 +181,7 @@ def preflight(request: HostHttpRequest) -> Headers:
     return (*headers, (b"access-control-allow-private-network", b"true")) if wants_private else headers
 
 
-def status_of(exc: HubError) -> int:
+def http_status(exc: HubError) -> int:
     """Return the HTTP status of a refusal."""
     match exc:
         case Unauthenticated():
@@ -201,5 +200,5 @@ def status_of(exc: HubError) -> int:
 
 def _is_local_page(origin: str) -> bool:
     scheme, _, authority = origin.partition("://")
-    host = host_of(authority) if scheme in ("http", "https") else None
+    host = parse_host(authority) if scheme in ("http", "https") else None
     return host is not None and is_loopback_name(host)

@@ -60,10 +60,10 @@ from hubbubd.errors import HubError, Unavailable
 from hubbubd.rpc.auth import gate as auth
 from hubbubd.rpc.interceptors import Oversight
 from hubbubd.rpc.listeners.grpc_server import LAST_WORDS_S, MAX_RPCS
-from hubbubd.rpc.listeners.http_server import serving
+from hubbubd.rpc.listeners.http_server import serve_application
 from hubbubd.rpc.listeners.tls import ssl_context
 from hubbubd.rpc.login import metadata as login
-from hubbubd.rpc.mcp.admission import RPC, Admission, note_peer, preflight, status_of
+from hubbubd.rpc.mcp.admission import RPC, Admission, http_status, note_peer, preflight_headers
 from hubbubd.rpc.mcp.headers import check_arguments, check_repeated
 from hubbubd.rpc.mcp.transport import (
     SESSION,
@@ -76,7 +76,7 @@ from hubbubd.rpc.mcp.transport import (
     read_message,
     reply,
     reply_resumably,
-    resume,
+    resume_stream,
 )
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.oversight import Quota
@@ -106,7 +106,7 @@ async def serve_mcp(
     handles: StateTokens,
     tls: TlsFiles | None = None,
 ) -> AsyncGenerator[str, None]:
-    """Serve a hub's endpoints for hosts and yield their URL. Whoever stops a hub must have drained it.
+    """Serve a hub's endpoints for hosts and yield their URL. The hub must have been drained when the block ends.
 
     Raises as `server.serve`.
     """
@@ -126,10 +126,10 @@ async def serve_mcp(
         timeout_graceful_shutdown=round(LAST_WORDS_S),
     )
     try:
-        async with serving(config, listen, secure=tls is not None) as url, anyio.create_task_group() as tasks:
-            tasks.start_soon(app.leave_with_hub)
+        async with serve_application(config, listen, secure=tls is not None) as url, anyio.create_task_group() as tasks:
+            tasks.start_soon(app.refuse_once_draining)
             hub.meter.observe(metrics.HOST_SESSIONS, lambda: ((len(app.sessions), {}),))
-            app.open_login(url)
+            app.publish_login_address(url)
             yield f"{url}{PATH}"
             tasks.cancel_scope.cancel()
     finally:
@@ -170,23 +170,23 @@ class McpApplication:
     def _limits(self) -> HostLimits:
         return HostLimits.from_settings(self._hub.configuration.settings)
 
-    async def leave_with_hub(self) -> None:
-        """From the hub's drain on, refuse new requests and end streams that last; what is under way has the grace."""
+    async def refuse_once_draining(self) -> None:
+        """Wait until the hub is drained; from then on refuse new requests, and end the streams that last."""
         async for _ in self._hub.health.watch():
             pass
         self._leaving.set()
         for session in self.sessions:
             session.outlet.close()
 
-    def open_login(self, url: str) -> None:
-        """Say to people where they can show who they are, as long as hosts may log in; `url` is this port's own."""
+    def publish_login_address(self, url: str) -> None:
+        """Publish the address at which people log in, as long as hosts may log in; `url` is this port's own."""
         configuration, visitors = self._hub.configuration, self._hub.visitors
 
-        def say_where(settings: HubSettings) -> None:
+        def set_address(settings: HubSettings) -> None:
             visitors.address = (self._admission.public_url or url) if settings.has_login else None
 
-        say_where(configuration.settings)
-        configuration.on_adopted(say_where)
+        set_address(configuration.settings)
+        configuration.on_adopted(set_address)
 
     def close(self) -> None:
         """End all sessions."""
@@ -196,8 +196,8 @@ class McpApplication:
         """Serve one HTTP request."""
         request = HostHttpRequest.of(scope, receive, send)
         try:
-            self._admission.check_where_from(request)
-            if await self._serve_anybody(request):
+            self._admission.check_host_and_origin(request)
+            if await self._serve_unauthenticated(request):
                 return
             caller = await self._admission.authenticate(request)
             request.hold_bytes = partial(self._unread.count_response, caller.name)
@@ -214,25 +214,25 @@ class McpApplication:
             log.warning("host read nothing; its connection is closed", path=scope["path"][:100], seconds=STALL_S)
             await request.cut()
 
-    async def _serve_anybody(self, request: HostHttpRequest) -> bool:
-        """Serve what needs no credential; False for everything else."""
+    async def _serve_unauthenticated(self, request: HostHttpRequest) -> bool:
+        """Serve a request that needs no credential and return True; return False for any other."""
         method, path = request.scope["method"], request.scope["path"]
         if method == "OPTIONS" and request.headers.get("origin") is not None:
-            await request.answer(204, headers=preflight(request))
+            await request.answer(204, headers=preflight_headers(request))
             return True
         if f"{path}/".startswith(f"{PATH}/"):
             return False
         if method == "GET" and f"{path}/".startswith(f"{login.RESOURCE}/"):
-            await request.answer(200, self._admission.metadata(request))
+            await request.answer(200, self._admission.resource_metadata(request))
             return True
-        if login.serves(path) and (path in login.PAGES or self._hub.configuration.settings.has_login):
+        if login.is_login_path(path) and (path in login.PAGES or self._hub.configuration.settings.has_login):
             note_peer(request)
-            await self._login_routes().serve(request, self._admission.base(request))
+            await self._get_login_routes().serve(request, self._admission.base_url(request))
             return True
         # Hosts look here for where to log in (`/register`). A 401 would tell them that they may after a log-in.
         raise HttpRefusal(404, Refusal(INVALID_REQUEST, f"there is nothing here; hosts use {PATH}"))
 
-    def _login_routes(self) -> "LoginRoutes":
+    def _get_login_routes(self) -> "LoginRoutes":
         """Return what serves the log-in, made when it is first needed."""
         if self._login is None:
             from hubbubd.rpc.login.routes import LoginRoutes  # lazy: most hubs never need it
@@ -249,12 +249,13 @@ class McpApplication:
         return self._endpoints.find(found, caller)
 
     async def _serve(self, request: HostHttpRequest, caller: Principal, endpoint: McpEndpoint) -> None:
+        """Serve a request at an endpoint by its HTTP method. Raises HttpRefusal, HubError."""
         stateless = request.headers.get(VERSION) in STATELESS_REVISIONS
         match request.scope["method"]:
             case "POST":
-                await self._post(request, caller, endpoint)
+                await self._serve_post(request, caller, endpoint)
             case "GET" if not stateless:
-                with self._gate.inside(caller, RPC, self._oversight):
+                with self._gate.while_valid(caller, RPC, self._oversight):
                     await self._serve_own_stream(request, await self._find_session(request, caller, endpoint), caller)
             case "DELETE" if not stateless:
                 await self.sessions.end(await self._find_session(request, caller, endpoint))
@@ -263,7 +264,7 @@ class McpApplication:
                 allowed = b"POST" if stateless else b"GET, POST, DELETE"
                 raise HttpRefusal(405, Refusal(INVALID_REQUEST, "this method is not served"), [(b"allow", allowed)])
 
-    async def _post(self, request: HostHttpRequest, caller: Principal, endpoint: McpEndpoint) -> None:
+    async def _serve_post(self, request: HostHttpRequest, caller: Principal, endpoint: McpEndpoint) -> None:
         """Serve one message of a host, by the revision that it was sent with."""
         request.require_accept("application/json", "text/event-stream")
         if (message := await read_message(request, self._max_message_bytes, self._reading)) is None:
@@ -283,14 +284,15 @@ class McpApplication:
             await self._refuse(request, exc, id_)
 
     async def _refuse(self, request: HostHttpRequest, exc: HubError, id_: Id | None = None) -> None:
+        """Answer with an error, as HTTP and as MCP have it."""
         refusal = Refusal(HUB_FAILED, exc.message, {"reason": exc.reason, **exc.metadata})
         await request.answer(
-            status_of(exc), messages.make_error_response(id_, refusal), self._admission.headers_of_refusal(request, exc)
+            http_status(exc), messages.make_error_response(id_, refusal), self._admission.refusal_headers(request, exc)
         )
 
     async def _serve_while_valid(self, caller: Principal, serve: Serve, host_request: HostRequest) -> bytes:
         """Serve a request for as long as its credential is valid. Raises Unauthenticated once it has ended."""
-        with self._gate.inside(caller, RPC, self._oversight):
+        with self._gate.while_valid(caller, RPC, self._oversight):
             return await serve(host_request)
         raise AssertionError("it raises when the credential has ended")
 
@@ -309,6 +311,7 @@ class McpApplication:
     async def _serve_with_session(
         self, request: HostHttpRequest, message: Message, caller: Principal, endpoint: McpEndpoint
     ) -> None:
+        """Serve a message of a host with a session (up to 2025-11-25). Raises Refusal, HttpRefusal, HubError."""
         version = request.headers.get(VERSION)
         if isinstance(message, RequestMessage) and message.method == "initialize":
             await self._initialize(request, message, caller, endpoint)
@@ -324,7 +327,7 @@ class McpApplication:
         hold_s = request.hold_s
         replay = session.replays.open(message.id, call_key)
         serve = partial(self._serve_while_valid, caller, endpoint.serve)
-        task = _begin(session, message, replay, call_key, serve, hold_s=hold_s)
+        task = _start_request(session, message, replay, call_key, serve, hold_s=hold_s)
         await reply_resumably(request, task, replay, session.host.revision)
 
     async def _initialize(
@@ -340,6 +343,7 @@ class McpApplication:
     async def _find_session(
         self, request: HostHttpRequest, caller: Principal, endpoint: McpEndpoint
     ) -> EndpointSession:
+        """Return the session that the request names. Raises HttpRefusal."""
         if request.doubled is not None:
             raise HttpRefusal(400, Refusal(HEADER_MISMATCH, f"the header {request.doubled} is there twice"))
         id_ = request.headers.get(SESSION)
@@ -351,6 +355,7 @@ class McpApplication:
         return session
 
     async def _serve_own_stream(self, request: HostHttpRequest, session: EndpointSession, caller: Principal) -> None:
+        """Serve a GET: the stream of what belongs to no request, or one that the host resumes."""
         request.require_accept("text/event-stream")
         last = request.headers.get("last-event-id")
         with self._count_stream(caller):
@@ -374,6 +379,7 @@ class McpApplication:
     async def _resume_stream(
         self, request: HostHttpRequest, session: EndpointSession, caller: Principal, last: str
     ) -> None:
+        """Resume a stream after the event `last`, also one of an earlier process. Raises HttpRefusal."""
         replays = session.replays
         found = replays.find(last)
         if found is None and (lost := replays.parse_lost(last)) is not None:
@@ -381,20 +387,21 @@ class McpApplication:
             message = RequestMessage(lost.request_id, RESUMED, {})
             serve = partial(self._serve_while_valid, caller, session.endpoint.resume)
             try:
-                found[0].end_with(_begin(session, message, found[0], lost.call_key, serve, hold_s=None))
+                found[0].end_with(_start_request(session, message, found[0], lost.call_key, serve, hold_s=None))
             except Refusal as refusal:
                 raise HttpRefusal(400, refusal) from None
             found[0].is_known_to_host = True
         if found is None:
             gone = Refusal(INVALID_REQUEST, "what came after this event is not kept", {"reason": "EVENT_NOT_KEPT"})
             raise HttpRefusal(400, gone)
-        await resume(request, *found)
+        await resume_stream(request, *found)
 
     # From 2026-07-28 on
 
     async def _serve_stateless(
         self, request: HostHttpRequest, message: Message, caller: Principal, endpoint: McpEndpoint
     ) -> None:
+        """Serve a message of a host without a session (from 2026-07-28 on). Raises Refusal, HubError."""
         version = request.headers.get(VERSION)
         if isinstance(message, ResponseMessage):
             raise Refusal(INVALID_REQUEST, "in this revision a host sends requests only")
@@ -428,7 +435,7 @@ class McpApplication:
             await reply(request, task, outlet, message.id)
 
 
-def _begin(
+def _start_request(
     session: EndpointSession,
     message: RequestMessage,
     replay: ReplayStream,
@@ -437,7 +444,7 @@ def _begin(
     *,
     hold_s: float | None,
 ) -> asyncio.Task[bytes]:
-    """Start to serve a request of a session; the task returns the response. Raises Refusal and ResourceExhausted."""
+    """Start to serve a request of a session; return a task with the response. Raises Refusal, ResourceExhausted."""
     try:
         return session.begin(message, replay, call_key, serve, hold_s=hold_s, presence=replay.presence)
     except (Refusal, HubError):

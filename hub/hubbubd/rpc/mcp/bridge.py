@@ -67,7 +67,7 @@ class McpService:
             raise InvalidArgument.field("open", "must be in the first message")
         if not _SESSION_KEY.fullmatch(first.open.session_key):
             raise InvalidArgument.field("open.session_key", "must be 16 to 64 letters, digits, `_` and `-`")
-        endpoint = self._endpoint(first.open, principal())
+        endpoint = self._find_endpoint(first.open, principal())
         opened = pb.ServeResponse.Opened(
             max_message_bytes=self._max_message_bytes, questions=self._endpoints.who_answers(endpoint)
         )
@@ -84,7 +84,7 @@ class McpService:
                 raise endpoint.removed_error
         finally:
             removed.cancel()
-            self._hosts.end_stream(host, left=stream.host_leaves or not current().standing())
+            self._hosts.end_stream(host, left=stream.host_leaves or not current().is_credential_valid())
         if outlet.overrun:
             raise ResourceExhausted("this bridge does not read what the hub says", reason="WATCHER_TOO_SLOW")
         if self._hub.calls.stopped.is_set():
@@ -92,9 +92,10 @@ class McpService:
 
     async def list_hosts(self, request: pb.ListHostsRequest) -> pb.ListHostsResponse:
         """Return a page of the hosts that are connected, newest first."""
-        return connected_hosts.listed(self._hub, request)
+        return connected_hosts.list_page(self._hub, request)
 
-    def _endpoint(self, opening: pb.ServeRequest.Open, caller: Principal) -> McpEndpoint:
+    def _find_endpoint(self, opening: pb.ServeRequest.Open, caller: Principal) -> McpEndpoint:
+        """Return the endpoint that a bridge asks for. Raises InvalidArgument, NotFound."""
         if opening.WhichOneof("endpoint") == "server":
             name = EndpointName(SERVER, requests.identifier(opening.server, "open.server"))
         else:
@@ -125,7 +126,7 @@ class _BridgeStream:
             stopping.cancel()
 
     def hand_on(self, frame: pb.ServeRequest) -> None:
-        """Hand on the messages of a frame. Raises InvalidArgument."""
+        """Hand the messages of a frame to the host's endpoint. Raises InvalidArgument."""
         if len(frame.messages) > MAX_MESSAGES:
             wrong = f"has {len(frame.messages)} entries; at most {MAX_MESSAGES} are taken"
             raise InvalidArgument.field("messages", wrong)
@@ -135,10 +136,11 @@ class _BridgeStream:
         self.host_leaves = frame.leave
 
     async def _read_frames(self, frames: AsyncIterator[pb.ServeRequest]) -> None:
+        """Hand on the host's messages until it leaves or its credential ends. Raises InvalidArgument, Unavailable."""
         async for frame in frames:
             if frame.HasField("open"):
                 raise InvalidArgument.field("open", "may only be in the first message")
-            if not current().standing():
+            if not current().is_credential_valid():
                 break  # the gate ends the stream, and says why
             if frame.again:  # perhaps of calls that another member has made
                 await self._hub.catch_up()
@@ -169,12 +171,12 @@ class _BridgeStream:
                 if self._calls.stopped.is_set():
                     await self._write(pb.ServeResponse(taken=self.taken_count).SerializeToString())
                 return
-            for frame in _frames(waiting, draining=self._calls.draining) if waiting else [b""]:
+            for frame in _pack_frames(waiting, draining=self._calls.draining) if waiting else [b""]:
                 await self._write(frame)
             self._has_room.set()
 
 
-def _frames(waiting: list[bytes], *, draining: bool) -> list[bytes]:
+def _pack_frames(waiting: list[bytes], *, draining: bool) -> list[bytes]:
     """Return messages as frames, several short ones in one."""
     frames: list[bytes] = []
     together: list[bytes] = []

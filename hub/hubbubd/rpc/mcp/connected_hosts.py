@@ -15,54 +15,54 @@ MAX_REQUESTS: Final = 100
 """The most open requests of one host that are shown: one without sessions may have very many."""
 
 
-def listed(hub: Hub, request: pb.ListHostsRequest) -> pb.ListHostsResponse:
+def list_page(hub: Hub, request: pb.ListHostsRequest) -> pb.ListHostsResponse:
     """Return a page of hosts, newest first. Raises InvalidArgument."""
     chosen = requests.host_filter(request.filter)
-    found, token = pages.page(
+    found, token = pages.page_records(
         [each for each in hub.hosts.all() if chosen.matches(each)],
         request,
-        pages.newest,
-        lambda host: _host(hub, host),
-        of=request.filter,
+        pages.newest_position,
+        lambda host: _render_host(hub, host),
+        list_filter=request.filter,
         scope=EVERYTHING,
-        backwards=pages.oldest_first(request),
+        backwards=pages.is_oldest_first(request),
     )
     return pb.ListHostsResponse(hosts=found, next_page_token=token)
 
 
-def _host(hub: Hub, host: ConnectedHost) -> pb.ConnectedHost:
+def _render_host(hub: Hub, host: ConnectedHost) -> pb.ConnectedHost:
     about = host.about
     return pb.ConnectedHost(
         id=host.id,
         principal=about.principal,
-        name=_valid(about.name),
-        version=_valid(about.version),
+        name=_replace_surrogates(about.name),
+        version=_replace_surrogates(about.version),
         protocol_version=about.revision,
         transport=about.via,
         endpoint=about.endpoint,
         has_session=host.has_session,
         created_at=timestamp(host.created_at),
         last_used_at=timestamp(host.last_used_at),
-        requests=[_request(hub, each) for each in islice(host.requests, MAX_REQUESTS)],
+        requests=[_render_request(hub, each) for each in islice(host.requests, MAX_REQUESTS)],
         stream_open=host.has_open_stream,
         gone=host.has_probably_left(hub.clock.now()),
         questions=[pb.AskedKind(kind=kind, why_not=why) for kind, why in host.asked().items()],
     )
 
 
-def _request(hub: Hub, request: OpenRequest) -> pb.HostRequest:
+def _render_request(hub: Hub, request: OpenRequest) -> pb.HostRequest:
     try:
         pending = hub.calls.get(request.call_id).pending_ids if request.call_id else ()
     except NotFound:  # it is about to be made, or its server is gone
         pending = ()
     return pb.HostRequest(
-        method=_valid(request.method),
+        method=_replace_surrogates(request.method),
         created_at=timestamp(request.created_at),
         call_id=request.call_id,
         pending_request_ids=pending,
     )
 
 
-def _valid(text: str) -> str:
+def _replace_surrogates(text: str) -> str:
     """Return a host's text as protocol buffers take it: without halves of surrogate pairs."""
     return text.encode("utf-8", "replace").decode()

@@ -154,7 +154,7 @@ class HostHttpRequest:
             if ranges.isdisjoint((kind, f"{kind.partition('/')[0]}/*", "*/*")):
                 raise HttpRefusal(406, Refusal(INVALID_REQUEST, f"Accept must have {' and '.join(kinds)}"))
 
-    async def body(self, max_bytes: int) -> bytes:
+    async def read_body(self, max_bytes: int) -> bytes:
         """Return the body. Raises HttpRefusal for one that is too long or comes too slowly, ConnectionError."""
         parts: list[bytes] = []
         size = 0
@@ -222,7 +222,7 @@ async def read_message(request: HostHttpRequest, max_bytes: int, reading: anyio.
     content_type = request.headers.get("content-type") or ""
     if content_type.partition(";")[0].strip().lower() != "application/json":
         raise HttpRefusal(415, Refusal(INVALID_REQUEST, "Content-Type must be application/json"), CLOSE)
-    body = await request.body(max_bytes)
+    body = await request.read_body(max_bytes)
     short = len(body) <= JSON_AT_ONCE
     try:
         return messages.parse(body) if short else await to_thread.run_sync(messages.parse, body, limiter=reading)
@@ -235,9 +235,9 @@ async def read_message(request: HostHttpRequest, max_bytes: int, reading: anyio.
 
 
 async def reply(request: HostHttpRequest, task: asyncio.Task[bytes], outbox: HostOutbox, id_: Id) -> None:
-    """Send the response of a request without a session, and before it what the request says meanwhile.
+    """Send the response of a request without a session, and before it the messages that the request causes.
 
-    It is cancelled when its host goes away: there is no other way to cancel it. Raises HubError.
+    The request is cancelled when its host disconnects: there is no other way to cancel it. Raises HubError.
     """
     task.add_done_callback(lambda _: outbox.close())
     gone = request.watch_connection()
@@ -257,7 +257,7 @@ async def reply(request: HostHttpRequest, task: asyncio.Task[bytes], outbox: Hos
         await stream.pass_on(outbox, until=gone)
         response = _get_response(task, error_id=id_)  # the stream has begun: an error can only be an event of it
         if response is not None:
-            await stream.say([response])
+            await stream.send_messages([response])
         await request.end()
     finally:
         gone.cancel()
@@ -267,7 +267,7 @@ async def reply(request: HostHttpRequest, task: asyncio.Task[bytes], outbox: Hos
 async def reply_resumably(
     request: HostHttpRequest, task: asyncio.Task[bytes], replay: ReplayStream, revision: str
 ) -> None:
-    """Do the same for a request of a session: it goes on when its connection breaks, and can be resumed.
+    """Do as `reply` for a request of a session: it goes on when its connection breaks, and can be resumed.
 
     Raises HubError.
     """
@@ -291,8 +291,8 @@ async def reply_resumably(
         gone.cancel()
 
 
-async def resume(request: HostHttpRequest, replay: ReplayStream, after: int) -> None:
-    """Send what came on a stream after an event, and what comes."""
+async def resume_stream(request: HostHttpRequest, replay: ReplayStream, after: int) -> None:
+    """Send the messages of a stream after an event: those that came since, and those that come."""
     outbox, first = replay.reopen(after)
     replay.presence.set_here(here=True)
     gone = _watch_connection(request, replay, outbox)
@@ -325,6 +325,7 @@ async def _send_replay(
     *,
     primed: bool,
 ) -> None:
+    """Send a stream that can be resumed, from its event `first` on, until it ends or the host is gone."""
     stream = HostEventStream(request, lambda number: replay.event_id(first + number))
     await stream.begin()
     if primed:
@@ -360,6 +361,7 @@ class HostEventStream:
         self._count = 0
 
     async def begin(self) -> None:
+        """Send the head of the response."""
         headers = [
             (b"content-type", b"text/event-stream"),
             (b"cache-control", b"no-cache, no-transform"),
@@ -371,7 +373,7 @@ class HostEventStream:
         await self._send(f"id: {event_id}\nretry: {RETRY_MS}\ndata:\n\n".encode())
 
     async def pass_on(self, outbox: HostOutbox, *, until: asyncio.Future[None]) -> None:
-        """Send what is in the outbox, until it is closed or the future is done: the host is gone."""
+        """Send what is in the outbox until it is closed, or until the future is done, as the host has disconnected."""
         until.add_done_callback(lambda _: outbox.close())
         while True:
             if not await outbox.wait_for_news(KEEPALIVE_S):
@@ -379,39 +381,42 @@ class HostEventStream:
                 continue
             if until.done():
                 return
-            await self.say(outbox.take_all())
+            await self.send_messages(outbox.take_all())
             if outbox.closed and outbox.is_empty:
                 return
 
-    async def say(self, waiting: Sequence[bytes]) -> None:
-        """Send messages, each as an event; an error in place of a response for which there is no room now."""
+    async def send_messages(self, waiting: Sequence[bytes]) -> None:
+        """Send messages, each as an event; an error in place of a response that exceeds the limit of unread bytes."""
         if not waiting:
             return
         count = self._count
         try:
-            await self._send(b"".join(map(self._event, waiting)))
+            await self._send(b"".join(map(self._format_event, waiting)))
         except ResourceExhausted:
             self._count = count
             for message in waiting:
                 await self._send_message(message)
 
     async def _send_message(self, message: bytes) -> None:
+        """Send one message as an event, or an error in its place if there is no room for it."""
         number = self._count
         try:
-            await self._send(self._event(message))
+            await self._send(self._format_event(message))
         except ResourceExhausted as exc:
             log.warning("no room for a message to a host", reason=exc.reason, bytes=len(message), **exc.metadata)
             if (id_ := messages.read_response_id(message)) is not None:
                 self._count = number
-                await self._send(self._event(messages.make_error_response(id_, refusal_from_error(exc))))
+                await self._send(self._format_event(messages.make_error_response(id_, refusal_from_error(exc))))
 
-    def _event(self, message: bytes) -> bytes:
+    def _format_event(self, message: bytes) -> bytes:
+        """Return a message as the next event of the stream."""
         named = b"" if self._event_id is None else f"id: {self._event_id(self._count)}\n".encode()
         self._count += 1
         return b"event: message\n" + named + b"data: " + message + b"\n\n"
 
     async def _send(self, data: bytes) -> None:
-        if not current().standing():
+        """Send bytes, and wait until most were read. Raises ConnectionError once the credential has ended."""
+        if not current().is_credential_valid():
             raise ConnectionError  # its credential has ended
         with self._request.hold_bytes(len(data)) if len(data) > SMALL else nullcontext():
             await limited(self._pass(data), STALL_S)

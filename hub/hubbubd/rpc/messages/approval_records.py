@@ -30,63 +30,65 @@ def remembered(record: RememberedApproval) -> approval_pb2.RememberedApproval:
     )
 
 
-def rule(of: ApprovalRule) -> approval_pb2.ApprovalRule:
+def rule(record: ApprovalRule) -> approval_pb2.ApprovalRule:
     """Return a rule, with the option that it was made from, if it was."""
     return approval_pb2.ApprovalRule(
-        name=of.name,
-        servers=of.servers,
-        tools=of.tools,
-        when=of.when.text if of.when is not None else "",
-        action=ACTIONS[of.action],
-        needed=of.needed,
-        not_by_caller=of.not_by_caller,
-        approvers=of.approvers,
-        edit=of.edit,
-        remember=[duration(seconds) for seconds in of.remember],
-        message=of.message,
-        preset=of.preset,
+        name=record.name,
+        servers=record.servers,
+        tools=record.tools,
+        when=record.when.text if record.when is not None else "",
+        action=ACTIONS[record.action],
+        needed=record.needed,
+        not_by_caller=record.not_by_caller,
+        approvers=record.approvers,
+        edit=record.edit,
+        remember=[duration(seconds) for seconds in record.remember],
+        message=record.message,
+        preset=record.preset,
     )
 
 
-def replayed(of: ReplayRow) -> approval_pb2.ReplayApprovalsResponse.Row:
+def replay_row(row: ReplayRow) -> approval_pb2.ReplayApprovalsResponse.Row:
     return approval_pb2.ReplayApprovalsResponse.Row(
-        rule=of.rule,
-        action=ACTIONS[of.action],
-        server=of.server,
-        tool=text(of.tool),
-        calls=of.calls,
-        callers=map(text, of.callers),
-        problems=of.problems,
-        approvers=of.approvers,
-        newest_call_id=of.newest_call_id,
+        rule=row.rule,
+        action=ACTIONS[row.action],
+        server=row.server,
+        tool=text(row.tool),
+        calls=row.calls,
+        callers=map(text, row.callers),
+        problems=row.problems,
+        approvers=row.approvers,
+        newest_call_id=row.newest_call_id,
     )
 
 
-def votes(of: tuple[Vote, ...]) -> list[inbox_pb2.PendingRequest.Approval]:
+def votes(given: tuple[Vote, ...]) -> list[inbox_pb2.PendingRequest.Approval]:
     return [
         inbox_pb2.PendingRequest.Approval(by=text(vote.by), approved_at=timestamp(vote.at), comment=text(vote.comment))
-        for vote in of
+        for vote in given
     ]
 
 
-def digest_to_approve(of: PendingRequest) -> str:
+def digest_to_approve(record: PendingRequest) -> str:
     """Return the digest of the arguments that are to be approved now; empty unless it is an open approval."""
-    is_open = of.kind is RequestKind.APPROVAL and of.state is RequestState.OPEN
-    return text(arguments_digest(of)) if is_open else ""
+    is_open = record.kind is RequestKind.APPROVAL and record.state is RequestState.OPEN
+    return text(arguments_digest(record)) if is_open else ""
 
 
-def approval(of: CallApproval | None) -> call_pb2.CallApproval | None:
-    return of and call_pb2.CallApproval(
-        rule=text(of.rule),
-        pending_request_id=of.request_id,
-        remembered_id=of.remembered_id,
-        approved_by=[text(vote.by) for vote in of.votes],
-        granted=of.granted,
-        changed_arguments=of.arguments or b"",
+def approval(record: CallApproval | None) -> call_pb2.CallApproval | None:
+    return record and call_pb2.CallApproval(
+        rule=text(record.rule),
+        pending_request_id=record.request_id,
+        remembered_id=record.remembered_id,
+        approved_by=[text(vote.by) for vote in record.votes],
+        granted=record.granted,
+        changed_arguments=record.arguments or b"",
     )
 
 
-def origin(of: CallOrigin) -> call_pb2.CallOrigin | None:
-    if of == NO_ORIGIN:
+def origin(record: CallOrigin) -> call_pb2.CallOrigin | None:
+    if record == NO_ORIGIN:
         return None
-    return call_pb2.CallOrigin(host=text(of.host), profile=text(of.profile), roles=map(text, of.roles), app=of.app)
+    return call_pb2.CallOrigin(
+        host=text(record.host), profile=text(record.profile), roles=map(text, record.roles), app=record.app
+    )

@@ -29,7 +29,7 @@ def never_failing(convert: Callable[Concatenate[T, P], M]) -> Callable[Concatena
     """
 
     @wraps(convert)
-    def total(record: T, *args: P.args, **options: P.kwargs) -> M:
+    def convert_safely(record: T, *args: P.args, **options: P.kwargs) -> M:
         try:
             return convert(record, *args, **options)
         except Exception as exc:  # noqa: BLE001 - whatever is wrong with this record, the others must be shown
@@ -45,7 +45,7 @@ def never_failing(convert: Callable[Concatenate[T, P], M]) -> Callable[Concatena
                 setattr(message, name, _replace_surrogates(value))
         return _set_defect(message, defect)
 
-    return total
+    return convert_safely
 
 
 @lru_cache(maxsize=1000)

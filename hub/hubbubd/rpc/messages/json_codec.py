@@ -83,12 +83,12 @@ _STRING = msgspec.json.Decoder(str)
 
 @cache
 def is_document(field: FieldDescriptor) -> bool:
-    """Whether each value of a field is a JSON document."""
+    """Return whether each value of a field is a JSON document."""
     return field.GetOptions().Extensions[options_pb2.json_document]
 
 
 def map_value_field(field: FieldDescriptor) -> FieldDescriptor | None:
-    """What a map has under its names; None for a field that is no map."""
+    """Return the field of a map's values; None for a field that is no map."""
     entry = field.message_type
     return entry.fields_by_name["value"] if entry is not None and entry.GetOptions().map_entry else None
 
@@ -97,11 +97,12 @@ def map_value_field(field: FieldDescriptor) -> FieldDescriptor | None:
 
 
 def dumps(message: Message) -> bytes:
-    """The JSON of a message. Raises ValueError when a document in it is none."""
+    """Return a message as JSON. Raises ValueError for a document in it that is not JSON."""
     return orjson.dumps(_to_plain(message))
 
 
 def _to_plain(message: Message) -> dict[str, Any]:
+    """Return a message as plain values for JSON."""
     plain: dict[str, Any] = {}
     writers = _field_writers(message.DESCRIPTOR)
     for field, value in message.ListFields():
@@ -112,10 +113,12 @@ def _to_plain(message: Message) -> dict[str, Any]:
 
 @cache
 def _field_writers(kind: Descriptor) -> dict[int, tuple[str, Callable[[Any], Any]]]:
+    """Return, by the number of each field, its name in JSON and the function that makes its plain value."""
     return {field.number: (field.json_name, _make_writer(field)) for field in kind.fields}
 
 
 def _make_writer(field: FieldDescriptor) -> Callable[[Any], Any]:
+    """Return the function that makes the plain value of a field, which may be a list or a map."""
     if (values := map_value_field(field)) is not None:
         each = _make_value_writer(values)
         return lambda named: {name: each(value) for name, value in named.items()}
@@ -124,6 +127,7 @@ def _make_writer(field: FieldDescriptor) -> Callable[[Any], Any]:
 
 
 def _make_value_writer(field: FieldDescriptor) -> Callable[[Any], Any]:
+    """Return the function that makes the plain value of one element of a field."""
     if is_document(field):
         return _embed_document
     if field.message_type is not None:
@@ -143,7 +147,7 @@ def _name_nonfinite(value: float) -> str:
 
 
 def _embed_document(document: bytes) -> orjson.Fragment:
-    """A document as part of another. Empty stands for none; where that cannot be left out, it is null."""
+    """Return a document as a part of another one; no bytes stand for null. Raises ValueError if it is not JSON."""
     document.decode()
     try:
         check_json(document or b"null")
@@ -156,8 +160,8 @@ def _embed_document(document: bytes) -> orjson.Fragment:
 
 
 def check_json(data: bytes) -> msgspec.Raw:
-    """JSON that was looked at from end to end, and not parsed. Raises ValueError when it is none, and RecursionError
-    when it nests too deeply.
+    """Check JSON from end to end without parsing it, and return it. Raises ValueError for what is not JSON, and
+    RecursionError when it nests too deeply.
 
     An escaped half of a surrogate pair is JSON, and JavaScript writes it when it cuts a string. msgspec refuses it,
     so meanwhile another byte is in place of its backslash, until `_unmask` puts it back.
@@ -175,12 +179,12 @@ def check_json(data: bytes) -> msgspec.Raw:
 
 
 def _unmask(raw: msgspec.Raw) -> bytes:
-    """As it was sent."""
+    """Return the bytes of a value as they were sent, without the mask of `check_json`."""
     return bytes(raw).replace(_MASK, b"\\")
 
 
 def loads(data: bytes, kind: type[M]) -> M:
-    """The message that is written in JSON; empty for no data.
+    """Return the message that is written in JSON; an empty one for no data.
 
     Raises InvalidArgument (MALFORMED_REQUEST), with a violation that names the field where it is about one, and
     ResourceExhausted (MESSAGE_TOO_LARGE) for very many values.
@@ -190,7 +194,7 @@ def loads(data: bytes, kind: type[M]) -> M:
         return message
     try:
         data.decode()
-        _JsonReader().message(message, check_json(data), "")
+        _JsonReader().read_message(message, check_json(data), "")
     except UnicodeDecodeError as exc:
         _refuse("", f"is not JSON: byte {exc.start} is not UTF-8")
     except msgspec.DecodeError as exc:
@@ -201,6 +205,7 @@ def loads(data: bytes, kind: type[M]) -> M:
 
 
 def _refuse(at: str, problem: str) -> NoReturn:
+    """Raise InvalidArgument, which names the field at a path if there is one."""
     if at:
         raise InvalidArgument.field(at, problem, reason="MALFORMED_REQUEST")
     raise InvalidArgument(f"the request {problem}", reason="MALFORMED_REQUEST")
@@ -221,8 +226,8 @@ class _JsonReader:
     def __init__(self) -> None:
         self._values_left = MAX_VALUES
 
-    def message(self, into: Message, raw: msgspec.Raw, path: str) -> None:
-        """Fills a message."""
+    def read_message(self, into: Message, raw: msgspec.Raw, path: str) -> None:
+        """Fill a message from a JSON object."""
         if (expected := _STRING_MESSAGES.get(into.DESCRIPTOR.full_name)) is not None:
             _read_string_message(into, raw, path, expected)
             return
@@ -231,7 +236,7 @@ class _JsonReader:
         for name, value in self._read_members(raw, path):
             if (field := fields.get(name)) is None:
                 known = [each.json_name for each in into.DESCRIPTOR.fields]
-                _refuse(_join_path(path, name or '""'), f"unknown field{_suggest_name(name, known)}")
+                _refuse(_join_path(path, name or '""'), f"unknown field{_did_you_mean(name, known)}")
             at = _join_path(path, field.name)
             if field.name in seen_names:
                 _refuse(at, "is given twice")
@@ -252,7 +257,7 @@ class _JsonReader:
         elif field.message_type is not None:
             inner = getattr(into, field.name)
             inner.SetInParent()
-            self.message(inner, raw, at)
+            self.read_message(inner, raw, at)
         else:
             setattr(into, field.name, _read_scalar(field, raw, at))
 
@@ -262,21 +267,22 @@ class _JsonReader:
             if name in into:
                 _refuse(inside, "is given twice")
             if values.message_type is not None:
-                self.message(into[name], value, inside)
+                self.read_message(into[name], value, inside)
             else:
                 into[name] = _read_scalar(values, value, inside)
 
     def _read_list(self, into: Any, field: FieldDescriptor, raw: msgspec.Raw, at: str) -> None:
         _check_kind("an array", raw, at)
-        self._count(bytes(raw).count(b","))  # at least as many as it has values
+        self._count_values(bytes(raw).count(b","))  # at least as many as it has values
         for place, value in enumerate(_ARRAY.decode(raw)):
             inside = _join_path(at, str(place))
             if field.message_type is not None:
-                self.message(into.add(), value, inside)
+                self.read_message(into.add(), value, inside)
             else:
                 into.append(_read_scalar(field, value, inside))
 
     def _read_members(self, raw: msgspec.Raw, path: str) -> list[tuple[str, msgspec.Raw]]:
+        """Return the names and values of an object, a repeated name as often as it is there."""
         _check_kind("an object", raw, path)
         try:
             members = msgspec.json.decode(raw, type=dict[_MemberName, msgspec.Raw], dec_hook=self._count_name)
@@ -284,11 +290,13 @@ class _JsonReader:
             _refuse(path, f"has a name with {_LONE_SURROGATE}")
         return [(name.text, value) for name, value in members.items()]
 
-    def _count_name(self, _kind_of_value: type, text: Any) -> _MemberName:
-        self._count(1)
+    def _count_name(self, _kind: type, text: Any) -> _MemberName:
+        """Make a name of an object, as msgspec's hook for the type; each counts as a value."""
+        self._count_values(1)
         return _MemberName(text)
 
-    def _count(self, more: int) -> None:
+    def _count_values(self, more: int) -> None:
+        """Count values of the message. Raises ResourceExhausted beyond MAX_VALUES."""
         self._values_left -= more
         if self._values_left < 0:
             problem = f"a request in JSON may have {MAX_VALUES} values; send longer ones as application/proto"
@@ -297,7 +305,7 @@ class _JsonReader:
 
 @cache
 def _fields_by_name(kind: Descriptor) -> dict[str, FieldDescriptor]:
-    """The fields of a message by both names that each has."""
+    """Return the fields of a message by both names that each has."""
     return {name: field for field in kind.fields for name in (field.json_name, field.name)}
 
 
@@ -305,7 +313,8 @@ def _join_path(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 
-def _suggest_name(name: str, known: Iterable[str]) -> str:
+def _did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return the end of a problem that suggests a similar name; empty if none is similar."""
     near = get_close_matches(name, known, n=1)
     return f"; did you mean {near[0]!r}?" if near else ""
 
@@ -315,6 +324,7 @@ def _kind_of_value(raw: msgspec.Raw) -> str:
 
 
 def _check_kind(expected: str, raw: msgspec.Raw, at: str) -> None:
+    """Raise InvalidArgument for a value of another kind than expected, such as `an array`."""
     if (found := _kind_of_value(raw)) != expected:
         _refuse(at, f"must be {expected}, not {found}")
 
@@ -337,6 +347,7 @@ def _read_string_message(into: Any, raw: msgspec.Raw, at: str, expected: str) ->
 
 
 def _read_scalar(field: FieldDescriptor, raw: msgspec.Raw, at: str) -> Any:
+    """Return a value for a field that is no message."""
     if is_document(field):
         return _unmask(raw)
     if field.enum_type is not None:
@@ -357,12 +368,12 @@ def _read_enum(kind: EnumDescriptor, raw: msgspec.Raw, at: str) -> int:
         return _read_integer(raw, at, *_INTEGER_RANGES[FieldDescriptor.CPPTYPE_INT32])
     name = _read_string(raw, at, f"the name of a value, such as {kind.values[-1].name!r}")
     if (value := kind.values_by_name.get(name)) is None:
-        _refuse(at, f"{kind.name} has no such value{_suggest_name(name, kind.values_by_name)}")
+        _refuse(at, f"{kind.name} has no such value{_did_you_mean(name, kind.values_by_name)}")
     return value.number
 
 
 def _read_number_text(raw: msgspec.Raw, at: str, expected: str) -> str:
-    """The digits of a number, which may be a string."""
+    """Return the digits of a number, which may be a string in JSON."""
     text = bytes(raw).decode() if _kind_of_value(raw) == "a number" else _read_string(raw, at, expected)
     if len(text) > _MAX_DIGITS or not _NUMBER.fullmatch(text):
         _refuse(at, f"must be {expected}")

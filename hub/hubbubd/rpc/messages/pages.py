@@ -35,13 +35,13 @@ MAX_SIZE = 1000
 _PAGE_BYTES = 3 * 1024 * 1024
 
 
-def newest(record: Any) -> Position:
+def newest_position(record: Any) -> Position:
     """Return a record's position in a list ordered newest first; one with an invalid time comes last."""
     at: float = record.created_at
     return (-at if bounds.EARLIEST <= at <= bounds.LATEST else 0.0, record.id)
 
 
-def by_name(record: Any) -> Position:
+def name_position(record: Any) -> Position:
     """Return a record's position in a list ordered by name."""
     return (0.0, record.name)
 
@@ -58,48 +58,49 @@ def is_backwards(request: ListRequest, backwards: int) -> bool:
     return request.order == backwards
 
 
-def oldest_first(request: ListRequest) -> bool:
+def is_oldest_first(request: ListRequest) -> bool:
     """Return whether the request reverses a list ordered newest first. Raises InvalidArgument."""
     return is_backwards(request, common_pb2.ORDER_ASCENDING)
 
 
-def page(
+def page_records(
     records: Sequence[T],
     request: ListRequest,
     position: Callable[[T], Position],
     convert: Callable[[T], M],
     *,
-    of: Message,
+    list_filter: Message,
     scope: Scope,
     backwards: bool = False,
 ) -> tuple[list[M], str]:
     """Return one page, converted, ordered by position or `backwards`, and the token of the next, empty at the end.
 
-    `of` is the list's filter and `scope` its caller's; a token is only valid for the same list. Raises InvalidArgument.
+    `list_filter` is the list's filter and `scope` its caller's; a token is only valid for the same list. Raises
+    InvalidArgument.
     """
 
-    def rest(after: Position | None) -> Iterable[T]:
+    def records_after(after: Position | None) -> Iterable[T]:
         ordered = sorted(records, key=position, reverse=backwards)
         if after is None:
             return ordered
         return [each for each in ordered if (position(each) < after if backwards else position(each) > after)]
 
-    return page_of(rest, request, position, convert, of=of, scope=scope)
+    return page_ordered(records_after, request, position, convert, list_filter=list_filter, scope=scope)
 
 
-def page_of(
+def page_ordered(
     rest: Callable[[Position | None], Iterable[T]],
     request: ListRequest,
     position: Callable[[T], Position],
     convert: Callable[[T], M],
     *,
-    of: Message,
+    list_filter: Message,
     scope: Scope,
 ) -> tuple[list[M], str]:
-    """Do the same as `page` for records already in order: `rest` yields those after a position, None for all."""
+    """Do as `page_records` for records that are in order: `rest` yields those after a position, for None all."""
     if not 0 <= request.page_size <= MAX_SIZE:
         raise InvalidArgument.field("page_size", f"must be 0 to {MAX_SIZE}")
-    digest = _digest_list(of, scope, request.order)
+    digest = _digest_list(list_filter, scope, request.order)
     messages: list[M] = []
     last: Position | None = None
     bytes_left = _PAGE_BYTES
@@ -114,8 +115,11 @@ def page_of(
     return messages, ""
 
 
-def _digest_list(of: Message, scope: Scope, order: int) -> str:
-    raw = f"{of.DESCRIPTOR.full_name} {scope} {order} ".encode() + of.SerializeToString(deterministic=True)
+def _digest_list(list_filter: Message, scope: Scope, order: int) -> str:
+    """Return what identifies a list: its filter, the caller's scope and the order."""
+    raw = f"{list_filter.DESCRIPTOR.full_name} {scope} {order} ".encode() + list_filter.SerializeToString(
+        deterministic=True
+    )
     return hashlib.sha256(raw).hexdigest()[:12]
 
 
@@ -124,6 +128,7 @@ def _encode_token(position: Position, digest: str) -> str:
 
 
 def _decode_token(token: str, digest: str) -> Position:
+    """Return the position in a page token. Raises InvalidArgument for one of another list."""
     try:
         match payload.loads(urlsafe_b64decode(token.encode("ascii") + b"=" * (-len(token) % 4))):
             case [str(of), int() | float() as at, str(name)] if of == digest and bounds.clamp_real(at) == at:

@@ -178,17 +178,19 @@ def _parse_approve(given: inbox_pb2.AnswerPendingRequestRequest.Approve, groups:
 
 
 def _remark(text: str, field: str) -> str:
-    """Return what somebody has to say with an answer, within its bound."""
+    """Return the remark that goes with an answer, of at most MAX_REMARK characters."""
     if len(text) > MAX_REMARK:
         raise InvalidArgument.field(field, f"may have {MAX_REMARK} characters")
     return text
 
 
 def server_filter(chosen: server_pb2.ServerFilter, within: Scope, seen: Scope) -> ServerFilter:
+    """Return a filter of servers; `within` are those the caller may know of, `seen` those whose details it may see."""
     return ServerFilter(names=_parse_names(chosen.names, "filter.names"), scope=within, seen=seen)
 
 
 def request_filter(chosen: inbox_pb2.PendingRequestFilter, within: Scope) -> RequestFilter:
+    """Return a filter of pending requests within the caller's scope."""
     return RequestFilter(
         server=optional_identifier(chosen.server, "filter.server") or "",
         kinds=_parse_filter_values(chosen.kinds, api_records.REQUEST_KINDS, "filter.kinds"),
@@ -199,6 +201,7 @@ def request_filter(chosen: inbox_pb2.PendingRequestFilter, within: Scope) -> Req
 
 
 def call_filter(chosen: call_pb2.CallFilter, within: Scope) -> CallFilter:
+    """Return a filter of calls within the caller's scope."""
     return CallFilter(
         server=optional_identifier(chosen.server, "filter.server") or "",
         states=_parse_filter_values(chosen.states, api_records.CALL_STATES, "filter.states"),
@@ -208,6 +211,7 @@ def call_filter(chosen: call_pb2.CallFilter, within: Scope) -> CallFilter:
 
 
 def task_filter(chosen: task_pb2.TaskFilter, within: Scope) -> TaskFilter:
+    """Return a filter of tasks within the caller's scope."""
     return TaskFilter(
         server=optional_identifier(chosen.server, "filter.server") or "",
         role=_find_member(chosen.role, api_records.TASK_ROLES, "filter.role") if chosen.role else None,
@@ -217,6 +221,7 @@ def task_filter(chosen: task_pb2.TaskFilter, within: Scope) -> TaskFilter:
 
 
 def audit_filter(chosen: admin_pb2.AuditFilter) -> AuditFilter:
+    """Return a filter of audit entries."""
     since = chosen.earliest_created_at
     return AuditFilter(
         principal=optional_identifier(chosen.principal, "filter.principal") or "",
@@ -227,6 +232,7 @@ def audit_filter(chosen: admin_pb2.AuditFilter) -> AuditFilter:
 
 
 def catalog_filter(chosen: catalog_pb2.CatalogFilter, within: Scope) -> CatalogFilter:
+    """Return a filter of catalog lists within the caller's scope."""
     return CatalogFilter(
         server=optional_identifier(chosen.server, "filter.server") or "",
         kinds=_parse_filter_values(chosen.kinds, api_records.CATALOG_KINDS, "filter.kinds"),
@@ -235,6 +241,7 @@ def catalog_filter(chosen: catalog_pb2.CatalogFilter, within: Scope) -> CatalogF
 
 
 def event_filter(chosen: event_pb2.EventFilter, within: Scope) -> EventFilter:
+    """Return a filter of events within the caller's scope."""
     return EventFilter(
         server=optional_identifier(chosen.server, "filter.server") or "",
         kinds=_parse_filter_values(chosen.kinds, api_records.EVENT_KINDS, "filter.kinds"),
@@ -248,6 +255,7 @@ def token_names(chosen: admin_pb2.TokenFilter) -> frozenset[str]:
 
 
 def host_filter(chosen: mcp_pb2.HostFilter) -> HostFilter:
+    """Return a filter of connected hosts."""
     return HostFilter(
         principals=_parse_names(chosen.principals, "filter.principals"),
         ids=_parse_names(chosen.ids, "filter.ids"),
@@ -337,6 +345,7 @@ def _parse_filter_values(numbers: Iterable[int], table: Mapping[R, int], field: 
 
 
 def _find_member(number: int, table: Mapping[R, int], field: str) -> R:
+    """Return the member that has this number in the API. Raises InvalidArgument for an unknown number."""
     for member, value in table.items():
         if value == number:
             return member

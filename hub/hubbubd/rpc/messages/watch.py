@@ -22,52 +22,57 @@ _BATCH = bytes([9 << 3 | 2])
 """What comes before each element of the field `batch`, number 9 in all responses: its number and its kind of coding."""
 
 
-async def responses(
+async def serialize_events(
     watch: Watch[T],
-    response: Callable[..., Message],
-    upsert: Callable[[T], Message],
-    live: Callable[[object], Step] | None = None,
-    shown: Callable[[T], None] = lambda _: None,
+    response_type: Callable[..., Message],
+    convert: Callable[[T], Message],
+    live_fields: Callable[[object], Step] | None = None,
+    on_shown: Callable[[T], None] = lambda _: None,
     *,
     batches: bool = False,
 ) -> AsyncGenerator[bytes, None]:
     """Yield each event as a serialized response, cached in the event for the watchers that share it.
 
-    `shown` is called with each record before it is yielded. With `batches`, events that are there at once are yielded
+    `convert` makes the message of a record, `live_fields` the fields of a live event. `on_shown` is called with each
+    record before it is yielded. With `batches`, events that are there at once are yielded
     together.
     """
 
-    def step(event: WatchEvent[T]) -> bytes:
+    def serialize_event(event: WatchEvent[T]) -> bytes:
         if event.record is not None:
-            shown(event.record)
+            on_shown(event.record)
         if event.encoded is None:
-            content = live(event.live) if live and event.kind is EventKind.LIVE else _event_content(event, upsert)
-            event.encoded = response(resume_token=event.token, **content).SerializeToString()
+            content = (
+                live_fields(event.live)
+                if live_fields and event.kind is EventKind.LIVE
+                else _event_content(event, convert)
+            )
+            event.encoded = response_type(resume_token=event.token, **content).SerializeToString()
         return cast("bytes", event.encoded)
 
     async with aclosing(watch):
         async for event in watch:
-            steps, token = [step(event)], event.token
+            steps, token = [serialize_event(event)], event.token
             size = len(steps[0])
             while batches and (following := watch.pop()) is not None:
                 try:
-                    next_step = step(following)
+                    next_step = serialize_event(following)
                 except Exception:
-                    yield _join_steps(steps, response, token)  # what came before it is not lost
+                    yield _join_steps(steps, response_type, token)  # what came before it is not lost
                     raise
                 if size + len(next_step) > TOGETHER_BYTES:
-                    yield _join_steps(steps, response, token)
+                    yield _join_steps(steps, response_type, token)
                     steps, size = [], 0
                 steps.append(next_step)
                 size, token = size + len(next_step), following.token
-            yield _join_steps(steps, response, token)
+            yield _join_steps(steps, response_type, token)
 
 
-def _join_steps(steps: Sequence[bytes], response: Callable[..., Message], token: str) -> bytes:
+def _join_steps(steps: Sequence[bytes], response_type: Callable[..., Message], token: str) -> bytes:
     """Return steps as one response; one step as it is, for the watchers that share it."""
     if len(steps) == 1:
         return steps[0]
-    joined = bytearray(response(resume_token=token).SerializeToString())
+    joined = bytearray(response_type(resume_token=token).SerializeToString())
     for step in steps:  # each as an element of the field `batch`, without being parsed for it
         joined += _BATCH + _encode_varint(len(step)) + step
     return bytes(joined)
@@ -79,10 +84,10 @@ def _encode_varint(number: int) -> bytes:
     return bytes([low | 0x80]) + _encode_varint(rest) if rest else bytes([low])
 
 
-def _event_content(event: WatchEvent[T], upsert: Callable[[T], Message]) -> Step:
+def _event_content(event: WatchEvent[T], convert: Callable[[T], Message]) -> Step:
     match event.kind:
         case EventKind.UPSERT:
-            return {"upsert": upsert(cast("T", event.record))}
+            return {"upsert": convert(cast("T", event.record))}
         case EventKind.REMOVED:
             return {"removed": common_pb2.WatchRemoved(id=event.id)}
         case EventKind.SYNCED:

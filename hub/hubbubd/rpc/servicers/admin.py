@@ -55,19 +55,19 @@ class AdminService:
             started_at=values.timestamp(hub.started_at),
             servers=[
                 _Counts.ServerCount(state=api_records.SERVER_STATES[state], count=count)
-                for state, count in _counted(server.connection.state for server in hub.servers.all())
+                for state, count in _count_states(server.connection.state for server in hub.servers.all())
             ],
             pending_requests=[
                 _Counts.PendingRequestCount(state=api_records.REQUEST_STATES[state], count=count)
-                for state, count in _counted(request.state for request in requests)
+                for state, count in _count_states(request.state for request in requests)
             ],
             calls=[
                 _Counts.CallCount(state=api_records.CALL_STATES[state], count=count)
-                for state, count in _counted(call.state for call in hub.calls.select(CallFilter()))
+                for state, count in _count_states(call.state for call in hub.calls.select(CallFilter()))
             ],
             tasks=[
                 _Counts.TaskCount(status=api_records.TASK_STATUSES[status], count=count)
-                for status, count in _counted(task.status for task in hub.tasks.select(TaskFilter()))
+                for status, count in _count_states(task.status for task in hub.tasks.select(TaskFilter()))
             ],
             watchers=hub.watcher_count(),
             store=api_records.store(await hub.store.stats()),
@@ -79,10 +79,10 @@ class AdminService:
             last_commit_at=None if hub.health.committed_at is None else values.timestamp(hub.health.committed_at),
             open_pending_requests=[
                 _Counts.PendingRequestKindCount(kind=api_records.REQUEST_KINDS[kind], count=count)
-                for kind, count in _counted(request.kind for request in waiting)
+                for kind, count in _count_states(request.kind for request in waiting)
             ],
             oldest_open_at=values.timestamp(min(r.created_at for r in waiting)) if waiting else None,
-            config=_config(hub.configuration),
+            config=_render_config(hub.configuration),
             doubted_time=values.duration(hub.ages.doubted_s) if hub.ages.doubted_s else None,
             telemetry=pb.TelemetryStatus(on=bool(hub.telemetry_endpoint), endpoint=hub.telemetry_endpoint),
         )
@@ -103,7 +103,7 @@ class AdminService:
 
     async def backup_store(self, _request: pb.BackupStoreRequest) -> AsyncGenerator[bytes, None]:
         """Stream a copy of the store in chunks, ending with its SHA-256; bookmarks while it is made."""
-        copying = asyncio.create_task(self._copy())
+        copying = asyncio.create_task(self._copy_store())
         try:
             while not copying.done():
                 await asyncio.wait([copying], timeout=ALIVE_S)
@@ -145,19 +145,19 @@ class AdminService:
         names, caller = requests.token_names(request.filter), principal()
         tokens = self._hub.tokens.all()
         records = [each for each in tokens if (not names or each.name in names) and _may_end(caller, each)]
-        found, token = pages.page(
+        found, token = pages.page_records(
             records,
             request,
-            pages.newest,
+            pages.newest_position,
             api_records.token,
-            of=request.filter,
+            list_filter=request.filter,
             scope=EVERYTHING if caller.may_everywhere(Permission.ADMINISTER) else Scope(frozenset(), own=caller.name),
-            backwards=pages.oldest_first(request),
+            backwards=pages.is_oldest_first(request),
         )
         return pb.ListTokensResponse(tokens=found, next_page_token=token)
 
     async def revoke_token(self, request: pb.RevokeTokenRequest) -> pb.RevokeTokenResponse:
-        """End a token, or a log-in that the caller has granted. Others' tokens do not exist for it. Raises NotFound."""
+        """End a token, or a log-in that the caller has granted. Raises NotFound, also if the caller may not."""
         name, caller = requests.identifier(request.name, "name"), principal()
         if not any(each.name == name and _may_end(caller, each) for each in self._hub.tokens.all()):
             raise NotFound("token", name)
@@ -182,28 +182,29 @@ class AdminService:
     async def list_audit_entries(self, request: pb.ListAuditEntriesRequest) -> pb.ListAuditEntriesResponse:
         """Return a page of the audit log, newest first."""
         chosen = requests.audit_filter(request.filter)
-        found, token = pages.page_of(
-            lambda after: self._hub.audit.newest(chosen, pages.age_position(after), pages.oldest_first(request)),
+        found, token = pages.page_ordered(
+            lambda after: self._hub.audit.newest(chosen, pages.age_position(after), pages.is_oldest_first(request)),
             request,
-            pages.newest,
+            pages.newest_position,
             api_records.audit_entry,
-            of=request.filter,
+            list_filter=request.filter,
             scope=EVERYTHING,
         )
         return pb.ListAuditEntriesResponse(entries=found, next_page_token=token)
 
     async def trust_clock(self, _request: pb.TrustClockRequest) -> pb.TrustClockResponse:
-        """Let time count that was doubted."""
+        """Let the hub trust its clock again, and count the time that it doubted; return that time."""
         return pb.TrustClockResponse(trusted_time=values.duration(await self._hub.ages.trust_clock()))
 
-    async def _copy(self) -> BinaryIO:
+    async def _copy_store(self) -> BinaryIO:
+        """Return a copy of the store as an open file. Raises ResourceExhausted (NO_ROOM_FOR_BACKUP)."""
         try:
             return await self._hub.store.copy()
         except NoRoom as exc:
             raise ResourceExhausted(str(exc), reason="NO_ROOM_FOR_BACKUP") from None
 
 
-def _config(configuration: Configuration) -> pb.ConfigStatus:
+def _render_config(configuration: Configuration) -> pb.ConfigStatus:
     state = configuration.state
     return pb.ConfigStatus(
         files=map(str, state.files),
@@ -224,7 +225,8 @@ def _versions() -> pb.Versions:
     )
 
 
-def _counted(states: Iterable[E]) -> list[tuple[E, int]]:
+def _count_states(states: Iterable[E]) -> list[tuple[E, int]]:
+    """Return each state with how often it occurs, in the order of the states."""
     return sorted(Counter(states).items())
 
 

@@ -51,14 +51,14 @@ class ApprovalService:
         """Return a page of the remembered approvals that hold, newest first."""
         scope, server = access.approval_servers(), requests.optional_identifier(request.filter.server, "filter.server")
         valid = self._gate.remembered.list_valid()
-        found, token = pages.page(
+        found, token = pages.page_records(
             [each for each in valid if scope.has_server(each.server) and server in (None, each.server)],
             request,
-            pages.newest,
+            pages.newest_position,
             approval_records.remembered,
-            of=request.filter,
+            list_filter=request.filter,
             scope=scope,
-            backwards=pages.oldest_first(request),
+            backwards=pages.is_oldest_first(request),
         )
         return pb.ListRememberedApprovalsResponse(approvals=found, next_page_token=token)
 
@@ -80,7 +80,7 @@ class ApprovalService:
         return pb.GetApprovalRulesResponse(
             rules=map(approval_records.rule, rules.rules if scope == EVERYTHING else shown),
             default_action=approval_records.ACTIONS[rules.default],
-            warnings=self._warnings(rules),
+            warnings=self._find_warnings(rules),
         )
 
     async def check_approval(self, request: pb.CheckApprovalRequest) -> pb.CheckApprovalResponse:
@@ -95,9 +95,9 @@ class ApprovalService:
         note = f" {UNKNOWN}" if tool is UNKNOWN_TOOL and facts.server != HOST else ""
         known = self._find_covering(verdict, facts, tool.digest)
         if known is None:
-            return _check_response(verdict, f"{describe_verdict(verdict)}{note}")
+            return _make_check_response(verdict, f"{describe_verdict(verdict)}{note}")
         reason = f"{describe_verdict(verdict)} The approval {known.id} is remembered, with which it is sent.{note}"
-        return _check_response(Judgement(Action.ALLOW, verdict.rule), reason, known.id)
+        return _make_check_response(Judgement(Action.ALLOW, verdict.rule), reason, known.id)
 
     async def replay_approvals(self, request: pb.ReplayApprovalsRequest) -> pb.ReplayApprovalsResponse:
         """Run rules over the calls in the history that the caller may see."""
@@ -108,15 +108,15 @@ class ApprovalService:
             settings = await to_thread.run_sync(_parse_rules, request.rules)  # to compile conditions takes a while
         rules = CallRules.from_settings(settings, configs)
         replay, calls = Replay(rules), self._calls_since(server, self._hub.clock.now() - since_s)
-        for _ in replay.judge_in_steps(self._with_facts(calls)):
+        for _ in replay.judge_in_steps(self._iterate_with_facts(calls)):
             await anyio.lowlevel.checkpoint()
         done = replay.summarize()
         return pb.ReplayApprovalsResponse(
-            rows=map(approval_records.replayed, done.rows),
+            rows=map(approval_records.replay_row, done.rows),
             calls=done.calls,
             asked=done.asked,
             denied=done.denied,
-            warnings=self._warnings(rules),
+            warnings=self._find_warnings(rules),
         )
 
     def _parse_facts(self, request: pb.CheckApprovalRequest) -> CallFacts:
@@ -140,6 +140,7 @@ class ApprovalService:
         )
 
     def _find_remembered(self, approval_id: str) -> RememberedApproval:
+        """Return a remembered approval that the caller may see. Raises NotFound."""
         record = self._gate.remembered.find(approval_id)
         if record is None or not access.approval_servers().has_server(record.server):
             raise NotFound("approval", approval_id)
@@ -158,7 +159,7 @@ class ApprovalService:
         newest = takewhile(lambda call: call.created_at >= earliest, self._hub.calls.newest(chosen))
         return [call for call in newest if is_tool_call(call.method)]
 
-    def _with_facts(self, calls: Iterable[Call]) -> Iterator[tuple[Call, CallFacts]]:
+    def _iterate_with_facts(self, calls: Iterable[Call]) -> Iterator[tuple[Call, CallFacts]]:
         """Yield the calls whose params can be read, with what rules know of each."""
         for call in calls:
             with suppress(InvalidArgument):
@@ -166,7 +167,7 @@ class ApprovalService:
                 hints = self._gate.tools.find(call.server, str(params.get("name"))).hints
                 yield call, collect_facts(call, params, hints, call.created_at)
 
-    def _warnings(self, rules: CallRules) -> Iterable[str]:
+    def _find_warnings(self, rules: CallRules) -> Iterable[str]:
         """Return what is wrong with rules that can be used, for callers who see all servers: others may be meant."""
         if access.approval_servers() != EVERYTHING:
             return ()
@@ -183,7 +184,7 @@ def _parse_rules(text: str) -> ApprovalSettings:
         raise InvalidArgument.field("rules", f"{exc.key}: {exc.problem}".removeprefix("rules: ")) from None
 
 
-def _check_response(verdict: Judgement, reason: str, remembered_id: str = "") -> pb.CheckApprovalResponse:
+def _make_check_response(verdict: Judgement, reason: str, remembered_id: str = "") -> pb.CheckApprovalResponse:
     return pb.CheckApprovalResponse(
         action=approval_records.ACTIONS[verdict.action],
         rule=approval_records.rule(verdict.rule) if verdict.rule is not None else None,

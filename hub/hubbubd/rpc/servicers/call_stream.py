@@ -49,7 +49,7 @@ TOGETHER_BYTES = 64 * 1024
 """Steps that wait to be written go together up to this size: gRPC takes its price per message."""
 
 NOTICE_S = 1.0
-"""Seconds for which a stream takes calls after its caller was told that the hub shuts down."""
+"""Seconds for which a stream takes calls after its caller was notified that the hub shuts down."""
 
 DEFAULT_RESPONSE_BYTES = 4 * 1024 * 1024
 """The longest response that gRPC's clients take unless told otherwise."""
@@ -83,9 +83,10 @@ class CallStreamServer:
             if not self.calls.draining:
                 await self._run(steps, write)
         if self.calls.draining:
-            raise _shutting_down()
+            raise _shutting_down_error()
 
     async def _run(self, steps: AsyncIterator[pb.StreamCallsRequest], write: Write) -> None:
+        """Serve one stream while the hub is not drained."""
         ready = pb.StreamCallsResponse.Ready(
             max_calls=MAX_CALLS, max_request_bytes=self.max_request_bytes, takes_answers=True
         )
@@ -93,7 +94,7 @@ class CallStreamServer:
         stream = _CallStream(self, write)
         async with asyncio.TaskGroup() as tasks:  # not anyio's, whose tasks cost five times as much
             reading = tasks.create_task(stream.read(steps, tasks))
-            closing = tasks.create_task(stream.close())
+            closing = tasks.create_task(stream.announce_shutdown())
             await stream.write()
             reading.cancel()
             closing.cancel()
@@ -117,7 +118,7 @@ class _CallStream:
         self._closed = False
 
     async def read(self, steps: AsyncIterator[pb.StreamCallsRequest], tasks: asyncio.TaskGroup) -> None:
-        """Begin and cancel calls as the caller says. Raises InvalidArgument."""
+        """Read the caller's steps until it has no more: start and cancel calls and answers. Raises InvalidArgument."""
         async for message in steps:
             if len(message.steps) > MAX_STEPS:
                 wrong = f"has {len(message.steps)} entries; at most {MAX_STEPS} are taken"
@@ -130,11 +131,14 @@ class _CallStream:
         self._stop_taking_calls()
 
     def _handle_step(self, step: pb.StreamCallsRequest.Step, tasks: asyncio.TaskGroup) -> None:
+        """Start or cancel a call or an answer, or skip a pending request, as a step says. Raises InvalidArgument."""
         match step.WhichOneof("step"):
             case "start":
                 self._start_task("start", step.start.id, tasks, self._calls, lambda: self._make_call(step.start))
             case "answer":
-                self._start_task("answer", step.answer.id, tasks, self._answers, lambda: self._give_answer(step.answer))
+                self._start_task(
+                    "answer", step.answer.id, tasks, self._answers, lambda: self._answer_request(step.answer)
+                )
             case "cancel":
                 if (task := self._calls.get(step.cancel.id) or self._answers.get(step.cancel.id)) is not None:
                     task.cancel()
@@ -145,8 +149,8 @@ class _CallStream:
             case _:
                 raise InvalidArgument.field("step", "must be one of start, answer, cancel, skip")
 
-    async def close(self) -> None:
-        """Tell the caller when the hub shuts down, and take no further calls a moment later."""
+    async def announce_shutdown(self) -> None:
+        """Notify the caller once the hub shuts down, and take no further calls NOTICE_S later."""
         calls = self._streams.calls
         await calls.closing.wait()
         self._enqueue_step(0, "closing", _serialize_step(closing=pb.StreamCallsResponse.Closing()))
@@ -155,7 +159,7 @@ class _CallStream:
         self._stop_taking_calls()
 
     async def write(self) -> None:
-        """Write what the calls say, until the stream is closed and the last of them has ended."""
+        """Write what is in the outbox, until the stream takes no more calls and the last one has ended."""
         while not self._closed or self._calls or self._answers:
             await self._outbox_filled.wait()
             self._outbox_filled.clear()
@@ -190,7 +194,7 @@ class _CallStream:
         running: dict[int, asyncio.Task[None] | None],
         work: Callable[[], Coroutine[Any, Any, None]],
     ) -> None:
-        """Begin a call or an answer. Raises InvalidArgument."""
+        """Start a task for a call or an answer, or report that there are too many. Raises InvalidArgument."""
         if id_ <= 0:
             raise InvalidArgument.field(f"{name}.id", "must be above 0")
         if id_ in self._calls or id_ in self._answers:
@@ -200,14 +204,14 @@ class _CallStream:
         if late or len(running) >= MAX_CALLS:
             running[id_] = None
             self._enqueue_end(
-                id_, _serialize_failure(id_, _shutting_down(begun="false") if late else _too_many_calls())
+                id_, _serialize_failure(id_, _shutting_down_error(begun="false") if late else _too_many_calls_error())
             )
             return
         task = running[id_] = tasks.create_task(work())
         task.add_done_callback(lambda done: self._report_cancelled(id_) if done.cancelled() else None)
 
     async def _make_call(self, start: Start) -> None:
-        """Make a call, and tell the caller how it has ended."""
+        """Make a call, and report its end to the caller."""
 
         async def serve_call() -> bytes:
             limit = requests.max_response_bytes(start, "start") or DEFAULT_RESPONSE_BYTES
@@ -222,8 +226,8 @@ class _CallStream:
 
         await self._report_outcome(start, serve_call)
 
-    async def _give_answer(self, answer: Answer) -> None:
-        """Answer a pending request, and tell the caller whether that is accepted."""
+    async def _answer_request(self, answer: Answer) -> None:
+        """Answer a pending request, and report to the caller whether the answer was accepted."""
 
         async def serve_answer() -> bytes:
             limit = requests.max_response_bytes(answer, "answer") or DEFAULT_RESPONSE_BYTES
@@ -240,7 +244,7 @@ class _CallStream:
         await self._report_outcome(answer, serve_answer)
 
     async def _report_outcome(self, begun: Start | Answer, serve: Callable[[], Awaitable[bytes]]) -> None:
-        """Tell the caller what `serve` returns, or why it failed."""
+        """Serve a call or an answer; report to the caller the result that `serve` returns, or why it failed."""
         CURRENT_TRACE.set(parse_trace({"traceparent": begun.traceparent, "tracestate": begun.tracestate}))
         try:
             step_bytes = await serve()
@@ -249,7 +253,7 @@ class _CallStream:
         self._enqueue_end(begun.id, step_bytes)
 
     async def _serve_in_time(self, start: Start) -> pb.CallMethodResponse:
-        """Make a call, for as long as its caller waits."""
+        """Make a call. Raises UpstreamError (WAIT_OVER) once it takes longer than its caller waits."""
         if not start.HasField("wait"):
             return cast("pb.CallMethodResponse", await self._streams.serve(start.request))
         wait = asyncio.timeout(requests.wait_s(start))
@@ -258,12 +262,12 @@ class _CallStream:
                 return cast("pb.CallMethodResponse", await self._streams.serve(start.request))
         except TimeoutError:
             if wait.expired():
-                raise _wait_is_over() from None
+                raise _wait_over_error() from None
             raise
 
     @contextmanager
     def _report_changes(self, start: Start, limit: int) -> Generator[None]:
-        """Tell the caller of what happens to a call meanwhile, as far as it may see the call."""
+        """Report to the caller what happens to its call during the block, as far as it may see the call."""
         call_id, seen, calls = requests.followed_call_id(start), access.visible_scope(), self._streams.calls
 
         def on_event(call: Call, live: object) -> None:
@@ -292,7 +296,7 @@ class _CallStream:
 
     @contextmanager
     def _register_worker(self, start: Start, limit: int) -> Generator[None]:
-        """Make the caller a worker for what its call is asked. Raises ResourceExhausted."""
+        """Make the caller a worker for the pending requests of its call, during the block. Raises ResourceExhausted."""
         work, chosen = self._streams.work, requests.answered_requests(start, access.answerable_scope())
         assigned_ids: set[str] = set()
 
@@ -308,7 +312,7 @@ class _CallStream:
                     assigned_ids.discard(id_)
                     if not self._withdraw_assignment(start.id, id_):
                         over = inbox_pb2.WorkResponse.Revoked(id=id_, state=api_records.REQUEST_STATES[state])
-                        # Whoever has answered it hears so in a moment: one message has both.
+                        # The caller that answered it gets the response in a moment: one message has both.
                         at_once = not self._open_answers[id_]
                         self._enqueue_step(
                             start.id, ("revoked", id_), _serialize_step(id=start.id, revoked=over), limit, at_once
@@ -318,7 +322,7 @@ class _CallStream:
 
         with (
             self._streams.hold(principal()),
-            work.join(principal().name, chosen, 1, current().standing, on_step=on_assignment) as worker,
+            work.join(principal().name, chosen, 1, current().is_credential_valid, on_step=on_assignment) as worker,
         ):
             self._workers[start.id] = worker
             try:
@@ -331,7 +335,7 @@ class _CallStream:
     def _withdraw_assignment(self, call_id: int, request_id: str) -> bool:
         """Take back an assignment that is unwritten, and return whether it was.
 
-        What is over by then is not told at all, so a caller that reads nothing takes no memory.
+        Then the caller gets neither it nor its end, so that a caller that reads nothing takes no memory.
         """
         return self._outbox.pop((call_id, ("assigned", request_id)), None) is not None
 
@@ -351,7 +355,7 @@ class _CallStream:
         return True
 
     def _report_cancelled(self, call_id: int) -> None:
-        """Tell the caller that it has hung up. A call that was cancelled before it began says nothing by itself."""
+        """Report to the caller that its call was cancelled, for a task that may not have begun to run."""
         self._enqueue_end(call_id, _serialize_failure(call_id, UpstreamError(cancelled_fault("its caller hung up"))))
 
     def _enqueue_end(self, call_id: int, step: bytes) -> None:
@@ -361,12 +365,14 @@ class _CallStream:
 
 
 def _serialize_step(**step: Any) -> bytes:
+    """Return a response with one step, which has these fields."""
     message = pb.StreamCallsResponse()
     message.steps.add(**step)  # copied once: a result may be long
     return message.SerializeToString()
 
 
 def _serialize_failure(call_id: int, exc: Exception) -> bytes:
+    """Return a response with the step that says why a call or an answer failed."""
     return _serialize_step(id=call_id, failed=status.status_of(exc).SerializeToString())
 
 
@@ -381,7 +387,7 @@ def _check_size(limit: int, response: bytes, where: str, **metadata: str) -> byt
     )
 
 
-def _too_many_calls() -> ResourceExhausted:
+def _too_many_calls_error() -> ResourceExhausted:
     return ResourceExhausted(
         f"{MAX_CALLS} calls, or answers, are under way on this stream; that is as many as one may have",
         reason="TOO_MANY_CALLS",
@@ -389,10 +395,10 @@ def _too_many_calls() -> ResourceExhausted:
     )
 
 
-def _shutting_down(**metadata: str) -> Unavailable:
+def _shutting_down_error(**metadata: str) -> Unavailable:
     return Unavailable("the hub is shutting down", reason="SHUTTING_DOWN", metadata=metadata)
 
 
-def _wait_is_over() -> UpstreamError:
+def _wait_over_error() -> UpstreamError:
     message = "the call took longer than its caller wanted to wait"
     return UpstreamError(Fault(code="WAIT_OVER", category=Category.TIMEOUT, message=message))

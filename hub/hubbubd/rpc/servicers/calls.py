@@ -32,8 +32,8 @@ class CallService:
         self._streams = CallStreamServer(
             calls=calls,
             work=work,
-            serve=settings.wrapped(CALL_METHOD, self.call_method),
-            answer=settings.wrapped(ANSWER, answer),
+            serve=settings.wrap(CALL_METHOD, self.call_method),
+            answer=settings.wrap(ANSWER, answer),
             hold=settings.hold,
             max_request_bytes=settings.max_message_bytes,
         )
@@ -45,7 +45,7 @@ class CallService:
             failure = UpstreamError(call.fault)
             failure.metadata["call_id"] = call.id
             raise failure
-        return pb.CallMethodResponse(call=_to_message(call))
+        return pb.CallMethodResponse(call=_render_call(call))
 
     async def stream_calls(self, steps: AsyncIterator[pb.StreamCallsRequest], write: Write) -> None:
         """Make the calls of a stream, each as `call_method`."""
@@ -54,12 +54,12 @@ class CallService:
     async def start_call(self, request: pb.StartCallRequest) -> pb.StartCallResponse:
         """Queue a detached call; durable when this returns."""
         call = await self._calls.start(_parse_spec(request.spec), principal().name)
-        return pb.StartCallResponse(call=_to_message(call))
+        return pb.StartCallResponse(call=_render_call(call))
 
     def watch_calls(self, request: pb.WatchCallsRequest) -> AsyncGenerator[bytes, None]:
         """Stream calls: snapshot, then changes, with progress and log messages in between."""
         watched = self._calls.watch(requests.call_filter(request.filter, access.visible_scope()), request.resume_token)
-        return watch.responses(
+        return watch.serialize_events(
             watched,
             pb.WatchCallsResponse,
             partial(api_records.call, seen=access.visible_scope()),
@@ -69,18 +69,18 @@ class CallService:
 
     async def get_call(self, request: pb.GetCallRequest) -> pb.GetCallResponse:
         call = access.check_call(self._calls.get(requests.identifier(request.id, "id")))
-        return pb.GetCallResponse(call=_to_message(call))
+        return pb.GetCallResponse(call=_render_call(call))
 
     async def list_calls(self, request: pb.ListCallsRequest) -> pb.ListCallsResponse:
         """Return a page of calls, newest first."""
         scope = access.visible_scope()
         chosen = requests.call_filter(request.filter, scope)
-        found, token = pages.page_of(
-            lambda after: self._calls.newest(chosen, pages.age_position(after), pages.oldest_first(request)),
+        found, token = pages.page_ordered(
+            lambda after: self._calls.newest(chosen, pages.age_position(after), pages.is_oldest_first(request)),
             request,
-            pages.newest,
-            _to_message,
-            of=request.filter,
+            pages.newest_position,
+            _render_call,
+            list_filter=request.filter,
             scope=scope,
         )
         return pb.ListCallsResponse(calls=found, next_page_token=token)
@@ -88,7 +88,7 @@ class CallService:
     async def cancel_call(self, request: pb.CancelCallRequest) -> pb.CancelCallResponse:
         known = access.check_call(self._calls.get(requests.identifier(request.id, "id")), Permission.OPERATE)
         call = await self._calls.cancel(known.id, abort=request.abort)
-        return pb.CancelCallResponse(call=_to_message(call))
+        return pb.CancelCallResponse(call=_render_call(call))
 
     async def get_queue(self, request: pb.GetQueueRequest) -> pb.GetQueueResponse:
         """Return the numbers of a server's calls by state."""
@@ -102,17 +102,19 @@ class CallService:
         return pb.ClearQueueResponse(cleared=cleared, counts=api_records.counts(self._calls.counts(server)))
 
 
-def _to_message(record: Call) -> pb.Call:
+def _render_call(record: Call) -> pb.Call:
     return api_records.call(record, access.visible_scope())
 
 
 def _parse_spec(given: pb.CallSpec) -> CallSpec:
+    """Return the spec of a call that the caller may make. Raises InvalidArgument, NotFound, PermissionDenied."""
     spec = requests.parse_call_spec(given, principal().call_origin(given.server))
     access.check_server(spec.server, permission_to_send(spec.method))
     return spec
 
 
 def _live_event_fields(event: object) -> dict[str, Message]:
+    """Return the field of a watch response that has a live event, by its name."""
     match event:
         case ProgressEvent():
             return {"progress": api_records.progress(event)}

@@ -19,8 +19,8 @@ from hubbubd.runtime.catalog import Catalog
 class _Entry(NamedTuple):
     """An entry with its position in its list."""
 
-    of: CatalogList
-    at: int
+    catalog_list: CatalogList
+    index: int
     object: bytes
 
 
@@ -35,12 +35,12 @@ class CatalogService:
         scope = access.browsable_servers()
         lists = self._catalog.select(requests.catalog_filter(request.filter, scope))
         backwards = pages.is_backwards(request, common_pb2.ORDER_DESCENDING)
-        found, token = pages.page_of(
-            lambda after: self._rest(lists, after, backwards),
+        found, token = pages.page_ordered(
+            lambda after: self._entries_after(lists, after, backwards),
             request,
             _position,
-            _entry,
-            of=request.filter,
+            _render_entry,
+            list_filter=request.filter,
             scope=scope,
         )
         shown = (
@@ -63,17 +63,17 @@ class CatalogService:
         seen = access.observable_servers()
         chosen = replace(requests.catalog_filter(request.filter, access.browsable_servers()), seen=seen)
         watched = self._catalog.watch(chosen, request.resume_token)
-        return watch.responses(
+        return watch.serialize_events(
             watched,
             pb.WatchCatalogListsResponse,
             partial(api_records.catalog_list, seen=seen),
             batches=request.allow_batches,
         )
 
-    def _rest(self, lists: Sequence[CatalogList], after: Position | None, backwards: bool) -> Iterator[_Entry]:
+    def _entries_after(self, lists: Sequence[CatalogList], after: Position | None, backwards: bool) -> Iterator[_Entry]:
         """Yield the entries after a position. Lazy, as there may be many."""
         if backwards:
-            yield from self._before(lists, after)
+            yield from self._entries_before(lists, after)
             return
         last, list_id = (-1, "") if after is None else (bounds.clamp_whole(after[0]) or 0, after[1])
         for record in lists:
@@ -82,7 +82,7 @@ class CatalogService:
                 entries = self._catalog.entries(record.id)
                 yield from (_Entry(record, at, entries[at]) for at in range(start, len(entries)))
 
-    def _before(self, lists: Sequence[CatalogList], place: Position | None) -> Iterator[_Entry]:
+    def _entries_before(self, lists: Sequence[CatalogList], place: Position | None) -> Iterator[_Entry]:
         """Yield the entries before a position, the last one first."""
         last, list_id = (0, "") if place is None else (bounds.clamp_whole(place[0]) or 0, place[1])
         for record in reversed(lists):
@@ -93,8 +93,11 @@ class CatalogService:
 
 
 def _position(entry: _Entry) -> Position:
-    return float(entry.at), entry.of.id
+    """Return an entry's position in the pages of entries."""
+    return float(entry.index), entry.catalog_list.id
 
 
-def _entry(entry: _Entry) -> pb.CatalogEntry:
-    return pb.CatalogEntry(server=entry.of.server, kind=api_records.CATALOG_KINDS[entry.of.kind], object=entry.object)
+def _render_entry(entry: _Entry) -> pb.CatalogEntry:
+    return pb.CatalogEntry(
+        server=entry.catalog_list.server, kind=api_records.CATALOG_KINDS[entry.catalog_list.kind], object=entry.object
+    )

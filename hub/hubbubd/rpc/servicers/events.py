@@ -28,7 +28,7 @@ class EventService:
             access.check_server(chosen.server, Permission.SEE)
         async with aclosing(self._events.watch(chosen)) as steps:
             async for step in steps:
-                yield _response(step)
+                yield _serialize_step(step)
 
     async def tail_logs(self, request: pb.TailLogsRequest) -> AsyncGenerator[bytes, None]:
         """Stream the last lines of a server's log, and further ones if requested."""
@@ -36,7 +36,7 @@ class EventService:
         lines = requests.log_lines(request.lines) or LOG_LINES
         async with aclosing(self._events.tail(server, lines, follow=request.follow)) as steps:
             async for step in steps:
-                yield _response(step)
+                yield _serialize_step(step)
 
     async def watch_resource(self, request: pb.WatchResourceRequest) -> AsyncGenerator[bytes, None]:
         """Stream the contents of a resource, again after each change."""
@@ -49,7 +49,7 @@ class EventService:
                 yield pb.WatchResourceResponse(update=shown).SerializeToString()
 
 
-def _response(step: EventStep) -> bytes:
+def _serialize_step(step: EventStep) -> bytes:
     """Serialize a step. The event's bytes are cached, as WatchEvents and TailLogs have responses of the same layout."""
     event = step.event
     if event is None:

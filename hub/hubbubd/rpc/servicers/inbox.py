@@ -31,11 +31,11 @@ class InboxService:
         watched = self._inbox.watch(
             requests.request_filter(request.filter, access.visible_scope()), request.resume_token
         )
-        return watch.responses(
+        return watch.serialize_events(
             watched,
             pb.WatchPendingRequestsResponse,
             api_records.request,
-            shown=partial(self._inbox.note_view, to=principal().name),
+            on_shown=partial(self._inbox.note_view, to=principal().name),
             batches=request.allow_batches,
         )
 
@@ -43,21 +43,22 @@ class InboxService:
         """Return a page of pending requests, newest first."""
         scope = access.visible_scope()
         chosen = requests.request_filter(request.filter, scope)
-        found, token = pages.page_of(
-            lambda after: self._inbox.newest(chosen, pages.age_position(after), pages.oldest_first(request)),
+        found, token = pages.page_ordered(
+            lambda after: self._inbox.newest(chosen, pages.age_position(after), pages.is_oldest_first(request)),
             request,
-            pages.newest,
-            self._show,
-            of=request.filter,
+            pages.newest_position,
+            self._render_and_note_view,
+            list_filter=request.filter,
             scope=scope,
         )
         return pb.ListPendingRequestsResponse(pending_requests=found, next_page_token=token)
 
     async def get_pending_request(self, request: pb.GetPendingRequestRequest) -> pb.GetPendingRequestResponse:
         record = access.check_request(self._inbox.get(requests.identifier(request.id, "id")))
-        return pb.GetPendingRequestResponse(pending_request=self._show(record))
+        return pb.GetPendingRequestResponse(pending_request=self._render_and_note_view(record))
 
-    def _show(self, record: PendingRequest) -> pb.PendingRequest:
+    def _render_and_note_view(self, record: PendingRequest) -> pb.PendingRequest:
+        """Return a record as a message, and note that the caller has seen it."""
         self._inbox.note_view(record, principal().name)
         return api_records.request(record)
 
@@ -66,21 +67,21 @@ class InboxService:
         request_id = requests.identifier(request.id, "id")
         ttl_s = requests.lease_s(request.ttl)
         claim_id = requests.claim_id(request.claim_id)
-        asked, by = self._answerable(request_id), principal().name
+        asked, by = self._get_answerable(request_id), principal().name
         record = await self._inbox.claim(asked.id, by, ttl_s, claim_id=claim_id, take_over=request.take_over)
         return pb.ClaimPendingRequestResponse(pending_request=api_records.request(record, with_claim_id=True))
 
     async def renew_claim(self, request: pb.RenewClaimRequest) -> pb.RenewClaimResponse:
         claim_id = requests.identifier(request.claim_id, "claim_id")
         ttl_s = requests.lease_s(request.ttl)
-        record = await self._inbox.renew(self._answerable(request.id, claim_id).id, claim_id, ttl_s)
+        record = await self._inbox.renew(self._get_answerable(request.id, claim_id).id, claim_id, ttl_s)
         return pb.RenewClaimResponse(pending_request=api_records.request(record, with_claim_id=True))
 
     async def release_pending_request(
         self, request: pb.ReleasePendingRequestRequest
     ) -> pb.ReleasePendingRequestResponse:
         claim_id = requests.identifier(request.claim_id, "claim_id")
-        record = await self._inbox.release(self._answerable(request.id, claim_id).id, claim_id)
+        record = await self._inbox.release(self._get_answerable(request.id, claim_id).id, claim_id)
         return pb.ReleasePendingRequestResponse(pending_request=api_records.request(record))
 
     async def answer_pending_request(self, request: pb.AnswerPendingRequestRequest) -> pb.AnswerPendingRequestResponse:
@@ -89,7 +90,7 @@ class InboxService:
         given = requests.parse_answer(request, caller.groups)
         answer_id = requests.optional_identifier(request.answer_id, "answer_id")
         claim_id = requests.optional_identifier(request.claim_id, "claim_id")
-        asked = self._answerable(request.id, claim_id)
+        asked = self._get_answerable(request.id, claim_id)
         record = await self._inbox.answer(asked.id, given, caller.name, answer_id=answer_id, claim_id=claim_id)
         return pb.AnswerPendingRequestResponse(pending_request=api_records.request(record))
 
@@ -100,20 +101,21 @@ class InboxService:
             raise InvalidArgument.field("ready", "the first message must say who is ready for what")
         chosen = replace(requests.request_filter(first.ready.filter, access.answerable_scope()), states=frozenset())
         capacity = requests.worker_capacity(first.ready.capacity)
-        with self._work.join(principal().name, chosen, capacity, current().standing) as worker:
+        with self._work.join(principal().name, chosen, capacity, current().is_credential_valid) as worker:
             async with anyio.create_task_group() as both, aclosing(self._work.steps(worker)) as told:
-                both.start_soon(self._skips, steps, worker)
+                both.start_soon(self._read_skips, steps, worker)
                 async for step in told:
                     await write(_work_response(step).SerializeToString())
 
-    def _answerable(self, request_id: str, claim_id: str | None = None) -> PendingRequest:
+    def _get_answerable(self, request_id: str, claim_id: str | None = None) -> PendingRequest:
         """Return the request if the caller may answer it and owns the claim. Raises NotFound and PermissionDenied."""
         record = access.check_request(self._inbox.get(requests.identifier(request_id, "id")), Permission.ANSWER)
         if claim_id is not None:
             access.check_claim(record, claim_id)
         return record
 
-    async def _skips(self, steps: AsyncIterator[pb.WorkRequest], worker: Worker) -> None:
+    async def _read_skips(self, steps: AsyncIterator[pb.WorkRequest], worker: Worker) -> None:
+        """Read what a worker skips, until the stream ends. Raises InvalidArgument."""
         async for step in steps:
             if step.WhichOneof("step") != "skip":
                 raise InvalidArgument.field("step", "after the first message only `skip` is taken")

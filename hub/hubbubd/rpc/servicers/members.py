@@ -27,7 +27,7 @@ class FleetAdminService:
         owned, revision = operations.servers_by_owner(), self._hub.store.revision
         schema = fleet.membership.schema
         return pb.GetFleetResponse(
-            members=[_member(each, owned.get(each.name, []), revision) for each in fleet.members()],
+            members=[_render_member(each, owned.get(each.name, []), revision) for each in fleet.members()],
             unowned=[
                 pb.UnownedServer(server=each.server, why=each.why, since=values.duration(each.since_s))
                 for each in operations.unowned_servers()
@@ -46,12 +46,13 @@ class FleetAdminService:
         return pb.MoveServerResponse(member=taker, revision=self._hub.store.revision)
 
     async def drain_member(self, request: pb.DrainMemberRequest) -> pb.DrainMemberResponse:
-        return pb.DrainMemberResponse(member=await self._stand(request.member, MemberStatus.DRAINING))
+        return pb.DrainMemberResponse(member=await self._set_status(request.member, MemberStatus.DRAINING))
 
     async def resume_member(self, request: pb.ResumeMemberRequest) -> pb.ResumeMemberResponse:
-        return pb.ResumeMemberResponse(member=await self._stand(request.member, MemberStatus.LIVE))
+        return pb.ResumeMemberResponse(member=await self._set_status(request.member, MemberStatus.LIVE))
 
-    async def _stand(self, member: str, standing: MemberStatus) -> str:
+    async def _set_status(self, member: str, standing: MemberStatus) -> str:
+        """Set the status of a member, by default this one, and return its name."""
         wanted = requests.optional_identifier(member, "member") or ""
         return await self._operations().set_status(wanted, standing)
 
@@ -68,12 +69,14 @@ class FleetAdminService:
         return pb.FinishUpgradeResponse(schema=await self._operations().finish_upgrade())
 
     def _operations(self) -> "FleetOperations":
+        """Return what operators can do with the fleet. Raises FailedPrecondition (NO_FLEET)."""
         fleet = self._fleet()
         from hubbubd.runtime.fleet.operations import FleetOperations  # lazy: few hubs are members of a fleet
 
         return FleetOperations(fleet)
 
     def _fleet(self) -> "FleetOwnership":
+        """Return the fleet. Raises FailedPrecondition (NO_FLEET) for a hub that is no member of one."""
         if self._hub.fleet is None:
             raise FailedPrecondition(
                 "this hub is no member of a fleet: it has no [fleet] in its configuration (docs/configuration.md)",
@@ -82,7 +85,7 @@ class FleetAdminService:
         return self._hub.fleet
 
 
-def _member(member: Member, servers: list[str], revision: int) -> pb.FleetMember:
+def _render_member(member: Member, servers: list[str], revision: int) -> pb.FleetMember:
     return pb.FleetMember(
         name=member.name,
         state=_STATES[member.standing],

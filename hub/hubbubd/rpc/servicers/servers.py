@@ -28,7 +28,7 @@ class ServerService:
 
     @contextmanager
     def _name_configuration_file(self) -> Generator[None]:
-        """Name the file, in a refusal that has what would allow it (`toml`)."""
+        """Add the configuration file to a refusal of the block that says which line in it would allow this (`toml`)."""
         try:
             yield
         except PermissionDenied as exc:
@@ -88,7 +88,9 @@ class ServerService:
                     if chosen.matches(record):
                         yield record
 
-        found, token = pages.page_of(rest, request, pages.by_name, _render_server, of=request.filter, scope=scope)
+        found, token = pages.page_ordered(
+            rest, request, pages.name_position, _render_server, list_filter=request.filter, scope=scope
+        )
         return pb.ListServersResponse(servers=found, next_page_token=token)
 
     async def connect_server(self, request: pb.ConnectServerRequest) -> pb.ConnectServerResponse:
@@ -131,7 +133,7 @@ class ServerService:
         seen = access.observable_servers()
         chosen = requests.server_filter(request.filter, access.browsable_servers(), seen)
         watched = self._servers.watch(chosen, request.resume_token)
-        return watch.responses(
+        return watch.serialize_events(
             watched, pb.WatchServersResponse, partial(api_records.server, seen=seen), batches=request.allow_batches
         )
 
@@ -161,4 +163,5 @@ def _attach_current_state() -> Generator[None]:
 
 
 def _authorized_name(name: str, permission: Permission) -> str:
+    """Return the server's name if the caller has this permission on it. Raises as `access.check_server`."""
     return access.check_server(requests.identifier(name, "name"), permission)

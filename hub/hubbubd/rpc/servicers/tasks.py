@@ -20,12 +20,12 @@ class TaskService:
         """Return a page of tasks, newest first."""
         scope = access.visible_scope()
         chosen = requests.task_filter(request.filter, scope)
-        found, token = pages.page_of(
-            lambda after: self._tasks.newest(chosen, pages.age_position(after), pages.oldest_first(request)),
+        found, token = pages.page_ordered(
+            lambda after: self._tasks.newest(chosen, pages.age_position(after), pages.is_oldest_first(request)),
             request,
-            pages.newest,
+            pages.newest_position,
             api_records.task,
-            of=request.filter,
+            list_filter=request.filter,
             scope=scope,
         )
         return pb.ListTasksResponse(tasks=found, next_page_token=token)
@@ -44,7 +44,8 @@ class TaskService:
     def watch_tasks(self, request: pb.WatchTasksRequest) -> AsyncGenerator[bytes, None]:
         """Stream tasks: snapshot, then changes."""
         watched = self._tasks.watch(requests.task_filter(request.filter, access.visible_scope()), request.resume_token)
-        return watch.responses(watched, pb.WatchTasksResponse, api_records.task, batches=request.allow_batches)
+        return watch.serialize_events(watched, pb.WatchTasksResponse, api_records.task, batches=request.allow_batches)
 
     def _visible_task(self, task_id: str, permission: Permission = Permission.SEE) -> Task:
+        """Return a task if the caller has this permission on it. Raises as `access.check_task`."""
         return access.check_task(self._tasks.get(requests.identifier(task_id, "id")), permission)

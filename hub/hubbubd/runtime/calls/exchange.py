@@ -120,7 +120,7 @@ class CallExchange:
         result: dict[str, Any] | None = None
         fault: Fault | None = None
         try:
-            result = await active.deadline.within(exchange)
+            result = await active.deadline.run(exchange)
         except PeerError as exc:
             fault = server_fault(exc)
         except HubError as exc:
@@ -167,7 +167,7 @@ class CallExchange:
             if is_resumed:
                 require_multi_round_support(link.hello, active.call)
             await self._require_allowed(queue, link, active, params_to_send)
-            await active.deadline.check()
+            await active.deadline.stop_if_over()
             if self.gate.is_on or queue.config.confirm:
                 objection = self.gate.find_objection(queue, active.call, params)
                 if objection is not None:

@@ -253,7 +253,7 @@ class ServerQueue:
         """Wait for the call's turn, move it to IN_PROGRESS, and return the link to send it over."""
         while not active.has_turn.is_set():  # `set_link` replaces the event of a turn that the link's end took back
             await active.has_turn.wait()
-        await active.deadline.check()
+        await active.deadline.stop_if_over()
         assert self.link is not None, "turns end with the link"
         active.clock.restart(self._clock.steady())
         self.set_deadline(active)

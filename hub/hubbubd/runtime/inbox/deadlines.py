@@ -43,7 +43,7 @@ class Deadlines:
         self._timeout_message = timeout_message
         self._change = change
         table.follow_own(self.arm)
-        clock.follow(self.postpone)
+        clock.on_jump(self.postpone)
 
     def arm(self, _before: PendingRequest | None, request: PendingRequest | None) -> None:
         """Set the alarm of a request as it is now."""
@@ -67,7 +67,7 @@ class Deadlines:
 
     async def apply_time(self, request_id: str) -> None:
         """Let a request expire, or its claim lapse, if it is time. Raises HubError."""
-        self._clock.look()
+        self._clock.detect_jump()
         now = self._clock.now()
         request = self._table.record(request_id)
         if request is None:

@@ -401,7 +401,7 @@ class Inbox(RecordReader[PendingRequest]):
             also = settler(after) if settling and settler is not None else ()
             return after, [*also, self._table.change(request_id, after)]
 
-        self._clock.look()
+        self._clock.detect_jump()
         return await self._ledger.transact(plan_change)
 
     def _follow_request(self, before: PendingRequest | None, after: PendingRequest | None) -> None:

@@ -65,7 +65,7 @@ class Tasks(RecordReader[Task]):
         inbox.set_settler(Origin.TASK, self._end_with_answer)
         table.follow(self._wake_waiting)
         table.follow_own(self._act_on_change)
-        clock.follow(self.postpone)
+        clock.on_jump(self.postpone)
 
     def take_over(self, takeover: Takeover) -> None:
         """Act on the tasks of these servers from now on."""

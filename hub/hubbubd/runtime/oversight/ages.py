@@ -76,7 +76,7 @@ class Ages:
         store. Return by how many seconds deadlines of before the hub's start are to be moved: the clock has moved by
         that while no hub ran, and nobody confirms that so much time has passed.
         """
-        self._clock.look()
+        self._clock.detect_jump()
         now, elapsed = self._now(), self._clock.elapsed()
         self._set_s += now - self._last_now - (elapsed - self._last_elapsed)
         self._last_now, self._last_elapsed = now, elapsed

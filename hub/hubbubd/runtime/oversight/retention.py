@@ -243,7 +243,7 @@ class Retention:
             history.table.follow(partial(self._follow_change, history))
         self.ages.on_dated(self._load)
         self._load()
-        self._clock.follow(lambda _: self.ages.notice_leaps())
+        self._clock.on_jump(lambda _: self.ages.notice_leaps())
         return moved_s
 
     def _load(self) -> None:

@@ -58,7 +58,7 @@ class ActiveServers:
         self._replaced_names: set[str] = set()
         """Names of servers that were replaced, of which something may be left that the new ones must not inherit."""
         calls.follow(self._follow_call)
-        clock.follow(self._hasten_reconnects)
+        clock.on_jump(self._hasten_reconnects)
 
     def get(self, name: str) -> ServerParts | None:
         """Return a server's parts; None if it is not at work here."""

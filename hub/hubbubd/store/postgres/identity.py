@@ -129,7 +129,7 @@ class MemberIdentity:
         proof = secrets.token_hex(16)
         # Before the commit, and with the former one: whichever of the two the row has in the end, it is known.
         former_proofs = [each for each, *_ in former_rows if each in own_proofs]
-        await to_thread.run_sync(files.put, self._proofs, payload.dumps([*former_proofs, proof]) + b"\n")
+        await to_thread.run_sync(files.write_atomically, self._proofs, payload.dumps([*former_proofs, proof]) + b"\n")
         return proof
 
     async def _try_lock(self, connection: DatabaseConnection) -> bool:

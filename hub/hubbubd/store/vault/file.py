@@ -52,7 +52,7 @@ class TokenFile:
             if secrets is not None:
                 new_secrets[server] = secrets
             if new_secrets != self._secrets:
-                await to_thread.run_sync(files.put, self._path, payload.dumps(new_secrets) + b"\n")
+                await to_thread.run_sync(files.write_atomically, self._path, payload.dumps(new_secrets) + b"\n")
             self._secrets = new_secrets
 
     async def refresh(self, *servers: str) -> None:
@@ -68,5 +68,5 @@ class TokenFile:
             if self._secrets:
                 raise StoreError(f"{self._path} has secrets already; move it away")
             new_secrets = dict(secrets)
-            await to_thread.run_sync(files.put, self._path, payload.dumps(new_secrets) + b"\n")
+            await to_thread.run_sync(files.write_atomically, self._path, payload.dumps(new_secrets) + b"\n")
             self._secrets = new_secrets

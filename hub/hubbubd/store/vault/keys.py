@@ -105,7 +105,8 @@ def _read_key_file(path: Path) -> str:
         raise ConfigError(SETTING, f"{path} is not a file")
     if mode & 0o077:
         raise ConfigError(
-            SETTING, f"others may use {path} (mode {stat.S_IMODE(mode):04o}); {files.how_to_close(path, status)}"
+            SETTING,
+            f"others may use {path} (mode {stat.S_IMODE(mode):04o}); {files.describe_permission_fix(path, status)}",
         )
     if len(content) > _MAX_FILE_BYTES:
         raise ConfigError(SETTING, f"{path} is longer than {_MAX_FILE_BYTES} bytes")

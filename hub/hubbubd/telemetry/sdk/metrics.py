@@ -74,12 +74,12 @@ class SdkMeter(Meter):
         self._histograms[metric.name].record(max(value, 0.0), self._bound_attributes(attributes or {}))
 
     def observe(self, metric: Metric, read: Callable[[], Iterable[Reading]]) -> None:
-        """As `Meter`. What is registered later replaces it: a member of a fleet that starts anew is measured anew."""
+        """As `Meter`. A later callback of a metric replaces the earlier one, as in a member's next term."""
         was_registered, self._reads[metric.name] = metric.name in self._reads, read
         if was_registered:
             return
 
-        def observations(_: CallbackOptions) -> Iterable[Observation]:
+        def read_observations(_: CallbackOptions) -> Iterable[Observation]:
             return [Observation(value, attributes) for value, attributes in self._reads[metric.name]()]
 
         create: Callable[..., Any] = (
@@ -87,7 +87,7 @@ class SdkMeter(Meter):
             if metric.shape is Shape.COUNTER
             else self._meter.create_observable_gauge
         )
-        create(metric.name, [observations], metric.unit, metric.about)
+        create(metric.name, [read_observations], metric.unit, metric.about)
 
     def exposition(self) -> tuple[str, bytes]:
         """As `Meter`."""
@@ -101,9 +101,11 @@ class SdkMeter(Meter):
             log.warning("metrics not flushed", error=str(exc))
 
     def _bound_attributes(self, attributes: Attributes) -> Attributes:
+        """Return attributes with their values bounded in number (`_bound_value`)."""
         return {name: self._bound_value(name, value) for name, value in attributes.items()}
 
     def _bound_value(self, name: str, value: Value) -> Value:
+        """Return an attribute's value, or OTHER if it is new and MAX_VALUES are known already."""
         known_values = self._known_values.setdefault(name, set())
         if value not in known_values:
             if len(known_values) >= MAX_VALUES:

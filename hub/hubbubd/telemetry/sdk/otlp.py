@@ -50,6 +50,7 @@ class Exporter(OTLPSpanExporter):
     """The SDK's exporter with this encoder. If the SDK drops the private hook, its own encoder is used again."""
 
     def _translate_data(self, data: Sequence[ReadableSpan]) -> ExportTraceServiceRequest:
+        """As the SDK's, with `encode`."""
         return encode(data)
 
 
@@ -113,11 +114,13 @@ def _as_link(context: SpanContext) -> pb.Span.Link:
 
 
 def _link_flags(context: SpanContext | None) -> int:
+    """Return the flags that say whether a parent or a link is of another process."""
     flags = pb.SPAN_FLAGS_CONTEXT_HAS_IS_REMOTE_MASK
     return flags | pb.SPAN_FLAGS_CONTEXT_IS_REMOTE_MASK if context is not None and context.is_remote else flags
 
 
 def _encode_attributes(attributes: Attributes) -> Iterator[bytes]:
+    """Yield encoded `Span` messages with one attribute each; those of short values are cached."""
     for key, value in (attributes or {}).items():
         if isinstance(value, str) and len(value) > MAX_CACHED_CHARS:
             yield _encode_attribute(key, value)
@@ -126,6 +129,7 @@ def _encode_attributes(attributes: Attributes) -> Iterator[bytes]:
 
 
 def _as_pair(key: str, value: object) -> KeyValue:
+    """Return an attribute as OTLP's pair of key and value."""
     match value:
         case bool():
             encoded_value = AnyValue(bool_value=value)

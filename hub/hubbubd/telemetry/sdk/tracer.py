@@ -179,13 +179,14 @@ class SdkTracer(Tracer):
 
 
 def _iterate_texts(name: str, *attributes: Attributes) -> Iterator[str]:
+    """Yield the texts of a span that may hold a secret."""
     yield name
     for each in attributes:
         yield from (value for value in each.values() if isinstance(value, str))
 
 
 def shut_down(provider: SdkShutdown, exporter: SdkShutdown) -> None:
-    """Flush; after CLOSE_MS shut the exporter down, as the provider would wait for it without a limit."""
+    """Flush and end a provider. After CLOSE_MS shut its exporter down, as it would wait for that without a limit."""
     timer = threading.Timer(CLOSE_MS / 1000, exporter.shutdown)
     timer.start()
     try:
@@ -199,7 +200,7 @@ def resource() -> Resource:
     from_environment = Resource.create({"service.version": __version__})
     return (
         from_environment
-        if os.environ.get("OTEL_SERVICE_NAME") or _names_service()
+        if os.environ.get("OTEL_SERVICE_NAME") or _is_service_named()
         else from_environment.merge(_DEFAULT_NAME)
     )
 
@@ -207,7 +208,8 @@ def resource() -> Resource:
 _DEFAULT_NAME: Final = Resource({SERVICE_NAME: SERVICE})
 
 
-def _names_service() -> bool:
+def _is_service_named() -> bool:
+    """Return whether OTEL_RESOURCE_ATTRIBUTES name the service."""
     return any(
         pair.partition("=")[0].strip() == SERVICE_NAME
         for pair in os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "").split(",")
@@ -245,6 +247,7 @@ def as_sdk_context(parent: Trace | None) -> Context:
 
 
 def _span_context(trace: Trace, span_id: str) -> SpanContext:
+    """Return the SDK's context of a span in a trace."""
     return SpanContext(
         int(trace.trace_id, 16),
         int(span_id, 16),

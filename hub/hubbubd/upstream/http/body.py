@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Final
 
-from hubbubd.timing.turns import turn
+from hubbubd.timing.turns import wait_for_turn
 
 TURN_COST: Final = 128 * 1024
 """How much of a body is passed on before other tasks run: its bytes, plus LINE_COST per line."""
@@ -44,7 +44,7 @@ async def read_in_turns(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         for piece, piece_cost in _split_by_cost(chunk):
             cost += piece_cost
             if cost > TURN_COST:
-                await turn()
+                await wait_for_turn()
                 cost = piece_cost
             yield piece
 

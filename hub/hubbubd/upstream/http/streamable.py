@@ -29,7 +29,7 @@ from yarl import URL
 
 from hubbubd.errors import Fault, FaultCode, UpstreamError
 from hubbubd.timing.slots import Slots
-from hubbubd.timing.turns import turn
+from hubbubd.timing.turns import wait_for_turn
 from hubbubd.upstream import faults
 from hubbubd.upstream.deviations import Deviation, describe_deviation
 from hubbubd.upstream.http import body
@@ -244,7 +244,7 @@ class StreamableHttp:
         finally:
             response.close()
         if len(data) > SHORT:
-            await turn()  # parsing it is long work
+            await wait_for_turn()  # parsing it is long work
         return data
 
     async def _hand_over(self, data: bytes, request: JSONRPCRequest) -> bool:
@@ -293,7 +293,7 @@ class StreamableHttp:
             for event in events.feed(piece):
                 if event.kind == "message" and event.data:
                     if len(event.data) > SHORT:
-                        await turn()
+                        await wait_for_turn()
                     if await self._hand_over(event.data, request):
                         return True
         return False

@@ -13,7 +13,7 @@ from hubbubd.config import ServerConfig
 from hubbubd.errors import PeerError, UpstreamError
 from hubbubd.telemetry import mcp, metrics
 from hubbubd.telemetry.meter import Meter
-from hubbubd.telemetry.trace import Attributes, Span, SpanKind, with_trace
+from hubbubd.telemetry.trace import Attributes, Span, SpanKind, inject_trace
 from hubbubd.telemetry.tracer import Tracer
 from hubbubd.upstream.messages.exchange import SPAN_SCOPE, OutgoingMessage, SpanScope
 
@@ -103,7 +103,7 @@ class LinkInstrumentation:
         error: str | None = CANCELLED
         about: Attributes = {}
         try:
-            result = await send(with_trace(params, span.trace))
+            result = await send(inject_trace(params, span.trace))
             error = mcp.TOOL_ERROR if result.get("isError") is True else None
         except Exception as exc:
             error = _error_type(exc)

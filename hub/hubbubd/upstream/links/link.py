@@ -13,7 +13,7 @@ from mcp_types import HEADER_MISMATCH, LOG_LEVEL_META_KEY
 from hubbubd.config import ServerConfig
 from hubbubd.errors import Category, Fault, FaultCode, PeerError, UpstreamError
 from hubbubd.telemetry.trace import Span
-from hubbubd.timing.turns import turn
+from hubbubd.timing.turns import wait_for_turn
 from hubbubd.upstream import faults
 from hubbubd.upstream.deadlines import PausableDeadlines
 from hubbubd.upstream.deviations import Deviation, describe_deviation
@@ -415,12 +415,12 @@ class ServerLink:
         found = self._result_notes.findings_for(method, params)
         try:
             for _ in check_result(revision, method, params, result, found):
-                await turn()
+                await wait_for_turn()
         except Mismatch as exc:
             raise faults.error("INVALID_RESPONSE", str(exc), method=method) from None
         if method == "tools/list" and self._needs_tool_headers(revision):
             for _ in learn_tool_headers(revision, result, (params or {}).get("cursor") or None, found):
-                await turn()
+                await wait_for_turn()
         self._result_notes.note_result(method, result, found)
 
     def _on_notification(self, method: str, params: dict[str, Any], call_id: str | None) -> None:

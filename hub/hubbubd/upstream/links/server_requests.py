@@ -21,7 +21,7 @@ from pydantic import BaseModel
 
 from hubbubd.config import ServerConfig
 from hubbubd.telemetry.trace import trace_of_params
-from hubbubd.timing.turns import turn
+from hubbubd.timing.turns import wait_for_turn
 from hubbubd.upstream.deviations import Deviation, describe_deviation
 from hubbubd.upstream.messages.exchange import CALL, OUTGOING, SPAN_SCOPE, OutgoingMessage
 from hubbubd.upstream.ports import Era, Inbound, InboundRequest, ReplyError
@@ -140,7 +140,7 @@ class ServerRequests:
         """Validate params, in which an empty list may stand for an empty object. Raises Mismatch, KeyError."""
         try:
             for _ in check(validate, params):
-                await turn()
+                await wait_for_turn()
         except Mismatch:
             if weight(params, REPAIRABLE_VALUES) >= REPAIRABLE_VALUES:
                 raise

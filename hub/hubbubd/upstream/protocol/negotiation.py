@@ -46,7 +46,7 @@ from hubbub_shared import __version__
 from hubbubd import bounds, payload
 from hubbubd.config import ServerConfig
 from hubbubd.errors import Fault, FaultCode, InvalidArgument, PeerError, UpstreamError
-from hubbubd.timing.turns import turn
+from hubbubd.timing.turns import wait_for_turn
 from hubbubd.upstream import faults
 from hubbubd.upstream.messages.streams import NoSideOutput, SideOutput
 from hubbubd.upstream.ports import Era, Hello, LostDuringProbe
@@ -338,7 +338,7 @@ async def _check_introduction(model: type[BaseModel], raw: dict[str, Any], found
     validate = partial(model.model_validate, by_name=False)
     try:
         for _ in check(validate, raw):
-            await turn()
+            await wait_for_turn()
     except Mismatch as exc:
         if weight(raw, REPAIRABLE_VALUES) >= REPAIRABLE_VALUES or not _repair_introduction(validate, raw, found):
             raise faults.error("INVALID_RESPONSE", str(exc)) from None

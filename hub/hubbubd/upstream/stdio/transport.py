@@ -18,7 +18,7 @@ from mcp.shared.message import SessionMessage
 
 from hubbubd.config import ServerConfig
 from hubbubd.errors import Fault
-from hubbubd.timing.turns import turn
+from hubbubd.timing.turns import wait_for_turn
 from hubbubd.upstream.faults import fault
 from hubbubd.upstream.messages.codec import (
     BadMessage,
@@ -182,7 +182,7 @@ class MessageReader(_PipeEnd):
                 await anyio.lowlevel.checkpoint()
                 continue
             if self._lines.may_have_line and len(self._lines) > 2 * CHUNK:
-                await turn()  # parsing a long line is long work
+                await wait_for_turn()  # parsing a long line is long work
             line = self._lines.take_line()
             if line is None:
                 await self._wait_for_data()

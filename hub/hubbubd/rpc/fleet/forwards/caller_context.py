@@ -13,7 +13,7 @@ from hubbubd.rpc.context import amend
 from hubbubd.telemetry.trace import CURRENT_TRACE, Trace, parse_trace
 
 
-def opening(method: str, server: str, caller: Principal, trace: Trace | None) -> pb.Opening:
+def make_opening(method: str, server: str, caller: Principal, trace: Trace | None) -> pb.Opening:
     """Return the opening of a forward in the name of a caller."""
     place = trace.headers() if trace is not None else {}
     return pb.Opening(
@@ -25,7 +25,7 @@ def opening(method: str, server: str, caller: Principal, trace: Trace | None) ->
     )
 
 
-def enter(given: pb.Opening) -> None:
+def adopt_caller(given: pb.Opening) -> None:
     """Make the RPC being served one of the caller that an opening names. Raises InvalidArgument.
 
     The caller may do what its grants say, but it is never the owner of this member's machine (`access.is_owner`).

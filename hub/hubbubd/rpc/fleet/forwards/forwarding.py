@@ -29,12 +29,12 @@ from hubbubd.rpc import revision, status
 from hubbubd.rpc.auth.permissions import RULES, At
 from hubbubd.rpc.context import current, principal
 from hubbubd.rpc.fleet.changes import OwnershipChanges
-from hubbubd.rpc.fleet.forwards.caller_context import opening
+from hubbubd.rpc.fleet.forwards.caller_context import make_opening
 from hubbubd.rpc.fleet.forwards.open_forwards import OpenForwards
-from hubbubd.rpc.fleet.forwards.subjects import subject
+from hubbubd.rpc.fleet.forwards.subjects import find_server
 from hubbubd.rpc.fleet.live import LiveElsewhere
 from hubbubd.rpc.fleet.merged_events import MergedEvents
-from hubbubd.rpc.fleet.peers import Peers, Unreached, cancellable, read
+from hubbubd.rpc.fleet.peers import Peers, Unreached, read_response, translate_cancellation
 from hubbubd.rpc.methods import EOF, Serve, Stream, Unary
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.ownership import NOT_BEGUN, Owner, owner_changing_error
@@ -83,9 +83,9 @@ class ForwardedRpc:
     own_s: float | None = None
     """Seconds that a call may take by what it says itself."""
 
-    def opening(self, trace: Trace | None) -> pb.Opening:
+    def make_opening(self, trace: Trace | None) -> pb.Opening:
         """Return what goes ahead of the request."""
-        return opening(self.path, self.server, self.caller, trace)
+        return make_opening(self.path, self.server, self.caller, trace)
 
 
 class NotOwner(Unreached):
@@ -103,7 +103,7 @@ class ForwardNotTaken(NotOwner):
 
 
 class Forwarding:
-    """Wraps RPCs; `over` is a `methods.Around`, the innermost one."""
+    """Wraps RPCs so that the owner of a server carries them out; `wrap` is a `methods.Around`, the innermost one."""
 
     def __init__(self, hub: Hub, peers: Peers, changes: OwnershipChanges, live: LiveElsewhere) -> None:
         self._hub = hub
@@ -113,27 +113,27 @@ class Forwarding:
         self._changes = changes
         self._underway = OpenForwards(hub.ownership, peers.answers)
 
-    def over(self, method: MethodDescriptor, serve: Serve) -> Serve:
+    def wrap(self, method: MethodDescriptor, serve: Serve) -> Serve:
         """Return the RPC as a member serves it.
 
-        A member may hear late of a record that another one has made. So NOT_FOUND of a single record is looked up in
-        the database; a stream shows the record when it comes.
+        A member may learn late of a record that another one has made. So NOT_FOUND of a single record is looked up in
+        the database; a stream has the record when it comes.
         """
         path = f"/{method.containing_service.full_name}/{method.name}"
         match RULES[path].at:
             case At.HERE if method.client_streaming or method.server_streaming:
                 return serve
             case At.HERE:
-                return self._recheck_not_found(serve)
+                return self._wrap_not_found(serve)
             case At.OWNER if method.server_streaming:
-                return self._stream_at_owner(path, serve)
+                return self._wrap_stream_at_owner(path, serve)
             case At.OWNER:
-                return self._recheck_not_found(self._unary_at_owner(method, path, serve))
+                return self._wrap_not_found(self._wrap_unary_at_owner(method, path, serve))
             case At.OWNERS:
-                return self._merge_members(path, serve)
+                return self._wrap_merged(path, serve)
 
-    def _recheck_not_found(self, serve: Unary) -> Unary:
-        """Return the RPC. Before it raises NotFound, it waits until this member knows all that the database has."""
+    def _wrap_not_found(self, serve: Unary) -> Unary:
+        """Wrap an RPC: before it raises NotFound, it is served again once this member has all that the database has."""
 
         async def recheck(request: Message) -> Message:
             try:
@@ -146,35 +146,36 @@ class Forwarding:
 
         return recheck
 
-    def _unary_at_owner(self, method: MethodDescriptor, path: str, serve: Unary) -> Unary:
+    def _wrap_unary_at_owner(self, method: MethodDescriptor, path: str, serve: Unary) -> Unary:
+        """Wrap an RPC with one response: it is served here, or by the member that has its server."""
         parse: Callable[[bytes], Message] = GetMessageClass(method.output_type).FromString
 
         async def serve_at_owner(request: Message) -> Message:
-            server = subject(self._hub, path, request)
+            server = find_server(self._hub, path, request)
             if server is None or self._ownership.owns(server):
                 try:
                     return await serve(request)
                 except HubError as exc:
                     if server is None or exc.reason not in _ELSEWHERE:
                         raise
-            asked = ForwardedRpc(path, server, principal(), request.SerializeToString(), own_s(request))
+            asked = ForwardedRpc(path, server, principal(), request.SerializeToString(), find_call_timeout_s(request))
 
-            async def send(owner: Owner) -> Message:
+            async def send_and_parse(owner: Owner) -> Message:
                 return parse(await self._send_to_owner(asked, owner))
 
             with self._delay_drain(path):
-                return await self._at_owner(server, send, lambda: serve(request), asked.own_s)
+                return await self._run_at_owner(server, send_and_parse, lambda: serve(request), asked.own_s)
 
         return serve_at_owner
 
-    async def _at_owner(
+    async def _run_at_owner(
         self,
         server: str,
         send: Callable[[Owner], Awaitable[T]],
         serve_here: Callable[[], Awaitable[T]],
         own_s: float | None = None,
     ) -> T:
-        """Do something where a server's owner is, which may be this member by now. Raises HubError."""
+        """Send an RPC to the owner of a server, or serve it here once this member is the owner. Raises HubError."""
         steady = self._hub.clock.steady
         give_up_at, pause_s = steady() + self._longest_change_s(own_s), LOOK_S
         while True:
@@ -197,6 +198,7 @@ class Forwarding:
             pause_s *= 2
 
     def _longest_change_s(self, own_s: float | None) -> float:
+        """Return for how many seconds to wait for another owner: a takeover's time, but no longer than the caller."""
         fleet = self._hub.fleet
         takeover_s = 0.0 if fleet is None else TAKEOVER_LEASES * fleet.membership.lease_ttl_s
         return min(CHANGE_S + takeover_s, *(each for each in (own_s, _remaining_s()) if each is not None), math.inf)
@@ -204,7 +206,7 @@ class Forwarding:
     async def _wait_for_other_owner(self, server: str, former: Owner | None) -> None:
         """Wait until a server has another owner. One that is handed on has none for a moment."""
         while not self._ownership.owns(server) and self._ownership.owner(server) in (None, former):
-            changed = self._changes.next(server)
+            changed = self._changes.next_change(server)
             with anyio.move_on_after(LOOK_S):  # where a member is reached is told later than what it has
                 await changed.wait()
 
@@ -216,12 +218,12 @@ class Forwarding:
             raise owner_changing_error(asked.server)
 
         with self._delay_drain(asked.path):
-            return await self._at_owner(
+            return await self._run_at_owner(
                 asked.server, lambda owner: self._send_to_owner(asked, owner), raise_changing, asked.own_s
             )
 
-    async def stream(self, asked: ForwardedRpc) -> AsyncGenerator[bytes, None]:
-        """Return the responses of an RPC at the owner of a server; the first one is there. Raises HubError."""
+    async def open_stream(self, asked: ForwardedRpc) -> AsyncGenerator[bytes, None]:
+        """Return the responses of an RPC at the owner of a server, once the first has come. Raises HubError."""
 
         async def raise_changing() -> NoReturn:
             raise owner_changing_error(asked.server)
@@ -230,17 +232,19 @@ class Forwarding:
 
     async def _send_to_owner(self, asked: ForwardedRpc, owner: Owner) -> bytes:
         """Have the owner carry out a unary RPC, and return the response. Raises HubError and Unreached."""
-        await self._live.begun(owner)
+        await self._live.wait_until_listening(owner)
         stub = await self._peers.reach(owner)
         with self._measure_forward(asked.server, owner) as trace, _translate_rpc_errors(asked.server, owner):
-            request = pb.ForwardRequest(opening=asked.opening(trace), request=asked.body)
-            async with cancellable():
+            request = pb.ForwardRequest(opening=asked.make_opening(trace), request=asked.body)
+            async with translate_cancellation():
                 forward = stub.Forward(request, timeout=_remaining_s())
-                with self._underway.watched(asked.server, owner, forward, asked.own_s):
+                with self._underway.cancel_when_lost(asked.server, owner, forward, asked.own_s):
                     response, metadata = await forward, await forward.trailing_metadata()
         # The response is there: it must not come too late for the sake of what its caller may read next. Whoever made a
         # call has its result, and is not to wait for its record as well.
-        await revision.wait_for_member(self._hub.store, metadata, 0.0 if asked.path == _CALL else _remaining_s())
+        await revision.wait_for_trailing_revision(
+            self._hub.store, metadata, 0.0 if asked.path == _CALL else _remaining_s()
+        )
         match response.WhichOneof("outcome"):
             case "failed":
                 raise _parse_failure(response.failed)
@@ -249,12 +253,14 @@ class Forwarding:
             case _:
                 raise _owner_lost_error(asked.server, owner, "it speaks of an outcome that this version does not know")
 
-    def _stream_at_owner(self, path: str, serve: Stream) -> Stream:
+    def _wrap_stream_at_owner(self, path: str, serve: Stream) -> Stream:
+        """Wrap an RPC with many responses: it is served here, or by the member that has its server."""
+
         async def serve_at_owner(request: Message) -> AsyncGenerator[bytes, None]:
             async def serve_here() -> AsyncGenerator[bytes, None]:
                 return serve(request)
 
-            server = subject(self._hub, path, request)
+            server = find_server(self._hub, path, request)
             if server is None or self._ownership.owns(server):
                 responses = serve(request)
             else:
@@ -269,45 +275,53 @@ class Forwarding:
     async def _open_stream(
         self, asked: ForwardedRpc, serve_here: Callable[[], Awaitable[AsyncGenerator[bytes, None]]]
     ) -> AsyncGenerator[bytes, None]:
-        async def send(owner: Owner) -> AsyncGenerator[bytes, None]:
-            responses = self.responses(await self._peers.reach(owner), asked, owner)
+        """Return the responses of an RPC at the server's owner, or of `serve_here` once this member is the owner."""
+
+        async def open_at(owner: Owner) -> AsyncGenerator[bytes, None]:
+            responses = self.read_responses(await self._peers.reach(owner), asked, owner)
             try:
                 first = await anext(responses)
             except StopAsyncIteration:
                 return _chain_responses(None, responses)
             return _chain_responses(first, responses)
 
-        return await self._at_owner(asked.server, send, serve_here)
+        return await self._run_at_owner(asked.server, open_at, serve_here)
 
-    def _merge_members(self, path: str, serve: Stream) -> Stream:
-        of_one = self._stream_at_owner(path, serve)
+    def _wrap_merged(self, path: str, serve: Stream) -> Stream:
+        """Wrap an RPC with many responses: without a server in its filter all members serve it, as one stream."""
+        of_one = self._wrap_stream_at_owner(path, serve)
 
         async def serve_at_all(request: Any) -> AsyncGenerator[bytes, None]:
-            chosen = of_one(request) if request.filter.server else self._events_of_all(path, request, serve)
+            chosen = of_one(request) if request.filter.server else self._read_all_events(path, request, serve)
             async with aclosing(chosen) as responses:
                 async for response in responses:
                     yield response
 
         return serve_at_all
 
-    def _events_of_all(self, path: str, request: Message, serve: Stream) -> AsyncGenerator[bytes, None]:
+    def _read_all_events(self, path: str, request: Message, serve: Stream) -> AsyncGenerator[bytes, None]:
+        """Return the events of this member and of all others, as one stream."""
+
         asked = ForwardedRpc(path, "", principal(), request.SerializeToString())
 
-        async def at(owner: Owner) -> AsyncGenerator[bytes, None]:
-            return self.responses(await self._peers.reach(owner), asked, owner)
+        async def open_at(owner: Owner) -> AsyncGenerator[bytes, None]:
+            return self.read_responses(await self._peers.reach(owner), asked, owner)
 
-        return MergedEvents(self._ownership, self._changes).responses(serve(request), at)
+        return MergedEvents(self._ownership, self._changes).merge(serve(request), open_at)
 
-    async def responses(
+    async def read_responses(
         self, stub: "FleetServiceAsyncStub", asked: ForwardedRpc, owner: Owner
     ) -> AsyncGenerator[bytes, None]:
         """Yield the responses of an RPC at another member. Raises HubError, and NotOwner before the first."""
-        request = pb.ForwardStreamRequest(opening=asked.opening(CURRENT_TRACE.get()), request=asked.body)
+        request = pb.ForwardStreamRequest(opening=asked.make_opening(CURRENT_TRACE.get()), request=asked.body)
         stream = stub.ForwardStream(request, timeout=_remaining_s())
         begun = False
         try:
-            with _translate_rpc_errors(asked.server, owner), self._underway.watched(asked.server, owner, stream):
-                while (step := await read(stream)) is not EOF:
+            with (
+                _translate_rpc_errors(asked.server, owner),
+                self._underway.cancel_when_lost(asked.server, owner, stream),
+            ):
+                while (step := await read_response(stream)) is not EOF:
                     if step.HasField("failed"):
                         raise _parse_failure(step.failed, nothing_done=not begun)
                     begun = True
@@ -321,12 +335,12 @@ class Forwarding:
             stream.cancel()
 
     def _delay_drain(self, path: str) -> AbstractContextManager[None]:
-        """Have a member that ends wait for a call that its own caller has elsewhere."""
+        """Delay this member's drain, during the block, if the RPC is a call of its own caller."""
         return self._hub.calls.drain_delays.hold() if path == _CALL else nullcontext()
 
     @contextmanager
     def _measure_forward(self, server: str, owner: Owner) -> Generator[Trace | None]:
-        """Export a span and the time of the forward, and yield its place; without tracing that of the caller."""
+        """Export a span and the duration of a forward; yield the span's place, without tracing that of the caller."""
         tracer, meter, parent = self._hub.tracer, self._hub.meter, CURRENT_TRACE.get()
         if not (tracer.on or meter.on):
             yield parent
@@ -352,7 +366,7 @@ class Forwarding:
 
 @contextmanager
 def _translate_rpc_errors(server: str, owner: Owner) -> Generator[None]:
-    """Say what became of a forward that its connection or its receiver ended."""
+    """Raise, in place of gRPC's error of a forward, the HubError or NotOwner that says what became of it."""
     try:
         yield
     except grpc.aio.AioRpcError as exc:
@@ -385,13 +399,13 @@ def _is_untaken(exc: grpc.aio.AioRpcError) -> bool:
 
 
 def _parse_failure(failed: bytes, *, nothing_done: bool = True) -> Exception:
-    """Return the error with which the owner has answered; `nothing_done` says that it may have meant somebody else."""
+    """Return the error that the owner sent; with `nothing_done` it may be NotOwner, so that another member is tried."""
     error = status.error_of_status(Status.FromString(failed))
     return NotOwner() if nothing_done and error.reason in _ELSEWHERE else error
 
 
-def own_s(request: Any) -> float | None:
-    """Return the seconds that the call of a request may take by what it says itself; None without."""
+def find_call_timeout_s(request: Any) -> float | None:
+    """Return the timeout that a request sets for its call, in seconds; None without one."""
     if "spec" not in request.DESCRIPTOR.fields_by_name or "timeout" not in request.spec.DESCRIPTOR.fields_by_name:
         return None
     if not request.spec.HasField("timeout"):
@@ -401,11 +415,13 @@ def own_s(request: Any) -> float | None:
 
 
 def _remaining_s() -> float | None:
+    """Return the seconds until a forward has to end, just before its caller gives up; None without a limit."""
     remaining = current().remaining()
     return None if remaining is None else max(remaining - EARLIER_S, 0.0)
 
 
 async def _chain_responses(first: bytes | None, others: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+    """Yield the first response, if there is one, and then the others."""
     async with aclosing(others):
         if first is not None:
             yield first

@@ -33,19 +33,23 @@ class OpenForwards:
         self._answers = answers
         self._forwards: dict[str, dict[Forward, Owner]] = {}
         self._alive_checks: set[asyncio.Task[None]] = set()
-        ownership.on_change(self._check_owner)
+        ownership.on_change(self._cancel_if_owner_changed)
 
     @contextmanager
-    def watched(self, server: str, owner: Owner, forward: Forward, own_s: float | None = None) -> Generator[None]:
-        """Cancel a forward of the block once nothing can come of it. `own_s` is its own time, if it has one."""
+    def cancel_when_lost(
+        self, server: str, owner: Owner, forward: Forward, own_s: float | None = None
+    ) -> Generator[None]:
+        """Cancel a forward, during the block, once its owner has lost the server or does not answer in `own_s`.
+
+        `own_s` are the seconds that the forwarded call may take by itself, if it is limited."""
         forwards = self._forwards.setdefault(server, {})
         forwards[forward] = owner
         asking = None
         if own_s is not None:
             asking = asyncio.get_running_loop().call_later(
-                max(own_s - ASK_S, own_s / 2), self._check_alive, owner, forward
+                max(own_s - ASK_S, own_s / 2), self._cancel_if_unanswered, owner, forward
             )
-        self._check_owner(server)  # it may have changed hands since its owner was looked up
+        self._cancel_if_owner_changed(server)  # it may have changed hands since its owner was looked up
         try:
             yield
         finally:
@@ -55,7 +59,8 @@ class OpenForwards:
             if not forwards and self._forwards.get(server) is forwards:
                 del self._forwards[server]
 
-    def _check_owner(self, server: str) -> None:
+    def _cancel_if_owner_changed(self, server: str) -> None:
+        """Cancel the forwards to former owners of a server; a member that still lives has HANDED_ON_S to respond."""
         for forward, owner in list(self._forwards.get(server, {}).items()):
             if self._still_owns(server, owner):
                 continue
@@ -65,17 +70,21 @@ class OpenForwards:
                 forward.cancel()
 
     def _still_owns(self, server: str, owner: Owner) -> bool:
+        """Return whether a server still has this owner, or no owner for a moment."""
         now = self._ownership.owner(server)
         if now is None:  # of nobody for a moment, or this member's own
             return not self._ownership.owns(server)
         return (now.member, now.life) == (owner.member, owner.life)
 
     def _cancel_if_lost(self, server: str, forward: Forward) -> None:
+        """Cancel a forward whose owner has not got the server back meanwhile."""
         owner = self._forwards.get(server, {}).get(forward)
         if owner is not None and not self._still_owns(server, owner):  # it may have the server again
             forward.cancel()
 
-    def _check_alive(self, owner: Owner, forward: Forward) -> None:
+    def _cancel_if_unanswered(self, owner: Owner, forward: Forward) -> None:
+        """Start to ask a member whether it lives, and cancel a forward to it if it does not answer."""
+
         async def cancel_unless_alive() -> None:
             if not await self._answers(owner):
                 forward.cancel()

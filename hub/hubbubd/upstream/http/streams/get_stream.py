@@ -11,7 +11,7 @@ from yarl import URL
 
 from hubbubd.errors import UpstreamError
 from hubbubd.timing.slots import Slots
-from hubbubd.timing.turns import turn
+from hubbubd.timing.turns import wait_for_turn
 from hubbubd.upstream import faults
 from hubbubd.upstream.deviations import Deviation, describe_deviation
 from hubbubd.upstream.http import body
@@ -79,7 +79,7 @@ def explain_not_opened(response: HttpResponse) -> str:
 async def hand_over(data: bytes, arrivals: HttpReadStream) -> None:
     """Parse a message that belongs to no request, and put it into `arrivals`, or the BadMessage that it causes."""
     if len(data) > SHORT:
-        await turn()  # parsing it is long work
+        await wait_for_turn()  # parsing it is long work
     try:
         item = parse_message(data)
     except BadMessage as bad:
