@@ -88,7 +88,7 @@ async def test_with_an_identity_provider_a_host_is_told_where_it_says_which() ->
         (Unauthenticated("", reason="TOKEN_MISSING"), ""),
         (Unauthenticated(""), 'error="invalid_token", '),
     ):
-        ((_, told),) = admission.headers_of_refusal(received(), exc)
+        ((_, told),) = admission.refusal_headers(received(), exc)
         assert told.decode() == f'Bearer {error}resource_metadata="http://127.0.0.1:7881{METADATA}{ONE}"'
 
 
@@ -100,7 +100,7 @@ async def test_the_metadata_name_the_identity_provider_and_what_its_tokens_are_f
         audience="https://hub.example/mcp",
         secure=True,
     )
-    told = admission.metadata(received(f"{METADATA}/mcp"))
+    told = admission.resource_metadata(received(f"{METADATA}/mcp"))
     assert b'"authorization_servers":["https://login.example.com"]' in told
     assert b'"resource":"https://hub.example/mcp"' in told
 
@@ -125,30 +125,30 @@ MALFORMED = ("", "localhost:x", "localhost:99999", "a@localhost", "localhost/", 
 
 @pytest.mark.parametrize("host", [*LOCAL, "hub.example", "HUB.example:443", "[2001:db8::1]:7881"])
 def test_hosts_by_which_the_hub_is_reached_on_its_own_machine(host: str) -> None:
-    named(("hub.example", "[2001:db8::1]")).check_where_from(received(host=host))
+    named(("hub.example", "[2001:db8::1]")).check_host_and_origin(received(host=host))
 
 
 @pytest.mark.parametrize("host", [*ELSEWHERE, *MALFORMED])
 @pytest.mark.parametrize("secure", [False, True])
 def test_other_hosts_are_misdirected_on_its_own_machine(host: str, secure: bool) -> None:
     with pytest.raises(HttpRefusal) as refused:
-        named(("hub.example",), secure=secure).check_where_from(received(host=host))
+        named(("hub.example",), secure=secure).check_host_and_origin(received(host=host))
     assert refused.value.status == 421
 
 
 def test_off_loopback_the_names_that_are_given_are_the_only_ones() -> None:
     for host in ("hub.example", "10.0.0.1:7881"):
-        named(("hub.example",), secure=True).check_where_from(received(server="10.0.0.1", host=host))
+        named(("hub.example",), secure=True).check_host_and_origin(received(server="10.0.0.1", host=host))
     for host in ("evil.example", "localhost:7881"):
         with pytest.raises(HttpRefusal):
-            named(("hub.example",), secure=True).check_where_from(received(server="10.0.0.1", host=host))
-    named((), secure=True).check_where_from(received(server="10.0.0.1", host="whatever.example"))
+            named(("hub.example",), secure=True).check_host_and_origin(received(server="10.0.0.1", host=host))
+    named((), secure=True).check_host_and_origin(received(server="10.0.0.1", host="whatever.example"))
 
 
 @pytest.mark.parametrize("origin", ["http://localhost:6274", "http://127.0.0.1", "https://[::1]:8", PAGE])
 def test_pages_that_may_use_the_hub_may_read_what_it_says(origin: str) -> None:
     request_ = received(origin=origin)
-    named(()).check_where_from(request_)
+    named(()).check_host_and_origin(request_)
     assert (b"access-control-allow-origin", origin.encode()) in request_.extra_headers
 
 
@@ -157,7 +157,7 @@ def test_pages_that_may_use_the_hub_may_read_what_it_says(origin: str) -> None:
 )
 def test_other_pages_may_not(origin: str) -> None:
     with pytest.raises(HttpRefusal) as refused:
-        named(()).check_where_from(received(origin=origin))
+        named(()).check_host_and_origin(received(origin=origin))
     assert refused.value.status == 403
 
 

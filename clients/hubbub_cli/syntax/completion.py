@@ -78,9 +78,9 @@ def _make_catalog_completer(kind: str) -> Callable[[typer.Context, str], list[st
         key = {"resource": "uri", "template": "uriTemplate", "skill": "uri"}.get(own_kind, "name")
 
         def find_names(response: Any) -> list[str]:
-            from hubbub_client.data.conversion import document  # imported late, with gRPC
+            from hubbub_client.data.conversion import read_document  # imported late, with gRPC
 
-            return [str(as_object(document(each.object)).get(key) or "") for each in response.entries]
+            return [str(as_object(read_document(each.object)).get(key) or "") for each in response.entries]
 
         rpc = "CatalogService/ListCatalogEntries"
         condition = {"server": server, "kinds": [f"CATALOG_KIND_{own_kind.upper()}"]}

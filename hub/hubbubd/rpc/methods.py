@@ -135,6 +135,12 @@ def with_streamed_request(handler: Any, serve: Callable[[Any, Context], Awaitabl
     )
 
 
+def behaviour_name(handler: Any) -> str:
+    """Return the attribute of a gRPC handler that has its behaviour: `unary_unary`, `unary_stream`, ..."""
+    sides = handler.request_streaming, handler.response_streaming
+    return "_".join("stream" if streams else "unary" for streams in sides)
+
+
 async def read_only_request(context: Context) -> Any:
     """Read the request of an RPC that has one, within `with_streamed_request`; None if the RPC ends without."""
     request: Any = await context.read()

@@ -18,6 +18,7 @@ from hubbubd.rpc import status
 from hubbubd.rpc.auth.permissions import RULES, RpcReach
 from hubbubd.rpc.context import amend, current
 from hubbubd.rpc.interceptors import CALL_STREAM
+from hubbubd.rpc.methods import behaviour_name
 from hubbubd.store import Store
 
 KEY: Final = "hubbub-revision"
@@ -53,8 +54,7 @@ class Revisions(grpc.aio.ServerInterceptor):
 
     def _wrap_handler(self, handler: Any, seen_revisions: str, carries_calls: bool) -> Any:
         """Return a handler that waits for the revision that the caller has seen, and sends it the newest one."""
-        sides = handler.request_streaming, handler.response_streaming
-        kind = "_".join("stream" if streams else "unary" for streams in sides)
+        kind = behaviour_name(handler)
         behaviour = getattr(handler, kind)
 
         async def serve_when_seen(request: Any, context: status.Context) -> Any:

@@ -186,6 +186,12 @@ def copy_only_field(message: Message, name: str) -> Message:
     return copy
 
 
+def wait_over_error() -> UpstreamError:
+    """Return the error for a call whose caller waits no longer."""
+    message = "the call took longer than its caller wanted to wait"
+    return UpstreamError(Fault(code="WAIT_OVER", category=Category.TIMEOUT, message=message))
+
+
 async def abort(context: Context, exc: Exception) -> NoReturn:
     """End the RPC with the error's status. Raises CancelledError when its caller has disconnected."""
     status = rpc_status.to_status(status_of(exc))  # pyright: ignore[reportUnknownMemberType] - it has no types

@@ -32,7 +32,7 @@ from hubbubd.rpc.auth.permissions import RULES, RpcReach, denied
 from hubbubd.rpc.auth.unauthenticated import Around, UnauthenticatedRpcs
 from hubbubd.rpc.context import LOCAL, NOBODY, CallerGroup, Peer, amend, current, principal
 from hubbubd.rpc.interceptors import Oversight
-from hubbubd.rpc.methods import read_only_request, with_streamed_request
+from hubbubd.rpc.methods import behaviour_name, read_only_request, with_streamed_request
 from hubbubd.telemetry.trace import CURRENT_TRACE, parse_trace
 from hubbubd.timing.clock import Clock
 
@@ -117,7 +117,7 @@ class Gate:
         for key, value in metadata:
             match key.lower():
                 case "authorization":
-                    credentials.append(value if isinstance(value, str) else value.decode("latin-1"))
+                    credentials.append(_decode_latin(value))
                 case name if name == NAME_METADATA:
                     called.append(_decode_latin(value))
                 case name if name == BINARY_NAME_METADATA:
@@ -299,7 +299,7 @@ class Authentication(grpc.aio.ServerInterceptor):
         The caller is authenticated before the request is read: a caller without a valid credential would hold a place
         for as long as its request does not come.
         """
-        behaviour = getattr(handler, _behaviour_name(handler))
+        behaviour = getattr(handler, behaviour_name(handler))
 
         async def serve_while_valid(requests: AsyncIterator[Any], context: status.Context) -> Any:
             amend(address=context.peer())
@@ -342,12 +342,6 @@ class Authentication(grpc.aio.ServerInterceptor):
 async def _write_responses(responses: AsyncIterator[Any], context: "_CheckedContext") -> None:
     async for response in responses:
         await context.write(response)
-
-
-def _behaviour_name(handler: Any) -> str:
-    """Return the attribute of a gRPC handler that serves it: `unary_unary`, `unary_stream`, ..."""
-    sides = handler.request_streaming, handler.response_streaming
-    return "_".join("stream" if streams else "unary" for streams in sides)
 
 
 async def _require_request(context: status.Context) -> Any:

@@ -17,14 +17,11 @@ from hubbubd.config.sections.network import is_loopback
 from hubbubd.core.logins import visits
 from hubbubd.core.logins.visits import CodeProblem, Visitor
 from hubbubd.errors import ResourceExhausted, Unavailable
-from hubbubd.rpc.login import pages
+from hubbubd.rpc.login import metadata, pages
 from hubbubd.rpc.login.pages import EnterView, ProblemView
 from hubbubd.rpc.mcp.transport import HostHttpRequest, HttpRefusal
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.oversight import Attempt, CodeRefused, Rate
-
-PATH: Final = "/oauth/enter"
-AUTHORIZE: Final = "/oauth/authorize"
 
 ACTION: Final = "EnterLoginCode"
 """What it is called in the audit log that a code is typed."""
@@ -38,7 +35,7 @@ ALL_CODES_PER_S: Final = 10.0
 MAX_NEXT: Final = 6000
 """Characters of where the browser goes after the code was taken."""
 
-_NEXT: Final = re.compile(rf"{AUTHORIZE}\?[!-~]{{0,{MAX_NEXT}}}")
+_NEXT: Final = re.compile(rf"{metadata.AUTHORIZE}\?[!-~]{{0,{MAX_NEXT}}}")
 
 _PROBLEMS: Final = {
     CodeProblem.UNKNOWN: "The hub knows no such code. Compare it letter by letter, or get a new one.",

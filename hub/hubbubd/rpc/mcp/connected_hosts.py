@@ -7,7 +7,7 @@ from hubbub.v1 import mcp_pb2 as pb
 from hubbubd.core.access import EVERYTHING
 from hubbubd.errors import NotFound
 from hubbubd.rpc.messages import pages, requests
-from hubbubd.rpc.messages.values import timestamp
+from hubbubd.rpc.messages.values import text, timestamp
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.oversight import ConnectedHost, OpenRequest
 
@@ -35,8 +35,8 @@ def _render_host(hub: Hub, host: ConnectedHost) -> pb.ConnectedHost:
     return pb.ConnectedHost(
         id=host.id,
         principal=about.principal,
-        name=_replace_surrogates(about.name),
-        version=_replace_surrogates(about.version),
+        name=text(about.name),
+        version=text(about.version),
         protocol_version=about.revision,
         transport=about.via,
         endpoint=about.endpoint,
@@ -56,13 +56,8 @@ def _render_request(hub: Hub, request: OpenRequest) -> pb.HostRequest:
     except NotFound:  # it is about to be made, or its server is gone
         pending = ()
     return pb.HostRequest(
-        method=_replace_surrogates(request.method),
+        method=text(request.method),
         created_at=timestamp(request.created_at),
         call_id=request.call_id,
         pending_request_ids=pending,
     )
-
-
-def _replace_surrogates(text: str) -> str:
-    """Return a host's text as protocol buffers take it: without halves of surrogate pairs."""
-    return text.encode("utf-8", "replace").decode()

@@ -11,6 +11,7 @@ import structlog
 from google.protobuf.message import Message
 
 from hubbubd import bounds
+from hubbubd.rpc.messages.values import text
 
 T = TypeVar("T")
 M = TypeVar("M", bound=Message)
@@ -42,7 +43,7 @@ def never_failing(convert: Callable[Concatenate[T, P], M]) -> Callable[Concatena
         for name in NAMES:
             value: object = getattr(record, name, None)
             if isinstance(value, str) and name in message.DESCRIPTOR.fields_by_name:
-                setattr(message, name, _replace_surrogates(value))
+                setattr(message, name, text(value))
         return _set_defect(message, defect)
 
     return convert_safely
@@ -51,7 +52,7 @@ def never_failing(convert: Callable[Concatenate[T, P], M]) -> Callable[Concatena
 @lru_cache(maxsize=1000)
 def _log_defect(noun: str, name: str, defect: str) -> None:
     """Log it, once per record however many look at it (the cache deduplicates)."""
-    log.warning("record shown in part", noun=noun, id=_replace_surrogates(name), why=defect)
+    log.warning("record shown in part", noun=noun, id=text(name), why=defect)
 
 
 def _set_defect(message: M, defect: str) -> M:
@@ -70,7 +71,7 @@ def _clamp_value(value: object, high: int) -> Any:
         case float():
             return bounds.clamp_moment(value)
         case str():
-            return _replace_surrogates(value)
+            return text(value)
         case tuple():
             return tuple(_clamp_value(each, high) for each in cast("tuple[object, ...]", value))
         case Mapping():
@@ -80,7 +81,3 @@ def _clamp_value(value: object, high: int) -> Any:
             return replace(value, **{name: _clamp_value(each, high) for name, each in known.items()})
         case _:
             return value
-
-
-def _replace_surrogates(value: str) -> str:
-    return value.encode("utf-8", "replace").decode()

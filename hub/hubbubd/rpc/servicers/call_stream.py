@@ -23,7 +23,7 @@ from hubbubd.core.access import Principal
 from hubbubd.core.calls.call_faults import cancelled_fault
 from hubbubd.core.calls.call_states import Call
 from hubbubd.core.tally import Tally
-from hubbubd.errors import Category, Fault, InvalidArgument, ResourceExhausted, Unavailable, UpstreamError
+from hubbubd.errors import InvalidArgument, ResourceExhausted, Unavailable, UpstreamError
 from hubbubd.rpc import status
 from hubbubd.rpc.auth import access
 from hubbubd.rpc.context import current, principal
@@ -262,7 +262,7 @@ class _CallStream:
                 return cast("pb.CallMethodResponse", await self._streams.serve(start.request))
         except TimeoutError:
             if wait.expired():
-                raise _wait_over_error() from None
+                raise status.wait_over_error() from None
             raise
 
     @contextmanager
@@ -397,8 +397,3 @@ def _too_many_calls_error() -> ResourceExhausted:
 
 def _shutting_down_error(**metadata: str) -> Unavailable:
     return Unavailable("the hub is shutting down", reason="SHUTTING_DOWN", metadata=metadata)
-
-
-def _wait_over_error() -> UpstreamError:
-    message = "the call took longer than its caller wanted to wait"
-    return UpstreamError(Fault(code="WAIT_OVER", category=Category.TIMEOUT, message=message))

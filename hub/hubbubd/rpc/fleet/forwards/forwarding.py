@@ -24,7 +24,7 @@ from grpc_status import rpc_status
 from hubbub.fleet.v1 import fleet_pb2 as pb
 from hubbubd import bounds
 from hubbubd.core.access import Principal
-from hubbubd.errors import Category, Fault, HubError, NotFound, Unavailable, UpstreamError
+from hubbubd.errors import HubError, NotFound, Unavailable
 from hubbubd.rpc import revision, status
 from hubbubd.rpc.auth.permissions import RULES, At
 from hubbubd.rpc.context import current, principal
@@ -382,7 +382,7 @@ def _translate_rpc_errors(server: str, owner: Owner) -> Generator[None]:
         if given is not None and reason:
             raise status.error_of_status(given) from None
         if exc.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
-            raise _wait_over_error() from None
+            raise status.wait_over_error() from None
         log.info("forward lost", member=owner.member, server=server, code=exc.code().name, error=exc.details())
         raise _owner_lost_error(server, owner, f"its connection ended with {exc.code().name}") from None
 
@@ -435,8 +435,3 @@ def _owner_lost_error(server: str, owner: Owner, why: str) -> Unavailable:
         reason="OWNER_LOST",
         metadata={"server": server, "member": owner.member},
     )
-
-
-def _wait_over_error() -> UpstreamError:
-    message = "the call took longer than its caller wanted to wait"
-    return UpstreamError(Fault(code="WAIT_OVER", category=Category.TIMEOUT, message=message))
