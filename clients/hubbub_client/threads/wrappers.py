@@ -131,7 +131,7 @@ class Home:
 
 
 def _wait_heeding_signals(future: "Future[R]") -> R:
-    """Return a result once it is there. The queue is not written in Python, so an interrupt leaves no lock behind."""
+    """Wait for a result while signals are handled. The queue is written in C, so an interrupt leaves no lock behind."""
     done: SimpleQueue[object] = SimpleQueue()
     future.add_done_callback(done.put)
     while not future.done():

@@ -147,7 +147,7 @@ class CallStream:
             self._answering -= 1
 
     def skip(self, call: int, pending_request_id: str) -> None:
-        """Leave a pending request to others than the caller of a call, if that is still under way here."""
+        """Leave a pending request of a call to other clients, if the call is still under way on this stream."""
         if call in self._waiting:
             skip = pb.StreamCallsRequest.Skip(id=call, pending_request_id=pending_request_id)
             self._enqueue((call, pending_request_id), pb.StreamCallsRequest.Step(skip=skip))

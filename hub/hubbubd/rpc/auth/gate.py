@@ -224,7 +224,7 @@ class Gate:
             raise oversight.record_cut_short(path, _credential_ended(), caller)
 
     def _deadline(self, caller: Principal) -> float:
-        """Return when a credential expires, by the loop's clock; it is dated by the system's."""
+        """Return when a credential expires, in seconds of the loop's clock; infinity if it does not."""
         if caller.expires_at is None:
             return math.inf
         return anyio.current_time() + caller.expires_at - self._clock.now()
@@ -401,7 +401,7 @@ def _rename_caller(caller: Principal, names: list[str | None]) -> Principal:
 
 
 def _parse_peer(context: status.Context) -> Peer:
-    """Return the other end, from gRPC's notation: unix:..., ipv4:1.2.3.4:5, ipv6:%5B::1%5D:5."""
+    """Return the other end of a connection, by gRPC's notation: unix:..., ipv4:1.2.3.4:5, ipv6:%5B::1%5D:5."""
     kind, _, where = context.peer().partition(":")  # pyright: ignore[reportUnknownMemberType]
     local = kind == "unix" or is_loopback(unquote(where).rpartition(":")[0].strip("[]"))
     shown: Mapping[str, Iterable[bytes]] = context.auth_context()  # pyright: ignore[reportUnknownMemberType]

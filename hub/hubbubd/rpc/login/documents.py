@@ -49,7 +49,7 @@ class ClientDocuments:
         try:
             with anyio.fail_after(FETCH_S):
                 async with self._fetching:
-                    document = payload.loads(await self._get(url))
+                    document = payload.loads(await self._fetch_body(url))
         except TimeoutError:
             raise _unreadable_error(f"did not come within {FETCH_S:g} s") from None
         except HubError as exc:
@@ -65,8 +65,8 @@ class ClientDocuments:
             self._kept.popitem(last=False)
         return document
 
-    async def _get(self, url: str) -> bytes:
-        """Return a body. Raises HubError, OSError, ValueError."""
+    async def _fetch_body(self, url: str) -> bytes:
+        """Return the body at an address. Raises HubError, OSError, ValueError."""
         get = self._given or await to_thread.run_sync(_import_get)
         return await get(url, self._rules(), MAX_BYTES)
 

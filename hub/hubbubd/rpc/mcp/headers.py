@@ -111,7 +111,7 @@ def _get_argument(arguments: object, path: tuple[str, ...]) -> object:
 
 
 def _repeats(argument: object, header: str | None) -> bool:
-    """Return whether a header repeats an argument; what no header can repeat has none, nor has null."""
+    """Return whether a header repeats an argument; there must be none for null, and for what no header can express."""
     match argument:
         case bool():
             return header == ("true" if argument else "false")

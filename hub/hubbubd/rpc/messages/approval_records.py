@@ -31,7 +31,7 @@ def remembered(record: RememberedApproval) -> approval_pb2.RememberedApproval:
 
 
 def rule(record: ApprovalRule) -> approval_pb2.ApprovalRule:
-    """Return a rule, with the option that it was made from, if it was."""
+    """Return a rule; `preset` names the option that it was made from, if it was."""
     return approval_pb2.ApprovalRule(
         name=record.name,
         servers=record.servers,

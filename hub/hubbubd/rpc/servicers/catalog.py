@@ -20,7 +20,7 @@ class _Entry(NamedTuple):
     """An entry with its position in its list."""
 
     catalog_list: CatalogList
-    index: int
+    place: int
     object: bytes
 
 
@@ -94,7 +94,7 @@ class CatalogService:
 
 def _position(entry: _Entry) -> Position:
     """Return an entry's position in the pages of entries."""
-    return float(entry.index), entry.catalog_list.id
+    return float(entry.place), entry.catalog_list.id
 
 
 def _render_entry(entry: _Entry) -> pb.CatalogEntry:

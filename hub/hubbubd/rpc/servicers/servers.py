@@ -28,7 +28,7 @@ class ServerService:
 
     @contextmanager
     def _name_configuration_file(self) -> Generator[None]:
-        """Add the configuration file to a refusal of the block that says which line in it would allow this (`toml`)."""
+        """Add the configuration file's name to a refusal that the block raises with a line for it (`toml`)."""
         try:
             yield
         except PermissionDenied as exc:
