@@ -17,7 +17,7 @@ from hubbub.v1 import call_pb2, event_pb2
 from hubbubd.core.calls.call_states import Call, CallState
 from hubbubd.rpc.fleet import live, merged_events
 from hubbubd.rpc.fleet.changes import OwnershipChanges
-from hubbubd.rpc.fleet.live_events import ROOM, live_responses
+from hubbubd.rpc.fleet.live_events import ROOM, stream_live_events
 from hubbubd.rpc.fleet.merged_events import MergedEvents
 from hubbubd.runtime.calls import LiveCalls, LogEvent, ProgressEvent
 from hubbubd.runtime.calls.progress import MAX_EARLY
@@ -245,7 +245,7 @@ async def test_of_what_a_member_does_not_read_the_newest_progress_counts_and_log
     live_calls = LiveCalls(table)  # type: ignore[arg-type]
     owned = Believed("b")
     owned.owners["one"] = Owner("b", 1, "")
-    async with aclosing(live_responses(live_calls, owned)) as responses:
+    async with aclosing(stream_live_events(live_calls, owned)) as responses:
         assert (await anext(responses)).WhichOneof("told") is None
         live_calls.publish(replace(CALL_RECORD, server="another member's"), LogEvent("x", b"never"))
         for number in range(ROOM + 10):
@@ -261,7 +261,7 @@ async def test_the_progress_of_calls_that_a_member_does_not_read_is_bounded() ->
     live_calls = LiveCalls(Told())  # type: ignore[arg-type]
     owned = Believed("b")
     owned.owners["one"] = Owner("b", 1, "")
-    async with aclosing(live_responses(live_calls, owned)) as responses:
+    async with aclosing(stream_live_events(live_calls, owned)) as responses:
         await anext(responses)
         for number in range(ROOM + 2):
             live_calls.publish(replace(CALL_RECORD, id=f"{number}"), ProgressEvent(f"{number}", 1, None, None))

@@ -177,7 +177,7 @@ class Connection:
 
     async def resume(self) -> None:
         """Begins to resume the stream from its start."""
-        await transport.resume(self._request, self._replay, 0)
+        await transport.resume_stream(self._request, self._replay, 0)
 
     async def _receive(self) -> dict[str, Any]:
         raise AssertionError("it has sent all that it sends")

@@ -15,7 +15,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 import hubbub_client
 from hubbub.v1 import admin_pb2, call_pb2
 from hubbub_client.transport import discovery
-from hubbub_client.transport.revisions import Seen
+from hubbub_client.transport.revisions import SeenRevision
 from hubbubd.config import HubSettings
 from hubbubd.rpc import revision
 from hubbubd.rpc.context import amend
@@ -175,7 +175,7 @@ async def test_a_stream_of_calls_says_it_in_its_messages(two: Two) -> None:
 
 
 async def test_the_token_of_a_watch_has_the_revision_up_to_which_it_has_shown_changes(two: Two) -> None:
-    seen = Seen()
+    seen = SeenRevision()
     async with hubbub_client.connect(two[0].address, TOKEN) as client:
         await make_token(two[0])
         async for event in client.inbox.watch():
