@@ -191,7 +191,7 @@ def test_a_sound_record_has_no_defect_and_one_that_is_cut_has(converter: Callabl
 
 
 def test_every_converter_of_a_record_shows_what_it_can() -> None:
-    parts = {"fault", "counts", "rule", "replayed", "votes", "digest_to_approve", "approval", "origin"}
+    parts = {"fault", "counts", "rule", "replay_row", "votes", "digest_to_approve", "approval", "origin"}
     public = {
         n: f
         for module in (api_records, approval_records)
