@@ -116,7 +116,7 @@ async def test_a_process_without_a_session_is_one_host_with_its_stream_and_its_c
         assert await events.next() is not None
         assert (await host.new(request(2, "tools/list"))).status_code == 200
         (shown,) = await made.hosts()
-        assert shown.has_open_stream
+        assert shown.stream_open
 
 
 async def test_a_host_with_a_stream_of_its_own_is_there_and_one_that_lost_it_is_gone_a_minute_later(
@@ -126,11 +126,11 @@ async def test_a_host_with_a_stream_of_its_own_is_there_and_one_that_lost_it_is_
     (shown,) = made.stage.hub.hosts.all()
     async with host.stream("GET"):
         with anyio.fail_after(LIMIT_S):
-            while not (await made.hosts())[0].has_open_stream:
+            while not (await made.hosts())[0].stream_open:
                 await anyio.sleep(0.005)
         assert not shown.has_probably_left(shown.last_used_at + 10_000)
     with anyio.fail_after(LIMIT_S):
-        while (await made.hosts())[0].has_open_stream:
+        while (await made.hosts())[0].stream_open:
             await anyio.sleep(0.005)
     assert [shown.has_probably_left(shown.last_used_at + after_s) for after_s in (59, 61)] == [False, True]
 
