@@ -249,7 +249,6 @@ class McpApplication:
         return self._endpoints.find(found, caller)
 
     async def _serve(self, request: HostHttpRequest, caller: Principal, endpoint: McpEndpoint) -> None:
-        """Serve a request at an endpoint by its HTTP method. Raises HttpRefusal, HubError."""
         stateless = request.headers.get(VERSION) in STATELESS_REVISIONS
         match request.scope["method"]:
             case "POST":
@@ -284,7 +283,6 @@ class McpApplication:
             await self._refuse(request, exc, id_)
 
     async def _refuse(self, request: HostHttpRequest, exc: HubError, id_: Id | None = None) -> None:
-        """Answer with an error, as HTTP and as MCP have it."""
         refusal = Refusal(HUB_FAILED, exc.message, {"reason": exc.reason, **exc.metadata})
         await request.answer(
             http_status(exc), messages.make_error_response(id_, refusal), self._admission.refusal_headers(request, exc)
