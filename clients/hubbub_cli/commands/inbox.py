@@ -227,7 +227,7 @@ def answer(
         "text": text,
         "result": parse_json_object(result, "--result"),
         "reject": error,
-        "approve": approve_options.read_approve_options(
+        "approve": approve_options.read_approval(
             approve, change, remember, same_arguments, suggestion, comment, digest
         ),
         "deny": deny,

@@ -61,7 +61,6 @@ def web(
     with bound, ExitStack() as stack:
 
         def announce(url: str) -> None:
-            """Print where the page is, and write it down for notifications."""
             _announce_page(stack, directory, url.partition("/#")[0])
             if settings.json:
                 print_json({"event": "ready", "url": url})
