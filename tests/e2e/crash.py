@@ -26,6 +26,7 @@ from anyio.abc import Process, TaskGroup
 
 import hubbub_client
 
+from .. import forks
 from ..ports import reserved
 from .conftest import alive, child, descendants, environment, toml
 from .crash_model import Memory, Seen, judge
@@ -218,13 +219,14 @@ class Storm:
         servers: dict[str, Any] = {
             name: {"url": url, "max_in_flight": 4, **(legacy if name == "plain" else {})} for name, url in peers.items()
         }
-        servers["asking"] = {
+        asking = {
             "command": sys.executable,
             "args": [str(SCRIPTS / "asking_server.py"), "stdio"],
             "env": {"JOURNAL": str(self.journal)},
             "max_in_flight": 4,
             **legacy,
         }
+        servers["asking"] = forks.quick(asking)
         servers["family"] = {"command": sys.executable, "args": ["-I", "-S", str(SCRIPTS / "bad.py"), "family"]}
         plenty = dict.fromkeys(("call_history_count", "request_history_count", "task_history_count"), 1_000_000)
         patient = {"auto_reject_on_timeout": False}

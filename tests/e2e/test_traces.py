@@ -59,7 +59,8 @@ def server(request: pytest.FixtureRequest, peer_scripts: Path, http_peer: Any, c
 
 
 def stdio(peer_scripts: Path, collector: Collector) -> dict[str, Any]:
-    env = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.endpoint, "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
+    env = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.endpoint}
+    env |= {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
     return {"command": sys.executable, "args": [str(peer_scripts / "traced_server.py"), "stdio"], "env": env}
 
 

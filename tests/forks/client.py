@@ -94,7 +94,8 @@ def quick(server: Mapping[str, Any]) -> dict[str, Any]:
     command, arguments = str(server.get("command")), list(server.get("args", ()))
     # The hub gets other arguments for the same command.
     is_python = command == sys.executable and bool(arguments)
-    if REAL.wanted or not is_python or program([command, *arguments]) is None or server.get("env"):
+    own = {str(name): str(value) for name, value in dict(server.get("env") or {}).items()}
+    if REAL.wanted or not is_python or program([command, *arguments]) is None or not same_at_import(own, {}):
         return dict(server)
     return {**server, "args": command_of_script(*arguments)[1:]}
 

@@ -191,6 +191,14 @@ def test_only_what_imports_for_long_is_forked() -> None:
     assert program([sys.executable, "-c", "pass"]) is None
 
 
+def test_a_server_with_variables_is_forked_unless_they_are_read_at_the_start_of_python() -> None:
+    server = {"command": sys.executable, "args": [str(PEERS / "asking_server.py"), "stdio"]}
+    own = server | {"env": {"JOURNAL": "/tmp/x"}}
+    assert forks.quick(own) == forks.quick(server) | {"env": own["env"]}
+    early = server | {"env": {"PYTHONUTF8": "0"}}
+    assert forks.quick(early) == early
+
+
 async def test_what_is_read_at_the_start_of_python_starts_it(tmp_path: Path) -> None:
     with anyio.fail_after(LIMIT_S):
         async with await forks.start([HUBBUB, "--help"], env=os.environ | {"PYTHONUTF8": "0"}) as process:
