@@ -22,7 +22,7 @@ from . import home
 # isort: split
 from . import forks  # after `home`: its server keeps the environment that it begins with
 from .idle_time import IdleTimeLoop
-from .once import run_directory
+from .once import make_once, run_directory
 from .ports import reserved
 from .postgres import postgres
 from .tiers import pytest_collection_modifyitems, pytest_runtest_call, pytest_runtest_setup
@@ -156,17 +156,21 @@ def go_library() -> Path:
 def go_offline(go_library: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], dict[str, str]]:
     """The variables with which `go build` finds those sources, and a program's own below a directory.
 
-    What is compiled is kept for all tests of a run, in whichever worker: gRPC alone takes 25 s of processor time.
+    What is compiled is kept for all tests of a run, in whichever worker. gRPC alone takes 25 s of processor time: the
+    first worker compiles it, and another one waits rather than to compile it, too.
     """
-    cache = run_directory(tmp_path_factory) / "go-cache"
 
     def variables(directory: Path) -> dict[str, str]:
         return {
             "GO111MODULE": "off",
             "GOPATH": f"{directory}{os.pathsep}{go_library}",
-            "GOCACHE": str(cache),
+            "GOCACHE": str(run_directory(tmp_path_factory) / "go-cache"),
         }
 
+    def compile_grpc(cache: Path) -> None:
+        subprocess.run(["go", "build", "google.golang.org/grpc"], env=os.environ | variables(cache), check=True)
+
+    make_once(tmp_path_factory, "go-cache", compile_grpc)
     return variables
 
 
