@@ -46,6 +46,12 @@ WHOLE_FIXTURES = {
 }
 """Those that need such programs; and the site of the documents, which takes ten seconds of processor time to build."""
 
+LONGEST = (
+    *("conformance/test_hub_as_authorization_server.py", "deploy/test_first_contact.py", "e2e/test_benchmarks.py"),
+    *("e2e/test_crash.py", "e2e/test_frontends.py", "fuzz/test_fuzz.py", "repo/test_stubs.py"),
+)
+"""Where a single test takes as long as hundreds of others: they begin first, so that none is left for the end."""
+
 REAL_PLACES = (
     "e2e/",
     "clients/test_anywhere.py",
@@ -161,14 +167,14 @@ def tier(path: Path, fixtures: set[str], name: str = "") -> str:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks each test with its tier, before `-m` chooses among them. Quick ones are last.
+    """Marks each test with its tier, before `-m` chooses among them. The longest are first, and quick ones last.
 
     So they run beside tests that wait for processes, and no long test is left for the end.
     """
     for item in items:
         name = getattr(item, "originalname", item.name)
         item.add_marker(tier(item.path, set(getattr(item, "fixturenames", ())), name))
-    items.sort(key=lambda item: item.get_closest_marker("quick") is not None)
+    items.sort(key=lambda item: (item.get_closest_marker("quick") is not None, _place(item.path) not in LONGEST))
 
 
 @pytest.hookimpl(wrapper=True)

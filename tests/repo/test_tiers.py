@@ -29,7 +29,8 @@ def test_each_place_and_each_fixture_that_makes_a_tier_is_there() -> None:
         if any("fixture" in ast.unparse(each) for each in node.decorator_list)
     }
     assert {*tiers.REAL_FIXTURES, *tiers.WHOLE_FIXTURES} - defined == set()
-    assert [place for place in (*tiers.REAL_PLACES, *tiers.WHOLE_PLACES) if not (TESTS / place).exists()] == []
+    places = (*tiers.REAL_PLACES, *tiers.WHOLE_PLACES, *tiers.LONGEST)
+    assert [place for place in places if not (TESTS / place).exists()] == []
 
 
 def test_each_golden_test_is_there() -> None:
