@@ -227,9 +227,7 @@ def answer(
         "text": text,
         "result": parse_json_object(result, "--result"),
         "reject": error,
-        "approve": approve_options.read_approval(
-            approve, change, remember, same_arguments, suggestion, comment, digest
-        ),
+        "approve": approve_options.read_options(approve, change, remember, same_arguments, suggestion, comment, digest),
         "deny": deny,
     }
     if id_ is not None and are_key_values([id_]):

@@ -33,7 +33,7 @@ Digest = Annotated[
 Deny = Annotated[str | None, typer.Option(metavar="[REASON]", help="Approval: no, with a reason for the caller.")]
 
 
-def read_approval(
+def read_options(
     approve: bool,
     change: str | None,
     remember: str | None,
