@@ -193,7 +193,7 @@ def test_only_what_imports_for_long_is_forked() -> None:
 
 def test_a_server_with_variables_is_forked_unless_they_are_read_at_the_start_of_python() -> None:
     server = {"command": sys.executable, "args": [str(PEERS / "asking_server.py"), "stdio"]}
-    own = server | {"env": {"JOURNAL": "/tmp/x"}}
+    own = server | {"env": {"JOURNAL": "journal.jsonl"}}
     assert forks.quick(own) == forks.quick(server) | {"env": own["env"]}
     early = server | {"env": {"PYTHONUTF8": "0"}}
     assert forks.quick(early) == early
