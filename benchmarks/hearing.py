@@ -49,7 +49,7 @@ class EveryRecord:
 async def main(url: str, schema: str, directory: Path, count: int) -> None:
     """Watches until it has heard of so many records."""
     member = Entrant(NAME, LEASE_S)
-    store = await PostgresStore.open(url, schema=schema, directory=directory, patience_s=60, member=member)
+    store = await PostgresStore.open(url, schema=schema, directory=directory, timeout_s=60, member=member)
     stored = await Stored.read(store, WatcherLimit(1))
     table = Table(stored, NOUN, StoredRecord)
     ledger = Ledger(store, [table], stored, now=time)

@@ -57,7 +57,7 @@ async def compare_stores(directory: Path, *, rounds: int, commits: int) -> list[
                 (place := directory / f"{schema}-{name}").mkdir()
                 member = None if name is None else Entrant(name, 300.0)
                 store = await PostgresStore.open(
-                    server.url, schema=schema, directory=place, patience_s=60, member=member
+                    server.url, schema=schema, directory=place, timeout_s=60, member=member
                 )
                 held.push_async_callback(store.close)
                 return store

@@ -237,7 +237,7 @@ async def test_an_address_that_was_never_served_is_given_up(tmp_path: Path) -> N
 async def test_so_is_that_of_a_life_that_ends_before_it_is_served(tmp_path: Path) -> None:
     settings = Fleet.settings_of("a", Authority.open(tmp_path))
     port = FleetPort(settings, LARGE)
-    life: Any = SimpleNamespace(beat=anyio.sleep_forever, wait_for_time=anyio.lowlevel.checkpoint)
+    life: Any = SimpleNamespace(send_beats=anyio.sleep_forever, wait_for_time=anyio.lowlevel.checkpoint)
     with anyio.CancelScope() as scope:
         async with FleetTerm(settings, life, life, port).send_heartbeats():
             scope.cancel()

@@ -82,7 +82,7 @@ async def test_a_row_that_is_gone_to_is_shown_whatever_the_filter_was(hub: Scrip
         await ann.sees("Soup or pie?", "Tea?")
         await ann.press("slash", *"pie", "enter")
         await ann.sees("1 with pie")
-        ann.app.show("inbox", "r2")
+        ann.app.show_row("inbox", "r2")
         await ann.no_longer_sees("with pie")
         pane = ann.app.query_one(InboxPane)
         assert pane.current is not None
