@@ -270,22 +270,14 @@ async def test_when_the_hub_stays_away_a_request_says_what_to_do_and_the_bridge_
         assert len((await host.response(2))["result"]["tools"]) == 2
 
 
-async def test_a_wrong_token_is_named_in_the_error_and_the_right_one_is_found_later(start_hub: Any, plain: Any) -> None:
+async def test_a_wrong_token_is_named_in_the_error_at_once(start_hub: Any, plain: Any) -> None:
     hub = await start_hub(plain)
-    await hub.connected("plain")
-    file = hub.data_dir / "client.json"
-    right = file.read_text()
-    file.write_text(json.dumps({**json.loads(right), "token": "wrong"}))
-    async with hosted(hub.data_dir) as host:
+    async with hosted(hub.data_dir, env={"HUBBUB_TOKEN": "wrong"}) as host:
         await host.shake()
         await host.say("tools/list", 1)
         error = (await host.response(1))["error"]
         assert error["code"] == -32000
         assert "HUBBUB_TOKEN" in error["message"]
-        file.write_text(right)
-        assert (await host.next())["method"] == "notifications/tools/list_changed"
-        await host.say("tools/list", 2)
-        assert len((await host.response(2))["result"]["tools"]) == 2
 
 
 async def test_a_server_that_the_hub_does_not_have_is_named_in_the_error(start_hub: Any, plain: Any) -> None:
