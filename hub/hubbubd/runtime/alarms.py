@@ -84,13 +84,14 @@ class Alarms:
             self.clear(kind, name)
 
     def _set_timer(self, kind: Due, name: str, at: float | None, wait_s: float, action: Action) -> None:
+        """Set the timer of an alarm, to LONGEST_S from now at most; do nothing once closed."""
         if not self._closed:
             wait_s = min(max(wait_s, 0.0), LONGEST_S)
             timer = asyncio.get_running_loop().call_later(wait_s, self._go_off, kind, name, at, action)
             self._timers[kind, name] = _Alarm(timer, at, action)
 
     def _shift_by_clock(self, set_by_s: float) -> None:
-        """Move alarms for a time along with a clock that was set. A sleep of the computer counts as waiting."""
+        """Move alarms with a time by the seconds by which the clock was set, so that they wait as long as before."""
         for (kind, name), alarm in list(self._timers.items()):
             if alarm.at is not None:
                 self.set(kind, name, alarm.at + set_by_s, alarm.action)
@@ -104,7 +105,7 @@ class Alarms:
             self._tasks.start_soon(self._run_action, kind, name, action)
 
     async def _run_action(self, kind: Due, name: str, action: Action) -> None:
-        """Run the action of an alarm; if it fails, set the alarm again unless it was meanwhile."""
+        """Run the action of an alarm; if it fails, log that and set the alarm again, unless it was set meanwhile."""
         try:
             await action()
             return

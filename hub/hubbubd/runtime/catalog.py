@@ -89,7 +89,7 @@ class Catalog:
         return sorted(found, key=lambda record: core.sort_key(record.id))
 
     def entries(self, list_id: str) -> tuple[bytes, ...]:
-        """Return a list's entries, MCP objects as JSON, in the server's order."""
+        """Return a list's entries, MCP objects as JSON, in the server's order; none if the list is not known."""
         found = self._entries.record(list_id)
         return found.entries if found is not None else ()
 
@@ -102,18 +102,12 @@ class Catalog:
         return self._lists.feed.watch(chosen, token)
 
     def listen(self, listener: ListChanged) -> Callable[[], None]:
-        """Call the listener for each list that may have changed, once it was fetched again, and after the first fetch.
-
-        It ends when the returned function is called.
-        """
+        """Call `listener` for each list that may have changed, once fetched, until the returned function is called."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
     async def refresh(self, server: str) -> list[CatalogList]:
-        """Fetch all lists of a server and return them.
-
-        Raises NotFound and FailedPrecondition (SERVER_NOT_CONNECTED).
-        """
+        """Fetch all lists of a server and return them. Raises NotFound, FailedPrecondition (SERVER_NOT_CONNECTED)."""
         if server not in self._servers:
             raise NotFound("server", server)
         await self._servers[server].refresh()
@@ -206,6 +200,7 @@ class Catalog:
             self._notify(server, kind, announced=True)
 
     def _notify(self, server: str, kind: CatalogKind, *, announced: bool = False) -> None:
+        """Call the listeners for one list."""
         for listener in list(self._listeners):
             listener(server, kind, announced)
 
@@ -267,7 +262,7 @@ class ServerCatalog:
             self._make_due([kind], self._quiet_until.get(kind, -math.inf))
 
     async def refresh(self) -> None:
-        """Wait until each list was fetched by a fetch that began after this call. Raises FailedPrecondition."""
+        """Wait until all lists were fetched, each by a fetch that began after this call. Raises FailedPrecondition."""
         link = self._link
         waiting = [(kind, anyio.Event()) for kind in self._due]
         self._waiting += waiting
@@ -279,7 +274,7 @@ class ServerCatalog:
             raise FailedPrecondition(f"{self._config.name} is not connected", reason="SERVER_NOT_CONNECTED")
 
     def _set_up(self, link: McpLink) -> frozenset[CatalogKind]:
-        """Make the lists that a server declares over a new connection due; return the kinds to subscribe to."""
+        """Make the lists of a new connection due, and delete any others; return the kinds to subscribe to."""
         kinds, announced = core.declared_kinds(link.hello.capabilities), core.announced_kinds(link.hello.capabilities)
         subscribed = announced if link.hello.era is Era.STATELESS else frozenset[CatalogKind]()
         self._announced_kinds = announced - subscribed
@@ -313,7 +308,7 @@ class ServerCatalog:
                 await self._wake.wait()
 
     async def _fetch(self, link: McpLink, kind: CatalogKind) -> None:
-        """Fetch one list. Callers of `refresh` that come from now on wait for the next fetch."""
+        """Fetch one list, store the outcome, and wake the callers of `refresh` that have waited for it until now."""
         waiting = [each for each in self._waiting if each[0] is kind]
         self._waiting = [each for each in self._waiting if each[0] is not kind]
         self._due[kind] = math.inf
@@ -387,6 +382,7 @@ class ServerCatalog:
         return core.timeout_fault(self._config.name, kind, self._config.call_max_s, "call_max_s")
 
     async def _read_pages(self, link: McpLink, kind: CatalogKind, pages: Pages) -> None:
+        """Add all pages of a list to `pages`. Raises ListRefused (also if a page is late), PeerError, UpstreamError."""
         method, limit_s = core.SOURCES[kind].method, self._config.call_timeout_s
         while True:
             page: dict[str, Any] = {}
@@ -432,19 +428,23 @@ class ServerCatalog:
         self._wake.set()
 
     def _mark_outdated(self, kinds: Collection[CatalogKind]) -> None:
+        """Mark the lists of these kinds as outdated, here and in their records."""
         self._outdated.update(kinds)
         self._change_records(core.as_outdated, kinds)
 
     def _change_records(self, change: Callable[[CatalogList], CatalogList], kinds: Iterable[CatalogKind]) -> None:
+        """Change the records of the lists of these kinds, where there are records."""
         for kind in kinds:
             if (record := self._catalog.record(self._config.name, kind)) is not None:
                 self._catalog.store(change(record))
 
     def _fault_code(self, kind: CatalogKind) -> str:
+        """Return the code of the fault of a list's last fetch; "" if it had none."""
         record = self._catalog.record(self._config.name, kind)
         return record.fault.code if record is not None and record.fault is not None else ""
 
     def _release_waiting(self) -> None:
+        """Wake all callers of `refresh`."""
         for _, fetched in self._waiting:
             fetched.set()
         self._waiting = []

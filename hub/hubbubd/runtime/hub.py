@@ -134,7 +134,7 @@ class Hub:
         """Yield a running hub. It reconnects the wanted servers; on exit it closes connections, not the store.
 
         `clock` defaults to the system's time. The configuration came from `files`, and `load` reads it again; without
-        it a reload changes nothing. `telemetry_endpoint` is only shown. A member of a `fleet` has what that gives it.
+        it a reload changes nothing. `telemetry_endpoint` is only shown. A `fleet` takes the place of `ownership`.
         """
         ownership = fleet or ownership
         clock = clock or Clock(asyncio.get_running_loop().time)
@@ -242,9 +242,9 @@ class Hub:
         return self._ledger.defects()
 
     async def is_record_current(self, noun: str, name: str) -> bool:
-        """Return whether a record is here as the store has it, or in neither; if not, it is here on return.
+        """Return whether this hub has a record as the store has it; if not, it has the newer state on return.
 
-        Raises Unavailable.
+        A record that neither has is current, too. Raises Unavailable.
         """
         known = await self._ledger.is_record_current(noun, name)
         # A token's name is not its id, so the store was asked for nothing. But what others have made is here by now.
@@ -311,7 +311,10 @@ class Hub:
         return max(0.0, self._grace_ends - self.clock.steady())
 
     async def _recover(self, configured: Mapping[str, ServerConfig], background: Background) -> None:
-        """Load what must continue after a restart, in order: calls are resumed last, once there are servers."""
+        """Load what must continue after a restart, start background loops, take the servers over unless a fleet does.
+
+        The order counts: calls are resumed last, once there are servers.
+        """
         self.tokens.recover()
         self.host_sessions.recover()
         clock_moved_s = self.retention.recover()
@@ -374,7 +377,7 @@ class Hub:
             await self.fleet.quit()
 
     def _serve_people(self, settings: HubSettings) -> None:
-        """Serve what hosts ask people from now on, if a profile has tools for that; a fleet does not."""
+        """Open the queue for the questions of hosts to people, once a profile has tools for that; never in a fleet."""
         asks = any(profile.people for profile in settings.mcp_profiles.values())
         if asks and self.fleet is None and not self.calls.has_queue(HOST):
             open_people_queue(self.calls)

@@ -13,7 +13,7 @@ from hubbubd.errors import Unavailable
 
 @dataclass(frozen=True, slots=True)
 class Takeover:
-    """Servers that become this hub's own, all those for which `owns` is true, and what has become of the hub before.
+    """Servers that become this hub's own, those for which `owns` is true, and what happened to the hub that had them.
 
     `requests` are the ids of their pending requests at that moment. `code` is that of the calls that cannot go on.
     `alone` says that no other hub is left that has shown or claimed anything.
@@ -40,7 +40,7 @@ NOT_BEGUN: Final = frozenset({"MOVED", "OWNER_CHANGING"})
 
 
 def owner_changing_error(server: str, member: str = "", why: str = "") -> Unavailable:
-    """Return the refusal of what needs a server that has no owner, or whose owner, `member`, cannot help, and why."""
+    """Return the error for a server that has no owner, or whose owner `member` cannot help, for the reason `why`."""
     what = f"is with the member {member} of the fleet, {why}" if member else "has no owner in the fleet at the moment"
     return Unavailable(
         f"{server} {what}; try again, and see `hubbub fleet status` if that goes on",
@@ -51,7 +51,7 @@ def owner_changing_error(server: str, member: str = "", why: str = "") -> Unavai
 
 
 def moved_error(server: str) -> Unavailable:
-    """Return the refusal of a new call of a server that is being handed on; nothing has happened."""
+    """Return the error for a new call to a server that is being handed to another member; nothing was carried out."""
     return Unavailable(
         f"{server} is being handed on to another member of the fleet; try again",
         reason="MOVED",
@@ -108,22 +108,27 @@ class SoleOwnership:
     owns_all = True
 
     def owns(self, server: str) -> bool:
+        """Return True: all servers are this hub's own."""
         return True
 
     def may_act(self) -> bool:
+        """Return True: there is no lease that could end."""
         return True
 
     def owner(self, server: str) -> Owner | None:
+        """Return None: no other member has a server."""
         return None
 
     def is_free(self, server: str) -> bool:
+        """Return False: this hub has every server."""
         return False
 
     def others(self) -> list[Owner]:
+        """Return no members."""
         return []
 
     def on_change(self, listener: Callable[[str], None]) -> None:
-        pass
+        """Do nothing: no server ever changes its owner."""
 
 
 class Candidates(Protocol):
@@ -134,15 +139,15 @@ class Candidates(Protocol):
         ...
 
     def takeover_delay_s(self, server: str) -> float | None:
-        """Return by how many seconds others go first; None if this hub must not have a server."""
+        """Return for how many seconds this hub lets others take a server first; None if it must never take it."""
         ...
 
     def home(self, server: str) -> str:
-        """Return the only member that may have a server; empty if it may be had by others."""
+        """Return the only member that may have a server; empty if others may have it, too."""
         ...
 
     def is_at_work(self, server: str) -> bool:
-        """Return whether a server is at work here, or is being changed: then it may be away for a moment."""
+        """Return whether a server is at work here, or is being changed, when it may be missing for a moment."""
         ...
 
     def servers_at_work(self) -> Collection[str]:

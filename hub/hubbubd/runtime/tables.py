@@ -40,7 +40,7 @@ VISIT_VITAL = frozenset({"id", "name", "credential", "grants", "credential_until
 
 
 def _hide(_: object) -> None:
-    """Watchers see nothing of this field."""
+    """Return None for any value of a field: watchers see nothing of it."""
 
 
 SERVER_PARTS: dict[str, Callable[[Any], object]] = {
@@ -59,6 +59,7 @@ class Tables:
 
     def __init__(self, stored: Stored, ownership: Ownership = SoleOwnership()) -> None:  # noqa: B008 - has no state
         def is_server_own(record: PendingRequest | Call | Task) -> bool:
+            """Return whether the server of a record is this hub's own."""
             return ownership.owns(record.server)
 
         is_own = None if ownership.owns_all else is_server_own
@@ -95,4 +96,5 @@ class Tables:
         self.leases = Table(stored, "lease", Lease, RepairRule(vital=frozenset({"server", "member", "life"})))
 
     def all(self) -> list[Table[Any]]:
+        """Return all tables."""
         return list(vars(self).values())

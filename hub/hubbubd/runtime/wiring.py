@@ -73,6 +73,7 @@ async def load_tables(
 
 
 def build_catalog(env: HubEnvironment, remote_servers: Callable[[], Collection[str]]) -> Catalog:
+    """Return the catalog; `remote_servers` returns the names of the servers that other members have."""
     tables = env.tables
     return Catalog(
         env.ledger,
@@ -85,6 +86,7 @@ def build_catalog(env: HubEnvironment, remote_servers: Callable[[], Collection[s
 
 
 def build_retention(env: HubEnvironment, audit: Audit) -> Retention:
+    """Return what deletes ended records, with the `Ages` that date them."""
     tables = env.tables
     return Retention(
         env.ledger,
@@ -101,6 +103,7 @@ def build_retention(env: HubEnvironment, audit: Audit) -> Retention:
 
 
 def build_events(env: HubEnvironment, calls: Calls) -> tuple[EventFeed, LogLevels, Subscriptions]:
+    """Return the parts that handle what servers notify of: events, log levels, and watched resources."""
     limit = env.ledger.watcher_limit
     return (
         EventFeed(env.clock, limit),
@@ -110,6 +113,7 @@ def build_events(env: HubEnvironment, calls: Calls) -> tuple[EventFeed, LogLevel
 
 
 def build_tokens(env: HubEnvironment) -> Tokens:
+    """Return the API tokens; in a fleet they ask the store for one that they do not know."""
     tables = env.tables
     return Tokens(
         env.ledger,
@@ -122,7 +126,10 @@ def build_tokens(env: HubEnvironment) -> Tokens:
 
 
 def build_logins(env: HubEnvironment, tokens: Tokens) -> Logins:
+    """Return the log-ins of hosts."""
+
     async def catch_up() -> None:
+        """Apply what other members of a fleet have committed; nothing without a fleet. Raises Unavailable."""
         if env.ownership.me:
             await env.ledger.catch_up()
 
@@ -133,6 +140,7 @@ def build_logins(env: HubEnvironment, tokens: Tokens) -> Logins:
 
 
 def build_visitors(env: HubEnvironment, tokens: Tokens) -> Visitors:
+    """Return the login codes, and the visits that people at browsers begin with them."""
     tables = env.tables
     return Visitors(env.ledger, tables.login_codes, tables.visits, tokens, env.clock, in_fleet=bool(env.ownership.me))
 
@@ -204,12 +212,14 @@ def build_inbox(env: HubEnvironment, quotas: Quotas, config: Callable[[str], Ser
     """Return the inbox. A server may be removed while its requests are open: then `config` raises NotFound."""
 
     def timeout_message(server: str) -> str:
+        """Return what a server is answered if nobody answers in time."""
         try:
             return config(server).timeout_message
         except NotFound:
             return "Nobody answered in time"
 
     def max_open_bytes(server: str) -> int:
+        """Return the most bytes that a server's open requests may have."""
         try:
             return config(server).max_open_request_bytes
         except NotFound:
@@ -230,6 +240,7 @@ def build_inbox(env: HubEnvironment, quotas: Quotas, config: Callable[[str], Ser
 
 
 def build_gate(env: HubEnvironment, inbox: Inbox, catalog: Catalog) -> ApprovalGate:
+    """Return the gate that has people approve calls, with the approvals that it remembers."""
     remembered = RememberedApprovals(env.ledger, env.tables.approvals, env.clock)
     return ApprovalGate(
         settings=env.settings.approvals,
@@ -252,9 +263,11 @@ def build_calls(
     consents: Consents,
     client_tasks: ClientTasks,
 ) -> Calls:
+    """Return the registry of calls, with the parts that send them and that resume them after a restart."""
     ledger, tables, clock = env.ledger, env.tables, env.clock
 
     def missing_queue_error(server: str) -> HubError:
+        """Return the error for a call to a server without a queue here: it has no owner, or there is none."""
         known = tables.servers.record(server) is not None
         return owner_changing_error(server) if known and env.ownership.me else NotFound("server", server)
 
@@ -301,6 +314,7 @@ def build_calls(
 
 
 def build_tasks(env: HubEnvironment, inbox: Inbox, client_tasks: ClientTasks, notify: Notify) -> Tasks:
+    """Return the tasks of servers and clients; `notify` sends a notification to a server."""
     return Tasks(
         ledger=env.ledger,
         table=env.tables.tasks,
@@ -322,6 +336,7 @@ def build_configuration(
     audit: Audit,
     events: EventFeed,
 ) -> Configuration:
+    """Return the configuration, which `load` reads again for a reload."""
     return Configuration(
         settings=loaded,
         load=load,

@@ -96,6 +96,7 @@ async def check_running_hub(hub: Hub, environ: Mapping[str, str]) -> list[Findin
 
 
 async def _check_fleet(hub: Hub) -> list[Finding]:
+    """Return the findings about the fleet; none for a hub that is no member."""
     if hub.fleet is None:
         return []
     from hubbubd.runtime.diagnostics.fleet_checks import check_fleet  # lazy: few hubs are members of a fleet
@@ -117,6 +118,7 @@ async def check_common(hub: HubSettings, servers: Sequence[ServerConfig], enviro
     limit = anyio.CapacityLimiter(MAX_ATTEMPTS)
 
     async def check_one_server(config: ServerConfig) -> None:
+        """Check one server, as one of MAX_ATTEMPTS at a time."""
         async with limit:
             of_servers[config.name] = await _check_server(config, environ)
 
@@ -127,6 +129,7 @@ async def check_common(hub: HubSettings, servers: Sequence[ServerConfig], enviro
 
 
 def _describe_files(settings: LoadedSettings) -> str:
+    """Return how many servers the configuration files have, or that there is no file, for people."""
     files, count = ", ".join(map(str, settings.files)), len(settings.servers)
     if not any(path.exists() for path in settings.files):
         return f"there is no {files}: the hub starts without servers (`hubbub init` makes it, --config names another)"
@@ -134,6 +137,7 @@ def _describe_files(settings: LoadedSettings) -> str:
 
 
 def _check_configuration(state: ConfigState) -> Finding:
+    """Return a finding: whether the last reload failed, or left settings that need a restart."""
     if state.problem:
         advice = "correct it; until then the hub goes on with what held before"
         return Finding("configuration", Severity.FAIL, state.problem, advice)
@@ -145,6 +149,7 @@ def _check_configuration(state: ConfigState) -> Finding:
 
 
 def _check_clock(set_by_s: float, doubted_s: float) -> Finding:
+    """Return a finding: whether the clock was set, or is ahead by seconds that nobody confirms."""
     if doubted_s:
         return Finding(
             "clock",
@@ -163,6 +168,7 @@ def _check_clock(set_by_s: float, doubted_s: float) -> Finding:
 
 
 async def _check_writable(store: Store) -> Finding:
+    """Return a finding: whether the store can be written."""
     try:
         await store.probe()
     except StoreUnavailable as exc:
@@ -187,10 +193,12 @@ def list_notes(servers: Sequence[ServerRecord]) -> Iterator[Finding]:
 
 
 def _check_directory(path: Path) -> list[Finding]:
+    """Return the findings about the data directory."""
     return [*_check_space(path), *_check_permissions(path)]
 
 
 def _check_space(path: Path) -> Iterator[Finding]:
+    """Yield a finding: whether the data directory can be made or written, and how much of its disk is free."""
     about = f"data directory {path}"
     if path.exists() and not path.is_dir():
         yield Finding(about, Severity.FAIL, "there is a file in its place", "choose another (--data-dir)")
@@ -214,6 +222,7 @@ def _check_space(path: Path) -> Iterator[Finding]:
 
 
 def _check_permissions(path: Path) -> Iterator[Finding]:
+    """Yield a warning if other users may read the data directory, or files with secrets in it."""
     if not path.is_dir():
         return
     names = ("", "client.json", "tokens.json", "state_keys.json", "hubbub.db")
@@ -235,6 +244,7 @@ async def _check_store(hub: HubSettings) -> tuple[Finding, bool]:
 
 
 def _check_address(setting: str, listen: str, data_dir: Path, *, in_use: bool) -> Finding:
+    """Return a finding: whether the hub can listen at an address; `in_use`: a running hub may listen there already."""
     about = f"{setting} {listen}"
     if listen.startswith(UNIX):
         directory = Path(listen.removeprefix(UNIX)).absolute().parent
@@ -254,6 +264,7 @@ def _check_address(setting: str, listen: str, data_dir: Path, *, in_use: bool) -
 
 
 def _check_vault_keys(file: Path | None, environ: Mapping[str, str]) -> Finding:
+    """Return a finding: whether the keys of a fleet's vault can be read, from `file` or else the environment."""
     from hubbubd.store.vault.keys import VaultKeys  # lazy: few hubs are members of a fleet
 
     try:
@@ -265,12 +276,14 @@ def _check_vault_keys(file: Path | None, environ: Mapping[str, str]) -> Finding:
 
 
 def _check_certificates(hub: HubSettings) -> Iterator[Finding]:
+    """Yield a finding for the hub's certificate and one for the member's, as far as they are configured."""
     for each in (hub.tls, hub.fleet.tls if hub.fleet is not None else None):
         if each is not None:
             yield from _check_certificate(each)
 
 
 def _check_certificate(files: TlsFiles) -> Iterator[Finding]:
+    """Yield a finding: whether a certificate can be read and is valid, and until when."""
     about, renew = f"certificate {files.cert}", "renew it; the hub takes a new file by itself"
     try:
         tls = files.read()
@@ -288,6 +301,7 @@ def _check_certificate(files: TlsFiles) -> Iterator[Finding]:
 
 
 def _check_allowed_commands(hub: HubSettings, environ: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield a warning for each command of `allow_commands` that is missing or cannot be executed."""
     for command in Confinement.from_settings(hub, environ).commands.missing_commands:
         yield Finding("allow_commands", Severity.WARN, f"{command} is not there, or cannot be executed", "install it")
 
@@ -295,7 +309,7 @@ def _check_allowed_commands(hub: HubSettings, environ: Mapping[str, str]) -> Ite
 def _check_variables(
     hub: HubSettings, servers: Sequence[ServerConfig], environ: Mapping[str, str]
 ) -> Iterator[Finding]:
-    """Offer to pass on what the hub itself needs to reach others: server processes do not get it by themselves."""
+    """Yield a warning if the hub has NETWORK_VARIABLES that the servers which it starts do not get."""
     needed = [name for name in environ if name.upper() in NETWORK_VARIABLES and name not in hub.server_variables]
     if needed and any(config.transport == "stdio" and not set(needed) <= set(config.env) for config in servers):
         names = ", ".join(f'"{name}"' for name in sorted(needed))
@@ -384,6 +398,7 @@ async def _try_to_reach(
 
 
 def _check_command(about: str, config: ServerConfig, environ: Mapping[str, str]) -> Finding:
+    """Return a finding: whether a stdio server's command and directory exist; `about` names the server."""
     own_path = config.env.get("PATH")
     path = own_path.get_secret_value() if own_path else environ.get("PATH", os.defpath)
     command = config.command or ""

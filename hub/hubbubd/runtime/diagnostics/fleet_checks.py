@@ -49,6 +49,7 @@ async def check_fleet(fleet: FleetOwnership, differing: list[str], now: float) -
 
 
 def _check_members(fleet: FleetOwnership) -> Finding:
+    """Return a finding with the members that take servers; a warning if this is the only one."""
     members = [each for each in fleet.members() if each.serves]
     others = ", ".join(each.name for each in members if each.name != fleet.me)
     if not others:
@@ -64,10 +65,14 @@ def _living_members(fleet: FleetOwnership) -> list[Member]:
 
 
 async def _check_reachable(fleet: FleetOwnership) -> list[Finding]:
-    """Ask all living members at once whether they answer; the port gives each a bounded time."""
+    """Return warnings for living members that do not answer, or whose clock is off.
+
+    All are asked at once; the port gives each a bounded time.
+    """
     found: dict[str, Finding] = {}
 
     async def check_member(member: Member) -> None:
+        """Ask one member, and note a warning about it if there is reason for one."""
         owner = Owner(member.name, member.life, member.forward)
         try:
             if await fleet.answers(owner):
@@ -92,6 +97,7 @@ async def _check_reachable(fleet: FleetOwnership) -> list[Finding]:
 
 
 def _check_loopback(fleet: FleetOwnership) -> Iterator[Finding]:
+    """Yield a warning if this member is reached at loopback, though other members are on other machines."""
     mine = next((each.forward for each in fleet.members() if each.name == fleet.me), "")
     elsewhere = ", ".join(
         f"{each.name} at {each.forward}" for each in _living_members(fleet) if not is_local(each.forward)
@@ -103,6 +109,7 @@ def _check_loopback(fleet: FleetOwnership) -> Iterator[Finding]:
 
 
 def _check_gone_members(fleet: FleetOwnership, now: float) -> Iterator[Finding]:
+    """Yield a finding for each member that has been gone for more than GONE_S; `now` is seconds since the epoch."""
     for each in fleet.members():
         if each.standing is MemberStatus.GONE and each.silent_s > GONE_S:
             since = bounds.utc_date(now - each.silent_s)
@@ -111,6 +118,7 @@ def _check_gone_members(fleet: FleetOwnership, now: float) -> Iterator[Finding]:
 
 
 def _check_upgrade(fleet: FleetOwnership) -> Iterator[Finding]:
+    """Yield a warning if an upgrade of the store's schema is not finished, and what is left to do."""
     schema = fleet.membership.schema
     if schema.is_settled:
         return
@@ -124,6 +132,7 @@ def _check_upgrade(fleet: FleetOwnership) -> Iterator[Finding]:
 
 
 def _check_feed(fleet: FleetOwnership) -> Finding:
+    """Return a finding: whether this member receives the changes that others commit."""
     about, behind = "changes of the fleet", fleet.feed.revisions_behind()
     if fleet.feed.receives_changes():
         return Finding(about, Severity.OK, "this member hears of them")
@@ -136,6 +145,7 @@ def _check_feed(fleet: FleetOwnership) -> Finding:
 
 
 def _check_clock(fleet: FleetOwnership) -> Finding:
+    """Return a finding: whether this member's clock differs from the database's by more than CLOCK_TOLERANCE_S."""
     about, off_s = "clock of the fleet", fleet.time.ahead_s
     if abs(off_s) <= CLOCK_TOLERANCE_S:
         return Finding(about, Severity.OK, f"differs from the database's by {abs(off_s):.2f} s")
@@ -143,12 +153,14 @@ def _check_clock(fleet: FleetOwnership) -> Finding:
 
 
 def _clock_finding(about: str, whose: str, off_s: float) -> Finding:
+    """Return the warning that a clock is `off_s` seconds behind the database's; negative if it is ahead."""
     how = "behind" if off_s > 0 else "ahead of"
     message = f"{whose} is {abs(off_s):.1f} s {how} the database's"
     return Finding(about, Severity.WARN, message, "let NTP set the clocks of all members and of the database")
 
 
 async def _check_standby(fleet: FleetOwnership) -> Finding:
+    """Return a finding: whether the database has a synchronous standby."""
     about, advice = (
         "standby of the database",
         "have a synchronous standby, so that a failover loses nothing (docs/store.md)",
@@ -166,6 +178,7 @@ async def _check_standby(fleet: FleetOwnership) -> Finding:
 
 
 def _check_unowned_servers(fleet: FleetOwnership) -> Iterator[Finding]:
+    """Yield a warning for each server that no member has had for more than UNOWNED_S, and why."""
     for each in FleetOperations(fleet).unowned_servers():
         if each.since_s > UNOWNED_S:
             message = f"no member has had it for {each.since_s:.0f} s"
@@ -173,6 +186,7 @@ def _check_unowned_servers(fleet: FleetOwnership) -> Iterator[Finding]:
 
 
 def _check_files(differing: list[str]) -> Iterator[Finding]:
+    """Yield a warning that names the servers which differ in this member's files."""
     if differing:
         names = ", ".join(sorted(differing))
         yield Finding(

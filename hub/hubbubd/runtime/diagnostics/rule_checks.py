@@ -12,7 +12,7 @@ from hubbubd.runtime.hub import Hub
 
 
 def judged_servers(hub: Hub) -> dict[str, ServerConfig]:
-    """Return the servers by name, with the one for what hosts ask people, where there is that."""
+    """Return the servers by name that rules apply to; HOST stands for what hosts ask people, where they can."""
     configs = {record.name: record.config for record in hub.servers.all()}
     return configs | {HOST: people_config()} if hub.calls.has_queue(HOST) else configs
 
