@@ -121,6 +121,7 @@ class Ages:
         forgotten = self.newest_forgotten_revision(tombstones_s)
 
         def with_milestone(stored: Upkeep | None) -> Upkeep:
+            """Return the upkeep record with the milestone that is due, and without those that no tombstone needs."""
             known = stored or Upkeep()
             later = (*known.milestones, (revision, now)) if milestone else known.milestones
             return replace(known, milestones=tuple(each for each in later if each[0] >= forgotten))
@@ -135,7 +136,7 @@ class Ages:
             self._note_time(self._now())
 
     def forget_eras_before(self, age_s: float) -> None:
-        """Forget the eras of which everything is older than an age."""
+        """Forget the eras in which every stamp is older than `age_s` seconds."""
         before, known = self._now() - age_s, self._known.eras
         if known and core.without_old_eras(known, before) != known:
             self._change_eras(lambda eras: core.without_old_eras(eras, before))
@@ -193,18 +194,21 @@ class Ages:
         self._notify_if_redated(before, self._known)
 
     def _notify_if_redated(self, before: Upkeep, after: Upkeep) -> None:
-        """Call the listener if the eras date stamps in another way now."""
+        """Update `has_leaps`, and call the listener if the eras now give stamps other times than before."""
         self.has_leaps = len(self._known.eras) > 1
         if _shifts(before.eras) != _shifts(after.eras):
             self._on_dated()
 
     @property
     def _known(self) -> Upkeep:
+        """The stored upkeep record; an empty one if there is none."""
         return self._table.record("upkeep") or Upkeep()
 
     def _now(self) -> float:
+        """Return the time in seconds since the epoch, within the bounds of stored times."""
         return bounds.clamp_moment(self._clock.now()) or 0.0
 
 
 def _shifts(eras: tuple[ClockEra, ...]) -> list[tuple[float, float]]:
+    """Return for each era when it begins, and by how many seconds its stamps are moved."""
     return [(era.first, era.shift_s) for era in eras]

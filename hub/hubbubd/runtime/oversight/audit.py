@@ -58,15 +58,17 @@ class _EntryHook:
 
     @property
     def durable(self) -> bool:
-        """Whether the entry is in the store. A commit may have held of which that was not known in time."""
+        """Whether the entry is in the store, also if that was not known yet when its commit ended."""
         if not self._durable and self._change.table.record(self._change.id) is not None:
             self.mark_committed()
         return self._durable
 
     def change(self) -> Change[AuditEntry] | None:
+        """Return the change that adds the entry; None once it is durable or no longer wanted."""
         return None if self.over or self.durable else self._change
 
     def mark_committed(self) -> None:
+        """Note that the entry is durable, and call `on_late_commit` the first time."""
         if not self._durable and self.on_late_commit is not None:
             self.on_late_commit()
         self._durable = True
@@ -179,10 +181,11 @@ class Audit:
     def newest(
         self, chosen: AuditFilter, after: AgePosition | None = None, oldest_first: bool = False
     ) -> Iterator[AuditEntry]:
-        """Yield the entries that match and come after a place, newest or oldest first."""
+        """Yield the entries that match, newest first unless `oldest_first`; only those beyond the position `after`."""
         return self._table.newest(chosen.matches, after, oldest_first)
 
     def _make_entry(self, kind: AuditKind, attempt: Attempt) -> AuditEntry:
+        """Return the entry of an attempt, made now, with a new id."""
         return AuditEntry(
             id=f"audit_{secrets.token_hex(8)}",
             kind=kind,
@@ -200,6 +203,7 @@ class Audit:
         self._ledger.change_later(self._table, entry.id, partial(carry_over_changes, None, entry))
 
     def _retain_new(self, before: AuditEntry | None, after: AuditEntry | None) -> None:
+        """Retain an entry that has just become durable."""
         # Counted once durable: an entry counted earlier and evicted meanwhile would be counted again.
         if before is None and after is not None:
             self._retain(after)
@@ -209,6 +213,7 @@ class Audit:
         self._delete(self._retained[entry.kind].add(replace(entry, created_at=self._correct_stamp(entry.created_at))))
 
     def _delete(self, entry_ids: Iterable[str]) -> None:
+        """Delete entries, write-behind."""
         for entry_id in entry_ids:
             self._ledger.change_later(self._table, entry_id, delete)
 

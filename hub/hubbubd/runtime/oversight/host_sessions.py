@@ -59,13 +59,13 @@ class HostSessions:
         self._table.follow(changed)
 
     async def begin(self, session: HostSession) -> None:
-        """Store a new session; it is durable on return."""
+        """Store a new session; durable on return. If the store fails, that is only logged."""
         await self._store_if_possible(
             self._ledger.change(self._table, session.id, lambda stored: stored or session), "begun"
         )
 
     async def change(self, record_id: str, step: Step[HostSession]) -> None:
-        """Change a session; durable on return."""
+        """Change a session; durable on return. If the store fails, that is only logged."""
         await self._store_if_possible(self._ledger.change(self._table, record_id, step), "changed")
 
     async def end(self, record_id: str) -> None:
@@ -73,8 +73,11 @@ class HostSessions:
         await self._ledger.change(self._table, record_id, delete)
 
     def drop(self, record_id: str, *, unless_used: bool = False) -> None:
-        """Delete a session that nobody waits for, write-behind. With `unless_used` it goes on if another member has
-        noted meanwhile that it is used; `changed` then hears of that."""
+        """Delete a session that nobody waits for, write-behind, and call the followers.
+
+        With `unless_used` it stays if another member has noted meanwhile that it is used; the followers are called
+        again then.
+        """
         if (session := self._table.record(record_id)) is not None:
             step = partial(end_unless_used, session.used_at) if unless_used else delete
             self._ledger.change_later(self._table, record_id, step)
@@ -86,10 +89,11 @@ class HostSessions:
         self._ledger.change_later(self._table, record_id, partial(with_last_use, now))
 
     async def note_use_durably(self, record_id: str, now: float) -> None:
-        """Note that a session is used now; durable on return."""
+        """Note that a session is used now; durable on return. If the store fails, that is only logged."""
         await self._store_if_possible(self._ledger.change(self._table, record_id, partial(with_last_use, now)), "used")
 
     def _on_revoked(self, credential: str) -> None:
+        """Delete the sessions of a revoked credential, in the background."""
         self._background.start_soon(self._drop_sessions_of, credential)
 
     async def _drop_sessions_of(self, credential: str) -> None:

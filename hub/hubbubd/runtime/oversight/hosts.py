@@ -71,7 +71,7 @@ class ConnectedHost:
 
     @property
     def has_open_stream(self) -> bool:
-        """Whether a stream of its own is open."""
+        """Whether a stream of its own is open; once one was, `had_stream` is set."""
         is_open = self.is_listening() or any(each.method == LISTEN for each in self.requests)
         self.had_stream = self.had_stream or is_open
         return is_open
@@ -93,6 +93,7 @@ class HostFilter:
     """Only those that have a request open for one of these calls."""
 
     def matches(self, host: ConnectedHost) -> bool:
+        """Return whether a host meets every condition."""
         return (
             (not self.principals or host.about.principal in self.principals)
             and (not self.ids or host.id in self.ids)
@@ -153,5 +154,6 @@ class ConnectedHosts:
             host.last_used_at = self._now()
 
     def _make_host(self, about: HostIdentity, *, has_session: bool) -> ConnectedHost:
+        """Return a new host, with a random id, that was used just now."""
         now, id_ = self._now(), f"host_{secrets.token_hex(8)}"
         return ConnectedHost(id=id_, about=about, created_at=now, last_used_at=now, has_session=has_session)

@@ -130,6 +130,7 @@ class _NewTokens:
 
     @property
     def digests(self) -> Digests:
+        """The digests of both tokens, as records have them."""
         return Digests(access=token_digest(self.access), refresh=token_digest(self.refresh))
 
     def issue(self, token: Token, now: float) -> IssuedTokens:
@@ -162,7 +163,7 @@ class Logins:
         self._catch_up = catch_up
 
     async def statement_key(self) -> bytes:
-        """Return the key that signs what others carry; durable before it is used. Raises Unavailable."""
+        """Return the key that signs statements and codes; it is made if missing, and durable. Raises Unavailable."""
         key = self._keys.record(KEY_ID)
         if key is None:
             await self._catch_up()
@@ -187,6 +188,7 @@ class Logins:
         text = await self.make_code(statement)
 
         def plan_consent() -> tuple[None, Sequence[Change[Any]]]:
+            """Plan to store decision and code; codes that are over, or too many of this person, are deleted."""
             now = self._clock.now()
             decided = self._plan_decision(statement, consent.granted_by, page_until, now, is_allowed=True)
             record = replace(consent, id=token_digest(text), created_at=now)
@@ -209,6 +211,7 @@ class Logins:
         """
 
         def plan_refusal() -> tuple[None, Sequence[Change[Any]]]:
+            """Plan to store the decision."""
             return None, self._plan_decision(statement, by, page_until, self._clock.now(), is_allowed=False)
 
         await self._ledger.transact(plan_refusal)
@@ -239,12 +242,16 @@ class Logins:
         return found
 
     async def exchange(self, code: str, client_id: str, redirect_uri: str | None, verifier: str) -> IssuedTokens:
-        """Exchange a code for tokens. Raises LoginRefusal, Unavailable."""
+        """Exchange a code for tokens, once: a second exchange is refused and ends the log-in.
+
+        Raises LoginRefusal, Unavailable.
+        """
         record_id = (await self.find_code(code)).id
         token_id = secrets.token_hex(6)
         new = _NewTokens.make(token_id, secrets.token_hex(11))
 
         def plan_exchange() -> tuple[IssuedTokens | None, Sequence[Change[Any]]]:
+            """Plan the new tokens; for a code that was used before plan the log-in's end, and return None."""
             now = self._clock.now()
             record = self._codes.record(record_id)
             if record is None:
@@ -270,12 +277,14 @@ class Logins:
     async def refresh(self, refresh_token: str, client_id: str, endpoint: str | None = None) -> IssuedTokens:
         """Give a host new tokens for its refresh token, at an `endpoint` if it names one.
 
-        Raises LoginRefusal, Unavailable.
+        A token that was used before is refused and ends the log-in, unless its new tokens may have got lost. Raises
+        LoginRefusal, Unavailable.
         """
         token_id, family = await self._parse_refresh(refresh_token)
         new = _NewTokens.make(token_id, family)
 
         def plan_refresh() -> tuple[IssuedTokens | None, Sequence[Change[Any]]]:
+            """Plan the new tokens; for a token that was used before plan the log-in's end, and return None."""
             now = self._clock.now()
             token = self._tokens.find_by_id(token_id)
             if token is None or token.login is None or self._tokens.is_gone(token.login.granted_with):
@@ -309,6 +318,7 @@ class Logins:
             await self._catch_up()
 
         def plan_revocation() -> tuple[Token | None, Sequence[Change[Any]]]:
+            """Plan the end of the log-in whose token this is, and return it; None if there is none."""
             token = self._tokens.find_by_id(token_id)
             if token is None or token.login is None or token.login.client_id != client_id:
                 return None, ()
@@ -361,7 +371,10 @@ class Logins:
         )
 
     def _find_replaced(self, code: AuthorizationCode, now: float) -> list[Token]:
-        """Return the tokens in place of which a new log-in is made. Raises LoginRefusal if there are too many."""
+        """Return the tokens that a new log-in replaces: expired log-ins, and the oldest of a person with too many.
+
+        Raises LoginRefusal if the hub has as many tokens as it may have.
+        """
         every = self._tokens.all()
         logins = [token for token in every if token.login is not None]
         over = [token for token in logins if is_expired(token, now)]
@@ -375,11 +388,15 @@ class Logins:
 
 
 def _refreshed_at(token: Token) -> float:
+    """Return when a token's log-in was last refreshed; 0 for a token without a log-in."""
     return 0.0 if token.login is None else token.login.refreshed_at
 
 
 def _check_exchange(code: AuthorizationCode, client_id: str, redirect_uri: str | None, verifier: str) -> None:
-    """Raise LoginRefusal unless the code was given to who shows it (RFC 6749, 4.1.3; RFC 7636, 4.6)."""
+    """Raise LoginRefusal unless client, address and verifier are those that the code was made for.
+
+    RFC 6749, 4.1.3; RFC 7636, 4.6.
+    """
     if code.client_id != client_id:
         raise invalid_grant("this code is not of this program")
     if redirect_uri != code.redirect_uri if code.redirect_named else redirect_uri not in (None, code.redirect_uri):

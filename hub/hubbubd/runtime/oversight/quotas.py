@@ -87,6 +87,7 @@ class Rate:
 
     @property
     def _burst(self) -> float:
+        """How many events a holder may have at once; at least one."""
         return max(self._per_s * BURST_S, 1.0)
 
     def charge(self, holder: str) -> None:
@@ -134,4 +135,5 @@ class Quotas:
 
 
 def _stream_limit(settings: HubSettings) -> int:
+    """Return the most streams that a principal may have open."""
     return settings.streams_per_principal or settings.max_watchers

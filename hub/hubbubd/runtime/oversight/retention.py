@@ -74,10 +74,12 @@ class _AgeQueue:
         self._size = 0
 
     def add(self, record_id: str, ended: _Ended) -> None:
+        """Add a record at the end: none here has ended later."""
         self.ended[record_id] = ended
         self._size += ended.size
 
     def drop(self, record_id: str) -> _Ended | None:
+        """Remove a record and return what was known of it; None if it is not here."""
         if (ended := self.ended.pop(record_id, None)) is not None:
             self._size -= ended.size
         return ended
@@ -157,6 +159,7 @@ class RetentionList(Generic[T]):
         self._remove(record_id)
 
     def _remove(self, record_id: str) -> None:
+        """Remove a record from both queues, if it is in them."""
         ended = self._all.drop(record_id)
         if ended is not None and (own := self._by_server.get(ended.server)) is not None:
             own.drop(record_id)
@@ -190,14 +193,17 @@ HistoryLimits = Callable[[HubSettings | ServerConfig], tuple[int, float | None]]
 
 
 def _call_history_limits(limited: HubSettings | ServerConfig) -> tuple[int, float | None]:
+    """Return the limits of calls, as `HistoryLimits`."""
     return limited.call_history_count, limited.call_history_age_s
 
 
 def _request_history_limits(limited: HubSettings | ServerConfig) -> tuple[int, float | None]:
+    """Return the limits of pending requests, as `HistoryLimits`."""
     return limited.request_history_count, limited.request_history_age_s
 
 
 def _task_history_limits(limited: HubSettings | ServerConfig) -> tuple[int, float | None]:
+    """Return the limits of tasks, as `HistoryLimits`."""
     return limited.task_history_count, limited.task_history_age_s
 
 
@@ -247,6 +253,7 @@ class Retention:
         return moved_s
 
     def _load(self) -> None:
+        """Load the ended records and the audit log, with their stamps as they are corrected now."""
         for history in self._histories:
             history.load()
         self._audit.load(self.ages.correct_stamp)
@@ -257,7 +264,7 @@ class Retention:
         self._has_excess.set()
 
     async def run(self) -> None:
-        """Run rounds of upkeep until cancelled."""
+        """Run rounds of upkeep until cancelled; between them delete what exceeds a limit, GRACE_S later."""
         while True:
             try:
                 if self._ownership.owns(UPKEEP):
@@ -314,10 +321,12 @@ class Retention:
         """Return the retention list of a table, with the limits of the hub and of each server."""
 
         def total_limits(size: int = TOTAL_HISTORY_BYTES) -> RetentionLimits:
+            """Return the limits over all servers, with this number of bytes."""
             count, age_s = limits(self._settings)
             return RetentionLimits(count, math.inf if age_s is None else age_s, size)
 
         def server_limits(server: str) -> RetentionLimits:
+            """Return the limits of one server; the hub's number and age if it was removed."""
             record = self._servers.record(server)
             if record is None:
                 return total_limits(HISTORY_BYTES)
@@ -325,6 +334,7 @@ class Retention:
             return RetentionLimits(count, total_limits().age_s if age_s is None else age_s, HISTORY_BYTES)
 
         def truly_ended_at(record: T) -> float | None:
+            """Return when a record ended, in the time of the present clock; None before its end."""
             at = ended_at(record)
             return at if at is None or not self.ages.has_leaps else self.ages.correct_stamp(at)
 
@@ -338,7 +348,7 @@ class Retention:
         )
 
     def _follow_change(self, history: RetentionList[Any], before: Any, after: Any) -> None:
-        """Add a record that has ended to its list, or drop one that was deleted."""
+        """Bring a list up to date with a changed record, and that of the tasks if its task has waited for it."""
         if after is None:
             history.drop(before.id)
         elif history.add_if_ended(after):
@@ -382,13 +392,16 @@ def _settled_at(request: PendingRequest) -> float | None:
 
 
 def _call_size(call: Call) -> int:
+    """Return the bytes of a call that count: params, result, and details of its fault."""
     details = call.fault.details if call.fault is not None else None
     return len(call.params) + len(call.result or b"") + (len(payload.dumps(dict(details))) if details else 0)
 
 
 def _request_size(request: PendingRequest) -> int:
+    """Return the bytes of a pending request that count: its own and those of its answer."""
     return len(request.request) + (len(request.answer.payload or b"") if request.answer is not None else 0)
 
 
 def _task_size(task: Task) -> int:
+    """Return the bytes of a task that count."""
     return len(task.result or b"") + len(task.error or b"") + len(task.status_message or "")

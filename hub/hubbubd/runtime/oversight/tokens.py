@@ -131,6 +131,7 @@ class Tokens:
         text = f"{PREFIX}{token_id}_{secrets.token_urlsafe(32)}"
 
         def plan_token() -> tuple[Token, Sequence[Change[Any]]]:
+            """Plan the new token, in place of expired ones of its name."""
             now = self._clock.now()
             token = Token(
                 id=token_id,
@@ -153,7 +154,7 @@ class Tokens:
         return [*deleted, self._table.new(token.id, token), self._minted.change(MINTED, Minted(token.id))]
 
     def plan_change(self, token: Token) -> Change[Any]:
-        """Return the change of a token to what it is now here."""
+        """Return the change that stores `token` in place of its record."""
         return self._table.change(token.id, token)
 
     def plan_end(self, token: Token) -> list[Change[Any]]:
@@ -184,6 +185,7 @@ class Tokens:
         return self._find_named(name) is not None
 
     def _find_named(self, name: str) -> Token | None:
+        """Return the token of this name, expired or not; None if there is none."""
         return next((token for token in self._table if token.name == name), None)
 
     def find_by_id(self, token_id: str) -> Token | None:
@@ -206,9 +208,9 @@ class Tokens:
         return token
 
     async def principal(self, token: str) -> Principal | None:
-        """Return the principal of a token; None for text of another form.
+        """Return the principal of a token, and note its use; None for text of another form.
 
-        Raises Unauthenticated (TOKEN_INVALID, CREDENTIAL_ENDED).
+        Raises Unauthenticated (TOKEN_INVALID, CREDENTIAL_ENDED), and Unavailable in a fleet.
         """
         if not token.startswith(PREFIX):
             return None
@@ -234,7 +236,7 @@ class Tokens:
         return True
 
     def _find(self, token_id: str, digest: str) -> tuple[Token, Principal] | None:
-        """Return a token by its digest; None if there is none, or it has ended with that of another."""
+        """Return a token by its id and digest; None if there is none, or what it was granted with has ended."""
         known = self._known.get(token_id)
         if known is None or token_id in self._revoked:
             return None
@@ -257,7 +259,7 @@ class Tokens:
 
 
 def _with_use(now: float, digest: str, token: Token | None) -> Token | None:
-    """Return a token as used; one that was revoked is not made again."""
+    """Return a token as used at `now`; None for one that was revoked, which is not made again."""
     if token is None:
         return None
     login = replace(token.login, is_used=True) if token.login and _is_first_use(token, digest) else token.login
@@ -270,6 +272,7 @@ def _is_first_use(token: Token, digest: str) -> bool:
 
 
 def _make_principal(token: Token) -> Principal:
+    """Return the principal of a caller that shows this token."""
     login = token.login
     return Principal(
         # A program chooses its own name: alone, it might be that of a person or of another token.
@@ -284,11 +287,12 @@ def _make_principal(token: Token) -> Principal:
 
 
 def _granted_with(token: Token) -> str:
+    """Return the credential with which a person granted this token's log-in; "" without a log-in."""
     return "" if token.login is None else token.login.granted_with
 
 
 def _is_access_expired(token: Token, digest: str, now: float) -> bool:
-    """Return whether an access token of a log-in has to be refreshed. What it has begun goes on."""
+    """Return whether a log-in's access token has to be refreshed now; what was begun with it goes on."""
     login = token.login
     return login is not None and now >= (login.access_until if digest == token.digest else login.former_until)
 
@@ -299,5 +303,5 @@ def token_digest(token: str) -> str:
 
 
 def is_expired(token: Token, now: float) -> bool:
-    """Return whether a token is over."""
+    """Return whether a token has an end, and has reached it."""
     return token.expires_at is not None and now >= token.expires_at

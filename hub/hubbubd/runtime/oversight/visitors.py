@@ -79,6 +79,7 @@ class Visitors:
         made = visits.new_login_code(code, principal, self._clock.now())
 
         def plan_code() -> tuple[LoginCode, Sequence[Change[Any]]]:
+            """Plan the new code, and the deletion of superfluous ones. Raises ResourceExhausted."""
             gone = self._find_superfluous_codes(principal, self._clock.now())
             if sum(1 for _ in self._codes) - len(gone) >= MAX_ALL_CODES:
                 raise ResourceExhausted(
@@ -108,7 +109,7 @@ class Visitors:
         return None if found is None else visits.make_principal(found)
 
     async def use_code(self, code: str, *, secure: bool) -> tuple[str, Visitor]:
-        """Use a code up, and return the cookie of the browser in which it was typed, and who is there.
+        """Use a code up; return the cookie for the browser in which it was typed, and the visitor there.
 
         Raises CodeRefused, Unavailable.
         """
@@ -117,6 +118,7 @@ class Visitors:
             await self._catch_up_if_allowed()
 
         def plan_visit() -> tuple[Visitor, Sequence[Change[Any]]]:
+            """Plan the use of the code and the visit that begins; return the visitor. Raises CodeRefused."""
             now = self._clock.now()
             found = self._require_good_code(code_id, now)
             begun = visits.new_visit(cookie, found, now, secure=secure)
@@ -152,7 +154,8 @@ class Visitors:
     async def find_visitor(self, cookie: str, statement: str | None = None) -> Visitor | None:
         """Return who is at the browser with this cookie; None if the hub does not know, or not any more.
 
-        A visit that ends with a decision is good for repeating that one, `statement`. Raises Unavailable.
+        A visit that a decision has ended still counts for the `statement` that was decided, so that this can be
+        repeated. Raises Unavailable.
         """
         if not visits.is_cookie(cookie):
             return None

@@ -5,9 +5,8 @@ order; a snapshot is catching up from nothing. A resume token names a revision o
 until then it names the one before, so delivery is at least once. A token may come from a member that is ahead of this
 one: then the watch begins once this one has caught up.
 
-Matching, building the event and (through `WatchEvent.encoded`) serializing it are done once per distinct filter, not
-per watcher. Each watcher's buffer is coalescing: it keeps the newest event per record. A watcher that still falls
-behind is closed, so a slow consumer slows nobody down.
+Matching, building and (through `WatchEvent.encoded`) serializing an event are done once per distinct filter, not per
+watcher. Each buffer keeps the newest event per record. A watcher that still falls behind is closed.
 """
 
 import hashlib
@@ -82,7 +81,7 @@ class FeedSource(Protocol[T_co]):
     """What a feed reads of its table."""
 
     def changed_since(self, revision: int) -> Iterable[tuple[int, str, T_co | None]]:
-        """Return the rows changed after a revision, oldest first. None is a deletion; after NOTHING there are none."""
+        """Return the rows changed after a revision, oldest first. None is a deletion: after NOTHING there is none."""
         ...
 
     def record(self, record_id: str) -> T_co | None:
@@ -109,6 +108,7 @@ class _Position:
 
     @classmethod
     def decode(cls, token: str) -> "_Position":
+        """Return the position that a token names. Raises ValueError for another form."""
         text = urlsafe_b64decode(token.encode("ascii") + b"=" * (-len(token) % 4)).decode("ascii")
         store, digest, revision, syncing = text.split(" ")
         at = bounds.parse_whole(revision, NOTHING)
@@ -194,7 +194,7 @@ class _FeedWatcher(Generic[T]):
             self.changes.clear()
 
     def push_live(self, key: object, event: WatchEvent[T]) -> None:
-        """Buffer a live event for the watcher, with the same key the newest."""
+        """Buffer a live event, in place of one with the same key; beyond LIVE_EVENTS the oldest is dropped."""
         self._put(self.live, key, event)
         if len(self.live) > LIVE_EVENTS:
             self.live.popitem(last=False)

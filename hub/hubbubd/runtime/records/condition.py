@@ -24,7 +24,7 @@ class VersionedCondition:
             _wake(waiter)
 
     def close(self) -> None:
-        """Wake all waiters for the last time."""
+        """Mark as closed, and wake all waiters for the last time."""
         self.closed = True
         self.notify_all()
 
@@ -69,5 +69,6 @@ class StoreProgress(VersionedCondition):
 
 
 def _wake(waiter: "asyncio.Future[None]") -> None:
+    """End the wait of one waiter, unless it has ended."""
     if not waiter.done():
         waiter.set_result(None)

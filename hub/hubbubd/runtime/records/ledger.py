@@ -96,7 +96,7 @@ class Ledger:
     async def commit(self, changes: Sequence[Change[Any]]) -> None:
         """Make all changes durable, or none. Raises Conflict when a record's revision has changed, and Unavailable.
 
-        They contain the steps that waited for the same records when they were made. However this ends, cancellation
+        Steps that waited for a record when its change was made are part of the change. However this ends, cancellation
         included, the commit has concluded by then: the records show whether it held. But after UnknownOutcome, which is
         an Unavailable, they may show it later.
         """
@@ -141,7 +141,7 @@ class Ledger:
         return True
 
     async def is_record_current(self, noun: str, record_id: str) -> bool:
-        """Return whether a record is here as the store has it, or in neither. Raises as `is_current`."""
+        """Return whether a record is here as the store has it, or neither has it. Raises as `is_current`."""
         table = self._by_noun.get(noun)
         return table is None or await self.is_current(table, record_id)
 
@@ -190,7 +190,7 @@ class Ledger:
             change.table.drop_committed_steps(change)
 
     async def change(self, table: Table[T], record_id: str, step: Step[T]) -> T | None:
-        """Make a step durable, and return the record after it. As `transact`."""
+        """Make a step durable, and return the record after it, None if it is deleted. Raises as `transact`."""
 
         def plan_change() -> tuple[T | None, Sequence[Change[T]]]:
             changes = table.plan_step(record_id, step)

@@ -34,7 +34,7 @@ class RecordReader(Generic[T]):
         return list(self._table.newest(chosen.matches))
 
     def newest(self, chosen: Filter[T], after: AgePosition | None = None, oldest_first: bool = False) -> Iterator[T]:
-        """Yield the records that match and come after a place, newest or oldest first."""
+        """Yield the records that match, newest first unless `oldest_first`; only those beyond the position `after`."""
         return self._table.newest(chosen.matches, after, oldest_first)
 
     def watch(self, chosen: Filter[T], token: str = "") -> Watch[T]:

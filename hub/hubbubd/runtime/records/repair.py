@@ -73,10 +73,12 @@ def decode_record(adapter: TypeAdapter[T], value: bytes, rule: RepairRule) -> tu
 
 
 def _list_problems(exc: ValidationError) -> list[ErrorDetails]:
+    """Return the problems that pydantic has found, PROBLEMS at most."""
     return exc.errors(include_url=False, include_input=False)[:PROBLEMS]
 
 
 def _summarize(problems: list[ErrorDetails]) -> str:
+    """Return the first NAMED problems in one line, LONGEST characters at most."""
     lines = [f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in problems[:NAMED]]
     return "; ".join(lines)[:LONGEST]
 

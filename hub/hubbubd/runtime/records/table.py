@@ -177,7 +177,7 @@ class Table(Generic[T]):
     def newest(
         self, chosen: Callable[[T], bool], after: AgePosition | None = None, oldest_first: bool = False
     ) -> Iterator[T]:
-        """Yield the records that match and come after a place, newest or oldest first. Lazy."""
+        """Yield the records that match, newest first unless `oldest_first`; only those beyond the position `after`."""
         order = self._by_age.ids_after if oldest_first else self._by_age.ids_before
         records = map(self.record, order(after))
         return (record for record in records if record is not None and chosen(record))
@@ -233,6 +233,7 @@ class Table(Generic[T]):
             return self.adapter.dump_json(repair.replace_surrogates(record))
 
     def _load(self, stored: Stored) -> None:
+        """Fill the table with the records and tombstones that the store had at the start."""
         for entry in stored.entries.get(self.noun, ()):
             record_id = entry.key[len(self.prefix) :]
             if (record := self._read(entry.revision, record_id, entry.value)) is not None:
@@ -320,6 +321,7 @@ class Table(Generic[T]):
         )
 
     def _forget_deletions(self) -> None:
+        """Forget the oldest tombstones beyond DELETIONS: watchers that resume from before them start again."""
         while len(self._deleted) > DELETIONS:
             _, self.feed.oldest = self._deleted.popitem(last=False)
 
@@ -399,7 +401,7 @@ class Table(Generic[T]):
         return record_id in self._waiting and record_id not in self._committing
 
     def begin_commit(self, change: Change[T]) -> None:
-        """Register a commit's change."""
+        """Note that a commit of this change is under way: write-behind leaves its record alone until `end_commit`."""
         self._committing[change.id] = self._committing.get(change.id, 0) + 1
 
     def end_commit(self, change: Change[T], *, is_certain: bool = True) -> None:

@@ -23,7 +23,7 @@ It may be asked more than once, each time for what is there by then.
 
 
 def delete(_: object) -> None:
-    """Delete the record, whatever has become of it."""
+    """Return None: as a step, this deletes the record, whatever has become of it."""
 
 
 @dataclass(slots=True)
@@ -34,9 +34,10 @@ class PendingSteps(Generic[T]):
     record: T | None
 
     def merge(self, stored: T | None, *, is_certain: bool) -> None:
-        """Merge the last step with the one before it, or all, made of the `stored` record, if they are too many.
+        """Merge the last two steps if they fit together, else all if they are more than STEPS.
 
-        No commit with some of them may be under way. It is not certain if one that was given up may still happen.
+        All become one that makes `record` of the `stored` record. No commit with some of them may be under way. Without
+        `is_certain` a commit that was given up may still happen: then the two are not merged.
         """
         (_, previous), (newest_number, last) = self.steps[-2:]
         merged = _merge_steps(previous, last) if is_certain else None
@@ -47,9 +48,9 @@ class PendingSteps(Generic[T]):
 
 
 def _merge_steps(first: Step[T], then: Step[T]) -> Step[T] | None:
-    """Merge two steps `partial(how, before, after)` into one, if the second begins with the record that the first made.
+    """Merge two steps `partial(how, before, after)` into one, if the second begins with what the first has made.
 
-    None if they are not.
+    Return None if they do not fit together.
     """
     if not (isinstance(first, partial) and isinstance(then, partial)) or first.func is not then.func:
         return None
