@@ -194,6 +194,7 @@ class ActiveServers:
             self._publishing_soon.add(name)
 
             async def publish() -> None:
+                """Publish the record, and let the next change start another wait."""
                 self._publishing_soon.discard(name)
                 self._publish(name)
 

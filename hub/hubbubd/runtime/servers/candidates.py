@@ -36,7 +36,7 @@ class CandidateServers:
         self._is_at_work = is_at_work
 
     def takeover_delay_s(self, server: str) -> float | None:
-        """Return by how many seconds other members go first to take a server; None if this hub cannot have it.
+        """Return for how many seconds this hub lets others take a server first; None if it must never take it.
 
         A server of files belongs where a file has it. One that starts a command, or needs the trust of a machine's
         owner, belongs where it was added.
@@ -59,7 +59,7 @@ class CandidateServers:
         return record.home if record.config.transport == "stdio" or self._confining.needs_trust(record) else ""
 
     def is_at_work(self, server: str) -> bool:
-        """Return whether a server is at work here, or is being changed: then it may be away for a moment."""
+        """Return whether a server is at work here, or is being changed, when it may be missing for a moment."""
         return self._is_at_work(server)
 
     def servers_at_work(self) -> list[str]:

@@ -117,6 +117,7 @@ class _Buffer:
         self._free_bytes = size
 
     def push(self, event: ServerEvent) -> None:
+        """Add an event; the oldest ones are dropped, and counted, while a bound is exceeded."""
         self.events.append(event)
         self._free_bytes -= len(event.params)
         while len(self.events) > self._count or self._free_bytes < 0:
@@ -124,6 +125,7 @@ class _Buffer:
             self.dropped += 1
 
     def pop(self) -> ServerEvent:
+        """Remove and return the oldest event."""
         event = self.events.popleft()
         self._free_bytes += len(event.params)
         return event
@@ -174,6 +176,7 @@ class EventFeed:
     def _publish(
         self, server: str, kind: ServerEventKind, method: str, params: Mapping[str, Any], call_id: str | None
     ) -> None:
+        """Make an event, and give it to the server's log, watchers and listeners; nothing is made if none wants it."""
         log = self._logs.get(server) if kind in LOGGED else None
         watchers = [watcher for watcher in self._watchers if watcher.filter.matches(server, kind)]
         listeners = tuple(self._listeners.get(kind, ()))
@@ -247,6 +250,7 @@ class EventFeed:
         return self._logs[server]
 
     async def _watch_from(self, chosen: EventFilter, first: Iterable[ServerEvent]) -> AsyncGenerator[EventStep]:
+        """Yield the steps of a watch: the `first` events, one without an event, then new events. Raises as `watch`."""
         self._watcher_limit.enter()
         watcher = _EventWatcher(chosen)
         if self._closed:
@@ -269,5 +273,6 @@ class EventFeed:
 
 
 async def _yield_steps(events: Iterable[ServerEvent]) -> AsyncGenerator[EventStep]:
+    """Yield a step for each event, and end."""
     for event in events:
         yield EventStep(event)

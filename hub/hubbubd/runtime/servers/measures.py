@@ -91,6 +91,7 @@ class Measures:
         self._register_gauges()
 
     def _register_gauges(self) -> None:
+        """Register the callbacks that read the gauges, and the counters kept here, at each scrape."""
         watcher_limit, health, meter = self._ledger.watcher_limit, self._ledger.health, self._meter
         meter.observe(
             metrics.SERVERS, lambda: [(n, {"state": state.value}) for state, n in self._servers_by_state.items()]
@@ -149,7 +150,7 @@ class Measures:
             self._meter.record(metrics.SESSION, max(self._clock.now() - before.connected_at, 0.0), about)
 
     def _count_server(self, before: ServerRecord | None, after: ServerRecord | None) -> None:
-        """Count a server in its state."""
+        """Keep the numbers of servers by state, and the server's own series, up to date with its change."""
         if before is not None:
             self._servers_by_state[before.connection.state] -= 1
             self._unconnected[before.connection.gave_up] -= _is_unconnected(before)
@@ -177,13 +178,14 @@ class Measures:
     # Calls
 
     def _record_queue_wait(self, before: Call | None, after: Call | None) -> None:
+        """Record how long a call has waited in the queue, as it starts; not if people were asked about it."""
         if after is None or (after.approval is not None and after.approval.request_id):
             return  # it has waited for people, too
         if after.started_at is not None and (before is None or before.started_at is None):
             self._meter.record(metrics.QUEUE_WAIT, max(after.started_at - after.created_at, 0.0))
 
     def _count_queued(self, before: Call | None, after: Call | None) -> None:
-        """Count a call among the queued ones, or no more."""
+        """Keep the number of queued calls up to date with a change of one call."""
         self._queued += _is_queued(after) - _is_queued(before)
 
     # Pending requests
@@ -195,7 +197,7 @@ class Measures:
         if after.state is RequestState.EXPIRED:
             self._meter.count(metrics.ANSWERS, {"by": "hub", "outcome": "expired"})
         if after.state is RequestState.ANSWERED and after.answer is not None and after.answered_at is not None:
-            by = "agent" if _is_by_agent(after) else "person"
+            by = "agent" if _was_answered_by_agent(after) else "person"
             self._meter.count(metrics.ANSWERS, {"by": by, "outcome": _answer_outcome(after.kind, after.answer)})
             taken = max(after.answered_at - after.created_at, 0.0)
             self._meter.record(metrics.TIME_TO_ANSWER, taken, {"kind": after.kind.value, "by": by})
@@ -216,7 +218,7 @@ class Measures:
             self._meter.record(metrics.APPROVAL_WAIT, taken, {"rule": rule, "outcome": outcome})
 
     def _count_open(self, before: PendingRequest | None, after: PendingRequest | None) -> None:
-        """Count a request among the open ones of its kind, or no more."""
+        """Keep the number of open requests of each kind, and the oldest, up to date with a change of one request."""
         request = after or before
         if request is None or _is_open(before) == _is_open(after):
             return
@@ -230,12 +232,14 @@ class Measures:
         self._oldest[request.kind] = next(iter(is_open.values()), None)
 
     def _oldest_ages(self) -> Iterable[Reading]:
+        """Yield for each kind how many seconds its oldest open request has waited; 0 if there is none."""
         now = self._clock.now()
         for kind, since in self._oldest.items():
             yield (0.0 if since is None else max(now - since, 0.0), {"kind": kind.value})
 
 
 def _single_reading(value: float) -> Iterable[Reading]:
+    """Return the reading of a metric that has no attributes."""
     return ((value, {}),)
 
 
@@ -244,6 +248,7 @@ def _yes_or_no(yes: bool) -> str:
 
 
 def _is_unconnected(server: ServerRecord) -> bool:
+    """Return whether a server is wanted, but not connected."""
     return server.wanted and server.connection.state is not ConnectionState.CONNECTED
 
 
@@ -255,7 +260,7 @@ def _is_open(request: PendingRequest | None) -> bool:
     return request is not None and request.state is RequestState.OPEN
 
 
-def _is_by_agent(request: PendingRequest) -> bool:
+def _was_answered_by_agent(request: PendingRequest) -> bool:
     return any(moment.what is RequestEventType.ANSWERED and moment.agent for moment in request.moments)
 
 

@@ -68,5 +68,6 @@ class ServerNotes:
 
 
 def _shorten(text: str) -> str:
+    """Return a note's text redacted, and cut to LONGEST characters."""
     whole = REDACTION.redact_text(text[: 2 * LONGEST].encode("utf-8", "replace").decode())
     return whole if len(whole) <= LONGEST else f"{whole[: LONGEST - 3]}..."

@@ -56,7 +56,10 @@ class ServerParts:
             await self.shell.run()
 
     def update_record(self) -> ServerRecord:
-        """Bring the record up to date with connection, queue and notes, and return it."""
+        """Bring the record up to date with connection, queue and notes, and return it.
+
+        A server that is away from its home, and refused here, is bound to its home from then on.
+        """
         hello = self.shell.hello
         self.record = replace(
             self.record,
@@ -75,7 +78,7 @@ class ServerParts:
         return self.record
 
     def _is_refused(self) -> bool:
-        """Return whether this member must not connect it as it is configured, wherever it leads to."""
+        """Return whether this member refuses the server for what it has configured, not for a host it redirects to."""
         fault, url = self.shell.connection.fault, self.record.config.url
         if fault is None or fault.code not in NEEDS_TRUST:
             return False
@@ -217,7 +220,7 @@ class Assembly:
         await self._calls.close_queue(name, fault)
 
     async def release(self, parts: ServerParts, fault: Fault) -> None:
-        """End the connection of a server that goes on elsewhere. Calls that can be resumed are left to it."""
+        """End the connection of a server that another member takes over; calls that can be resumed are left to that."""
         name = parts.record.name
         await parts.shell.disconnect(fault, End.SHUTTING_DOWN)
         parts.scope.cancel()
@@ -232,7 +235,7 @@ class Assembly:
         await self._tasks.clear(name)
 
     def forget(self, name: str) -> None:
-        """Forget what belongs to a name in the configuration."""
+        """Forget the events, watched resources and log level that are kept under a server's name."""
         self._events.forget(name)
         self._subscriptions.forget(name)
         self.log_levels.forget(name)

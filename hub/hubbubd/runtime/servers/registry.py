@@ -1,7 +1,4 @@
-"""The registry of servers: those of files and of the API, wanted or not, with their parts.
-
-Changes of one server are serialized and run to their end even if the caller is cancelled.
-"""
+"""The registry of servers: those of files and of the API, wanted or not. Changes of one server are serialized."""
 
 import os
 from collections.abc import Awaitable, Callable, Mapping
@@ -88,7 +85,7 @@ class Servers:
         return record
 
     def find(self, name: str) -> ServerRecord | None:
-        """Return a server's record; None if there is no such server, or no more: its lists may outlast it."""
+        """Return a server's record; None if there is no such server, or not any more."""
         parts = self._active.get(name)
         if parts is not None:
             return replace(parts.record, counts=parts.queue.counts())
@@ -129,7 +126,7 @@ class Servers:
 
     @property
     def candidates(self) -> CandidateServers:
-        """Which of them this member of a fleet may have."""
+        """The servers as this member of a fleet considers them: which it may take, and after whom."""
         return CandidateServers(
             table=self._table,
             active=self._active,
@@ -150,7 +147,7 @@ class Servers:
         return list(filter(takeover.owns, (*added, *self._configured)))
 
     async def take_over(self, takeover: Takeover) -> None:
-        """Load these servers: those of the files, and of the API those with other names; connect the wanted ones."""
+        """Start the servers of a takeover, those of files and of the API, and connect those that are wanted."""
         for name in self._owned_names(takeover):
             async with self._lock_for(name):  # at once: calls that go on read their answers before any may be deleted
                 if takeover.owns(name):  # still, after it has waited
@@ -178,14 +175,11 @@ class Servers:
         await self._run_exclusively(name, self._active.release, name, fault)
 
     def is_at_work(self, server: str) -> bool:
-        """Return whether a server is at work here, or is being changed: then it may be away for a moment."""
+        """Return whether a server is at work here, or is being changed, when it may be missing for a moment."""
         return server in self._active or ((lock := self._locks.get(server)) is not None and lock.locked())
 
     async def adopt(self, configured: Mapping[str, ServerConfig], settings: HubSettings) -> ServerDiff:
-        """Apply the servers of reloaded files and the live settings. Unchanged servers are not touched.
-
-        Raises Unavailable when some could not be applied; then it must be repeated.
-        """
+        """Apply reloaded files and live settings, and return what changed. After Unavailable it must be repeated."""
         await self._apply_settings(settings)
         self._configured = configured
         own = {name: config for name, config in configured.items() if self._ownership.owns(name)}
@@ -243,11 +237,11 @@ class Servers:
         await self._run_exclusively(name, self._remove_locked, name, expected)
 
     async def connect(self, name: str) -> ServerRecord:
-        """Want a server connected; returns at once. Raises NotFound."""
+        """Note that a server is wanted, and begin to connect it; return before it is connected. Raises NotFound."""
         return await self._run_exclusively(name, self._connect_locked, name)
 
     async def disconnect(self, name: str) -> ServerRecord:
-        """Want a server disconnected, and wait for it; ends its receiver tasks, too. Raises NotFound."""
+        """Note that a server is not wanted, disconnect it, and end its receiver tasks. Raises NotFound."""
         return await self._run_exclusively(name, self._disconnect_locked, name)
 
     async def log_out(self, name: str) -> ServerRecord:
@@ -271,12 +265,11 @@ class Servers:
         return self._locks.setdefault(name, anyio.Lock(fast_acquire=True))
 
     async def _add_locked(self, config: ServerConfig, trusted: bool) -> ServerRecord:
+        """Store a new server, and start it if it is this hub's own. The caller has its lock. Raises as `add`."""
         if self.find(config.name) is not None:
             raise revisions.exists_error(config.name)
-        if len(self.names()) >= self._confining.settings.max_servers:
-            raise ResourceExhausted(
-                f"at most {self._confining.settings.max_servers} servers", reason="TOO_MANY_SERVERS"
-            )
+        if len(self.names()) >= (most := self._confining.settings.max_servers):
+            raise ResourceExhausted(f"at most {most} servers", reason="TOO_MANY_SERVERS")
         revision = revisions.next_revision(self._table.feed.revision)
         record = new_record(config, "api", wanted=True, revision=revision, trusted=trusted, home=self._ownership.me)
         added = self._table.change(record.name, record)  # over what a removal left that the store refused
@@ -299,6 +292,7 @@ class Servers:
         expected: int | None,
         is_trusted_now: Callable[[bool], bool],
     ) -> ServerRecord:
+        """Store a server's changed configuration, and reconnect it where needed. Raises as `change`."""
         before = self._find_changeable(name, expected)
         config = how(before.config).with_unknown(before.config.unknown)
         was_trusted = self._confining.trusts(before)
@@ -320,6 +314,7 @@ class Servers:
         return self.get(name)
 
     async def _remove_locked(self, name: str, expected: int | None) -> None:
+        """Disconnect a server, if it is here, and delete all of it. Raises as `remove`."""
         if name not in self._active and self._ownership.is_free(name):
             record = revisions.require_revision(self.get(name), expected)  # no member of the fleet can have it
         else:
@@ -372,6 +367,7 @@ class Servers:
                 await self._run_exclusively(name, self._apply_confinement, name, changed)
 
     async def _apply_confinement(self, name: str, changed: frozenset[str]) -> None:
+        """Reconnect a server of the API if the `changed` settings concern it. The caller has its lock."""
         parts = self._active.get(name)
         if parts is None or parts.record.source != "api":
             return
@@ -382,12 +378,14 @@ class Servers:
             parts.shell.confinement = self._confining.find_confinement(parts.record)
 
     async def _connect_locked(self, name: str) -> ServerRecord:
+        """Note that a server is wanted, and start to connect it."""
         self._require_parts(name)
         await self._change_record(name, wanted=True)
         self._active[name].shell.connect()
         return self.get(name)
 
     async def _disconnect_locked(self, name: str) -> ServerRecord:
+        """Note that a server is not wanted, disconnect it, and end its tasks."""
         self._require_parts(name)
         await self._change_record(name, wanted=False)
         await self._active[name].shell.disconnect(cancelled_fault(f"{name} was disconnected", "SERVER_DISCONNECTED"))
@@ -402,6 +400,7 @@ class Servers:
         return self.get(name)
 
     async def _set_roots_locked(self, name: str, roots: Roots | None, expected: int | None) -> ServerRecord:
+        """Store a server's roots, and notify it of them. Raises NotFound and Stale."""
         self._require_parts(name)
         before = revisions.require_revision(self.get(name), expected)
         revision = revisions.next_revision(self._table.feed.revision, before)
@@ -444,6 +443,7 @@ class Servers:
         await self._active.close()
 
     async def _forget(self, record: ServerRecord) -> None:
+        """Delete all that is stored or kept for a server: tasks, lists, secrets, and its record. Raises Unavailable."""
         self._assembly.forget(record.name)
         await self._assembly.forget_peer(record.name)
         await self._ledger.change(self._table, record.name, delete)

@@ -112,9 +112,9 @@ class Subscriptions:
     ) -> AsyncGenerator[anyio.Event]:
         """Call `on_change` at each change of a resource, with the uri that the server named, during the block.
 
-        Entering waits until the server has accepted the subscription, and yields what is set if it ends: the server was
-        removed, or has refused it after a reconnect. After a reconnect it is told as if it had changed. It is no
-        watcher, so its number is the caller's to bound. Raises NotFound, FailedPrecondition
+        Entering waits until the server has accepted the subscription, and yields an event that is set if it ends early:
+        the server was removed, or has refused it after a reconnect. A reconnect counts as a change. Followers are not
+        counted as watchers: the caller has to bound their number. Raises NotFound, FailedPrecondition
         (SUBSCRIPTIONS_NOT_OFFERED), UpstreamError, PeerError.
         """
         remote = self.calls.remote
@@ -146,6 +146,7 @@ class Subscriptions:
         return self._links.get(server)
 
     def _find_by_server(self, server: str) -> list["_Subscription"]:
+        """Return the open subscriptions of a server."""
         return [each for (name, _), each in self._open.items() if name == server]
 
     def _add_watcher(self, server: str, uri: str) -> "_Subscription":
@@ -160,6 +161,7 @@ class Subscriptions:
         return subscription
 
     async def _run(self, subscription: "_Subscription") -> None:
+        """Run a subscription to its end, and forget it then."""
         try:
             await subscription.run()
         finally:
@@ -263,6 +265,7 @@ class _Subscription:
                 await self._wait_for_news()
 
     async def _wait_for_news(self) -> None:
+        """Wait until the connection, the resource or the number of readers changes."""
         self._has_news = anyio.Event()
         await self._has_news.wait()
 
@@ -290,6 +293,7 @@ class _Subscription:
         """Listen while the connection lasts; each acknowledgement causes a read, as nothing is replayed."""
 
         def on_acknowledged(honoured: dict[str, Any]) -> None:
+            """Note whether the server has accepted the subscription, or end it."""
             if self.uri in (honoured.get("resourceSubscriptions") or ()):
                 self._note_accepted()
             else:
@@ -329,6 +333,7 @@ class _Subscription:
             return None
 
     def _not_offered_error(self) -> FailedPrecondition:
+        """Return the error for a resource to which the server offers no subscription."""
         return FailedPrecondition(
             f"{self.server} does not tell of changes of {self.uri}", reason="SUBSCRIPTIONS_NOT_OFFERED"
         )
