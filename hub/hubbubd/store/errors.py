@@ -55,6 +55,6 @@ def damaged_error(name: str, reason: str) -> StoreDamaged:
 
 
 def unavailable_error(name: str, advice: str | None, reason: str) -> StoreUnavailable:
-    """Return the error for people; `advice`, if any, says what to do."""
+    """Return the error of a store that failed, with a message for people; `advice`, if any, says what to do."""
     problem = f"{advice} ({reason})" if advice else reason
     return StoreUnavailable(f"the store {name} failed: {problem}")

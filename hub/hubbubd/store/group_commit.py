@@ -105,7 +105,7 @@ class GroupedStore(ABC):
         return await queued.done
 
     def _apply_queued(self) -> None:
-        """Start the transaction of all commits that are queued; with none of them the store is idle."""
+        """Start the transaction of all commits that are queued; if there are none, note that the store is idle."""
         group, self._queue = self._queue, []
         if not group:
             self._no_group.set()

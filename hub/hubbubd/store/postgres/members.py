@@ -59,6 +59,7 @@ class PostgresMembers:
         sent_at = 0.0
 
         def note_sent() -> None:
+            """Note when the heartbeat is sent; again if it is sent twice."""
             nonlocal sent_at
             sent_at = self._now()
 
@@ -132,7 +133,10 @@ class PostgresMembers:
     async def _query(
         self, query: str, *arguments: Any, on_send: Callable[[], None] = lambda: None
     ) -> list[Sequence[Any]]:
-        """Run a statement over the connection, made again if need be; each does the same if it is run twice."""
+        """Return the rows of a statement, over a connection that is made again if need be.
+
+        The statement may be sent twice, and must do the same then. Raises Expelled and StoreUnavailable.
+        """
         try:
             async with asyncio.timeout(self._timeout_s), self._query_lock:
                 for attempt in range(2):

@@ -130,6 +130,7 @@ class PostgresStore(GroupedStore):
             ) from None
 
     def _apply_group(self, group: Sequence[QueuedCommit]) -> "asyncio.Future[AppliedGroup]":
+        """Begin to apply a group of commits; the future has what became of it."""
         self._group = self._loop.create_task(self._commit_group(group))
         return self._group
 
@@ -159,6 +160,7 @@ class PostgresStore(GroupedStore):
 
     @property
     def _member_key(self) -> tuple[str, int]:
+        """Name and term of this hub, by which statements find its row in `members`."""
         return self.identity.name, self.identity.life
 
     async def _find_group_outcome(
@@ -222,6 +224,7 @@ class PostgresStore(GroupedStore):
             return connection
 
     def _finish_group(self, group: Sequence[QueuedCommit], applying: "asyncio.Future[AppliedGroup]") -> None:
+        """Complete a group as any store does, note the known history, and announce the commits to other members."""
         revision_before = self._revision
         super()._finish_group(group, applying)
         if applying.exception() is None:
@@ -340,6 +343,10 @@ class PostgresStore(GroupedStore):
         return Snapshot(revision, entries, tuple((key, revision_of_key) for revision_of_key, key in deleted))
 
     async def _read_changes(self, prefix: str, after: int) -> tuple[int, list[Commit]]:
+        """Return the current revision, and the newest states after `after`, once listeners have seen them.
+
+        Raises Compacted and StoreUnavailable.
+        """
         rows = await self._read(sql.CHANGES, prefix, after)
         op, revision, compacted = rows[0][:3]
         if not compacted <= after <= revision:
@@ -392,6 +399,7 @@ class PostgresStore(GroupedStore):
             raise self.identity.end_as_expelled()
 
     async def _close_engine(self) -> None:
+        """Stop listening to other members, and close the connections."""
         if self._listening is not None:
             self._listening.cancel()
             await asyncio.wait([self._listening])

@@ -158,7 +158,7 @@ class PostgresVault:
         )
 
     def _lacks_key(self, row: Row) -> bool:
-        """Return whether a row is sealed with a key that is not here; what is no key's id is damage."""
+        """Return whether a row's key is not known here; False for an id that no key can have: that row is damaged."""
         return self._keys.find(row[3]) is None and _KEY_ID.fullmatch(row[3]) is not None
 
     def get(self, server: str) -> Secrets | None:
@@ -388,6 +388,7 @@ async def _run_to_end(work: Coroutine[Any, Any, T], release_result: Callable[[T]
     """
 
     def release_when_done(task: asyncio.Task[T]) -> None:
+        """Release the result of work that has ended without an error."""
         if not task.cancelled() and task.exception() is None:
             release_result(task.result())
 

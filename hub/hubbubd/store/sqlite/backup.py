@@ -62,6 +62,7 @@ def copy_database(
     """
 
     def pause(_status: int, _remaining: int, _total: int) -> None:
+        """Let commits have the connection for PAUSE_S after a step. Raises CopyAbandoned."""
         if is_abandoned():
             raise CopyAbandoned
         time.sleep(PAUSE_S)

@@ -93,6 +93,7 @@ def _sibling(path: Path, suffix: str) -> Path:
 
 
 def _is_nonempty_file(path: Path) -> bool:
+    """Return whether there is a file at a path, and it is not empty."""
     return path.exists() and path.stat().st_size > 0
 
 

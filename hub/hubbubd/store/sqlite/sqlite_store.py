@@ -64,10 +64,12 @@ class SqliteStore(GroupedStore):
         return self._engine.id
 
     def _apply_group(self, group: Sequence[QueuedCommit]) -> "asyncio.Future[AppliedGroup]":
+        """Begin to apply a group of commits in one transaction; the future has what became of it."""
         wanted = [(queued.writes, queued.guards) for queued in group]
         return self._submit(lambda: AppliedGroup(self._engine.apply(wanted)))
 
     async def _read_changes(self, prefix: str, after: int) -> tuple[int, list[Commit]]:
+        """Return the current revision, and the newest states under a prefix after `after`. Raises Compacted."""
         return await self._run_unless_closing(partial(self._engine.changes, prefix, after))
 
     def _submit(self, work: Callable[[], T]) -> asyncio.Future[T]:
@@ -136,6 +138,7 @@ class SqliteStore(GroupedStore):
         await self._run_unless_closing(self._engine.probe)
 
     async def _close_engine(self) -> None:
+        """Close the database once no copy is under way, and end the thread."""
         try:
             async with self._copying:  # a copy under way sees that the store closes, and gives up
                 await self._submit(self._engine.close)

@@ -148,6 +148,7 @@ class _PostgresReader:
         self._connection = connection
 
     async def measure(self) -> Extent:
+        """Return the revisions, counts and size of the store. Raises StoreUnavailable."""
         with _translate_errors(self._database.name):
             [(revision, compacted, records, deletions, size)] = await self._connection.fetch(
                 self._database.for_schema(_EXTENT)
@@ -155,6 +156,7 @@ class _PostgresReader:
         return Extent(revision=revision, compacted=compacted, records=records, deletions=deletions, size_bytes=size)
 
     async def read_slices(self) -> AsyncGenerator[Sequence[Row]]:
+        """Yield all records and tombstones by key, at most SLICE_ROWS and about SLICE_BYTES at a time."""
         query = self._database.for_schema(_SLICE)
         last: str | None = None
         while True:
@@ -175,6 +177,7 @@ class _PostgresWriter:
         self._connection = connection
 
     async def add(self, rows: Sequence[Row]) -> None:
+        """Insert rows. Raises StoreError for a key that PostgreSQL cannot keep, and StoreUnavailable."""
         for key, _, _ in rows:
             if problem := sql.explain_unfit_key(key):
                 raise StoreError(f"the key {key[:MAX_NAMED_CHARS]!r} {problem}; nothing was copied")

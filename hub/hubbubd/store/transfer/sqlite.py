@@ -119,6 +119,7 @@ class _SqliteReader:
         self._name = name
 
     async def measure(self) -> Extent:
+        """Return the revisions, counts and size of the store. Raises StoreUnavailable."""
         with explain_errors(self._name):
             revision, compacted = self._db.execute("SELECT revision, compacted FROM meta").fetchone()
             counts = await to_thread.run_sync(lambda: self._db.execute(_EXTENT).fetchone())
@@ -126,6 +127,7 @@ class _SqliteReader:
         return Extent(revision=revision, compacted=compacted, records=records, deletions=deletions, size_bytes=size)
 
     async def read_slices(self) -> AsyncGenerator[Sequence[Row]]:
+        """Yield all records and tombstones by key, at most SLICE_ROWS and about SLICE_BYTES at a time."""
         with explain_errors(self._name), closing(self._db.cursor()) as cursor:
             cursor.execute("SELECT key, revision, value FROM entries ORDER BY key")
             while rows := await to_thread.run_sync(_fetch_slice, cursor):
@@ -152,5 +154,6 @@ class _SqliteWriter:
         self._name = name
 
     async def add(self, rows: Sequence[Row]) -> None:
+        """Insert rows into the new file. Raises StoreUnavailable."""
         with explain_errors(self._name):
             await to_thread.run_sync(copying.add_rows, self._db, rows)

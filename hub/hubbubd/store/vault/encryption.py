@@ -72,7 +72,7 @@ class SealedSecret:
 
 
 def seal(key: VaultKey, place: SealLocation, content: bytes) -> SealedSecret:
-    """Encrypt a content for its place with a new key, and that with `key`."""
+    """Return a content encrypted for its place with a new key, and that key encrypted with `key`."""
     row_key = secrets.token_bytes(KEY_BYTES)
     associated = place.associated
     return SealedSecret(key.id, _encrypt(key.secret, row_key, associated), _encrypt(row_key, content, associated))
