@@ -44,6 +44,7 @@ def check_settings(hub: HubSettings, servers: Iterable[str]) -> None:
 
 
 def _check_fleet(fleet: FleetSettings) -> None:
+    """Raise ConfigError if other members could not reach this one, or its certificate is not for it."""
     if fleet.listen.startswith(UNIX):
         raise ConfigError(FLEET, "listen: must be HOST:PORT or [IPV6]:PORT; other members come over the network")
     if is_all_addresses(fleet.listen) and fleet.reached_at is None:
@@ -56,6 +57,7 @@ def _check_fleet(fleet: FleetSettings) -> None:
 
 
 def _check_oidc(hub: HubSettings) -> None:
+    """Raise ConfigError if an issuer has no audience, or another OIDC setting has no issuer."""
     if hub.oidc_issuer is not None:
         if hub.oidc_audience is None:
             raise ConfigError("oidc_issuer", "needs oidc_audience, too: a token for others must not open this hub")
@@ -66,6 +68,7 @@ def _check_oidc(hub: HubSettings) -> None:
 
 
 def _check_login(hub: HubSettings) -> None:
+    """Raise ConfigError if the hub's log-in is on beside an OIDC issuer, or an option of it is without `mcp_listen`."""
     if hub.mcp_login and hub.oidc_issuer is not None:
         raise ConfigError("mcp_login", "must not be true beside oidc_issuer: hosts log in there")
     for key in ("mcp_login", "mcp_public_url"):
@@ -74,6 +77,7 @@ def _check_login(hub: HubSettings) -> None:
 
 
 def _check_grants(hub: HubSettings) -> None:
+    """Raise ConfigError for a grant or an approver whose authority (certificates, OIDC) is not configured."""
     needed = {
         CERT: ("tls_client_ca", hub.tls_client_ca),
         OIDC: ("oidc_issuer", hub.oidc_issuer),

@@ -209,7 +209,7 @@ def _refuse_editor_references(value: object, key: str) -> None:
 
 
 def _read_env_file(given: object, key: str, directory: Path) -> dict[str, str]:
-    """Return the variables of a file with lines NAME=VALUE; their values stand for themselves. Raises ConfigError."""
+    """Return the variables of a file with lines NAME=VALUE, `${` in values as literal text. Raises ConfigError."""
     if not isinstance(given, str) or "\0" in given:
         raise ConfigError(key, "must be the path of a file")
     path = directory / Path(given).expanduser()

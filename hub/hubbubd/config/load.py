@@ -125,6 +125,7 @@ class _Parser(ArgumentParser):
 
 
 def _make_parser() -> ArgumentParser:
+    """Return the parser of the command line, which raises ConfigError for wrong options."""
     parser = _Parser(prog="hubbubd", description="One hub for many MCP servers.", epilog=_EPILOG, allow_abbrev=False)
     parser.add_argument("--config", action="append", metavar="FILE", help="TOML or JSON by its ending; repeatable")
     parser.add_argument("--listen", metavar="HOST:PORT | unix:PATH", help="where the API is served")
@@ -178,7 +179,7 @@ def _merge_profiles(files: Sequence[FileContent]) -> dict[str, ProfileSettings]:
 
 
 def _check_rules_are_in_one_file(files: Sequence[FileContent]) -> None:
-    """Raise ConfigError for rules of approvals in two files: the first that matches counts, so no order is meant."""
+    """Raise ConfigError if two files have rules of approvals: the first match counts, and files have no order."""
     having = [file.path for file in files if file.hub.get(APPROVALS, {}).get("rules")]
     if len(having) > 1:
         raise ConfigError(f"{having[1]}: {APPROVALS}.rules", f"are also in {having[0]}; keep all of them in one file")

@@ -67,6 +67,7 @@ def parse_place(text: str, settings: StoreSettings) -> Place:
 
 
 def _parse_database(url: str, settings: StoreSettings) -> DatabasePlace:
+    """Return the schema of a database that a URL names, without its option. Raises ConfigError."""
     try:
         parts = urlsplit(url)
         options = dict(parse_qsl(parts.query, keep_blank_values=True))

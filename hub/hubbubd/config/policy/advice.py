@@ -45,7 +45,7 @@ def _is_allowable_command(command: str | None) -> bool:
 
 
 def _is_allowable_host(host: str, hub: HubSettings) -> bool:
-    """Return whether a host may be advised to allow: it has no secrets of clouds, and the operator does not deny it."""
+    """Return whether to advise allowing a host: it serves no cloud's secrets, and the operator does not deny it."""
     try:
         address = ip_address(host)
     except ValueError:

@@ -39,6 +39,7 @@ def find_problems(config: ServerConfig, hub: HubSettings) -> Iterator[tuple[str,
 
 
 def _find_header_problem(name: str, value: str) -> str | None:
+    """Return why a server of the API may not have a header; None if it may."""
     if not name.startswith(":") and not _TOKEN.fullmatch(name):
         return "is not a valid header name"
     if is_routing_header(name):
@@ -49,6 +50,7 @@ def _find_header_problem(name: str, value: str) -> str | None:
 
 
 def _find_name_problem(name: str, hub: HubSettings) -> str | None:
+    """Return why a server of the API may not have a name; None if it may."""
     if name == OWN_NAME:
         return "is the hub's own, to its hosts"
     if key := find_people_conflict(hub.mcp_profiles, name):

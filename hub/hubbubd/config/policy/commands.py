@@ -120,12 +120,14 @@ class AllowedCommand(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _accept_plain_name(cls, value: Any) -> Any:
+        """Return a plain string as a table with that command. Raises ValueError for neither."""
         if not isinstance(value, str | dict | cls):
             raise ValueError("must be a command, or a table with one")
         return {"command": value} if isinstance(value, str) else cast("Any", value)
 
     @model_validator(mode="after")
     def _check_rest_is_last(self) -> Self:
+        """Raise ValueError if REST is anywhere but at the end of `args`."""
         if REST in self.args[:-1]:
             raise ValueError(f"{REST!r} stands for the rest of the arguments: nothing can follow it")
         return self
@@ -198,6 +200,7 @@ class CommandRules:
 
 
 def _matches_args(patterns: Sequence[str], args: Sequence[str]) -> bool:
+    """Return whether arguments match patterns one by one; REST at the end matches any further ones."""
     if patterns and patterns[-1] == REST:
         patterns, args = patterns[:-1], args[: len(patterns) - 1]
     return len(patterns) == len(args) and all(map(_matches_arg, patterns, args))
@@ -212,5 +215,6 @@ def _matches_arg(pattern: str, arg: str) -> bool:
 
 
 def _matches_variable(patterns: Iterable[str], name: str) -> bool:
+    """Return whether a name matches a pattern; one in POWERFUL has to be there literally."""
     powerful = any(fnmatchcase(name.upper(), each) for each in POWERFUL)
     return any(name == each or (not powerful and fnmatchcase(name, each)) for each in patterns)

@@ -99,6 +99,7 @@ class Confinement:
 
 
 def _parse_host(url: str) -> str:
+    """Return the host of a URL, in its normal form."""
     import httpx2  # lazy: as in `server.py`
 
     return httpx2.URL(url).host

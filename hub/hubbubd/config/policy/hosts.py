@@ -105,6 +105,7 @@ class HostRules:
                     raise _make_host_error(f"{host}{where}" if where else host)
 
     def _denies_name(self, name: str) -> bool:
+        """Return whether `deny_hosts` has a name that matches."""
         return any(fnmatchcase(name, each) for each in self._denied_names)
 
     def _denies_address(self, address: Address) -> bool:
@@ -112,9 +113,11 @@ class HostRules:
         return _is_within(address, self._denied_networks) or (PUBLIC in self._denied_names and is_public(address))
 
     def _allows_name_or_trusts(self, name: str) -> bool:
+        """Return whether `allow_hosts` has a name that matches, or it is the trusted host."""
         return self._allows_name(name) or name == self._trusted_host
 
     def _allows_name(self, name: str) -> bool:
+        """Return whether `allow_hosts` has a name that matches."""
         return any(fnmatchcase(name, each) for each in self._names)
 
     def _allows_address(self, name: str, address: Address) -> bool:
@@ -141,7 +144,7 @@ def is_private(address: Address) -> bool:
 
 
 def is_safe_to_advise(address: Address) -> bool:
-    """Return whether an address may be advised to allow: it is public or private, and stands for no other address."""
+    """Return whether to advise allowing an address: it is public or private, and stands for no other address."""
     return [*_list_effective_addresses(address)] == [address] and (is_public(address) or is_private(address))
 
 
@@ -172,10 +175,12 @@ def _split_rules(rules: Iterable[str]) -> tuple[tuple[Network, ...], frozenset[s
 
 
 def _is_within(address: Address, networks: Iterable[Network]) -> bool:
+    """Return whether an address is in one of the networks."""
     return any(address.version == network.version and address in network for network in networks)
 
 
 def _parse_network(text: str) -> Network | None:
+    """Return the network, or single address, that a text names; None if it names none."""
     try:
         return ip_network(text, strict=False)
     except ValueError:
@@ -183,6 +188,7 @@ def _parse_network(text: str) -> Network | None:
 
 
 def _parse_address(text: str) -> Address | None:
+    """Return the address that a text names; None if it names none."""
     try:
         return ip_address(text)
     except ValueError:
@@ -190,6 +196,7 @@ def _parse_address(text: str) -> Address | None:
 
 
 def _normalize_host(host: str) -> str:
+    """Return a host in lower case, without brackets and dots at its end."""
     return host.lower().removeprefix("[").removesuffix("]").rstrip(".")
 
 

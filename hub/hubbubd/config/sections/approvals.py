@@ -51,6 +51,7 @@ class Action(IntEnum):
 
 
 def _parse_action(value: object) -> object:
+    """Return the action that a word names. Raises ValueError."""
     if isinstance(value, Action):
         return value
     if isinstance(value, str) and value in (words := {each.name.lower(): each for each in Action}):
@@ -59,6 +60,7 @@ def _parse_action(value: object) -> object:
 
 
 def _parse_condition(value: object) -> object:
+    """Return the condition that a text in CEL is; None for None. Raises ValueError."""
     if value is None or isinstance(value, Condition):
         return value
     if not isinstance(value, str):
@@ -74,6 +76,7 @@ def _parse_condition(value: object) -> object:
 
 
 def _parse_duration(value: object) -> float:
+    """Return the seconds of a time such as "30m", or of a number. Raises ValueError."""
     if isinstance(value, str) and (found := _DURATION.fullmatch(value)):
         value = int(found[1]) * _UNITS[found[2]]
     if isinstance(value, int | float) and not isinstance(value, bool) and 1 <= value <= LONGEST_REMEMBERED_S:
@@ -82,6 +85,7 @@ def _parse_duration(value: object) -> float:
 
 
 def _check_name(name: str) -> str:
+    """Return the name of a rule. Raises ValueError if it is not printable, or one that `confirm` makes."""
     if not name.isprintable() or name.strip() != name:
         raise ValueError("has characters that are not printed, or spaces around it")
     if name.partition(" of ")[0] == CONFIRM:
@@ -90,6 +94,7 @@ def _check_name(name: str) -> str:
 
 
 def _check_approver(who: str) -> str:
+    """Return an approver: a name, or one of an authority as in `who` of grants. Raises ValueError."""
     source, colon, name = who.partition(":")
     if colon and (source not in (CERT, OIDC, OIDC_ROLE) or not name):
         raise ValueError(f"must be NAME, {CERT}:NAME, {OIDC}:NAME or {OIDC_ROLE}:VALUE, not {who!r}")
@@ -150,6 +155,7 @@ class ApprovalRule(BaseModel):
 
     @model_validator(mode="after")
     def _check_approvers_suffice(self) -> Self:
+        """Raise ValueError if fewer people could approve than are needed."""
         if self.approvers and not any(map(_may_be_several, self.approvers)):
             count = len(set(self.approvers))
             if self.needed > count:

@@ -23,6 +23,7 @@ ExpandedPath = Annotated[Path, AfterValidator(Path.expanduser)]
 
 
 def _get_host_name() -> str:
+    """Return this machine's name, in lower case."""
     return socket.gethostname().lower()
 
 

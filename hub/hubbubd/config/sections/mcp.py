@@ -33,6 +33,7 @@ _LONGEST_ALIAS = 14  # what `host_names` leaves to a prefix where `max_tool_name
 
 
 def _check_alias(text: str) -> str:
+    """Return an alias of a server. Raises ValueError for one that is malformed, too long, or the hub's own name."""
     if not _ALIAS.fullmatch(text) or len(text) > _LONGEST_ALIAS:
         raise ValueError(
             f"{text!r} is not an alias: letters, digits, '-' and single '_' between them, at most {_LONGEST_ALIAS}"
@@ -43,6 +44,7 @@ def _check_alias(text: str) -> str:
 
 
 def _check_hold(value: object) -> object:
+    """Return "auto", or a number of seconds from 0 to LONGEST_HOLD_S. Raises ValueError for anything else."""
     seconds = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= LONGEST_HOLD_S
     if value != "auto" and not seconds:
         raise ValueError(f'must be "auto", or seconds from 0 to {LONGEST_HOLD_S}')
@@ -143,7 +145,7 @@ class ProfileSettings(BaseModel):
         return _matches(self.allow_tools, shown) and not _matches(self.deny_tools, shown)
 
     def pins_tool(self, shown: str) -> bool:
-        """Return whether a tool is listed though tools are searched for."""
+        """Return whether a tool, by the name that hosts see, is listed even where hosts have to search for tools."""
         return _matches(self.always, shown)
 
 
@@ -163,7 +165,7 @@ def find_alias_conflict(profiles: Mapping[str, ProfileSettings], name: str) -> s
 
 
 def find_people_conflict(profiles: Mapping[str, ProfileSettings], name: str) -> str | None:
-    """Return the key of a profile whose tools that ask people need this name for their calls; None if none does."""
+    """Return the key of a profile that uses this name itself, as PEOPLE; None if no profile does."""
     asking = (f"{profile}.people" for profile, settings in profiles.items() if settings.people)
     return next(asking, None) if name == PEOPLE else None
 
@@ -193,4 +195,5 @@ def check_profiles(profiles: Mapping[str, ProfileSettings], servers: Iterable[st
 
 
 def _matches(patterns: Iterable[str], name: str) -> bool:
+    """Return whether a name matches one of the patterns."""
     return any(fnmatchcase(name, pattern) for pattern in patterns)

@@ -31,6 +31,7 @@ _ORIGIN = re.compile(r"https?://(\[[0-9a-f:]+\]|[a-z0-9.-]+)(:[0-9]{1,5})?")
 
 
 def _check_who(text: str) -> str:
+    """Return whom a grant is for. Raises ValueError unless it names an authority and a name."""
     source, _, name = text.partition(":")
     if source not in (CERT, OIDC, OIDC_ROLE) or not name:
         raise ValueError(f"must be {CERT}:NAME, {OIDC}:NAME or {OIDC_ROLE}:VALUE, not {text!r}")
@@ -79,6 +80,7 @@ def is_loopback(host: str) -> bool:
 
 
 def _check_listen(text: str) -> str:
+    """Return HOST:PORT or unix:PATH to listen at. Raises ValueError for another form, or what no address can be."""
     if text.startswith(UNIX):
         check_unix_path(text.removeprefix(UNIX))
         return text
@@ -120,14 +122,17 @@ def check_unix_path(path: str) -> None:
 
 
 def _check_connect_listen(text: str | None) -> str | None:
+    """Return where to serve Connect, or None. Raises ValueError, also if its packages are missing."""
     return None if text is None else _check_tcp_listen(text, "connect", ("connectrpc",))
 
 
 def _check_mcp_listen(text: str | None) -> str | None:
+    """Return where to serve MCP, or None. Raises ValueError."""
     return None if text is None else _check_tcp_listen(text)
 
 
 def _check_metrics_listen(text: str | None) -> str | None:
+    """Return where to serve metrics, on loopback, or None. Raises ValueError, also if packages are missing."""
     if text is None:
         return None
     checked = _check_tcp_listen(text, "telemetry", ("opentelemetry", "prometheus_client"))
@@ -146,12 +151,14 @@ def _check_tcp_listen(text: str, extra: str = "", packages: tuple[str, ...] = ()
 
 
 def _check_origin(text: str) -> str:
+    """Return an origin as browsers send it. Raises ValueError for another form."""
     if not _ORIGIN.fullmatch(text):
         raise ValueError(f"{text!r} is not an origin as browsers send it, for example http://localhost:5173")
     return text
 
 
 def _check_host(text: str) -> str:
+    """Return a host in lower case. Raises ValueError if it is neither a name nor an address, or has a port."""
     host = text.lower()
     if len(host) > _HOST_MAX or not _HOST.fullmatch(host):
         raise ValueError(f"{text!r} is not a host: a name or an address, an IPv6 one in brackets, without a port")

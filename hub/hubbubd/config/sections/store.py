@@ -16,6 +16,7 @@ PASSWORD_BYTES: Final = 4096
 
 
 def _check_url(url: SecretStr) -> SecretStr:
+    """Return the URL of a PostgreSQL database. Raises ValueError for another scheme."""
     if not url.get_secret_value().startswith(("postgresql://", "postgres://")):
         raise ValueError(
             "is postgresql://USER@HOST:PORT/DATABASE; without it the store is a file in the data directory"

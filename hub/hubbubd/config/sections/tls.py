@@ -91,6 +91,7 @@ def _read_authorities(path: Path) -> bytes:
 
 
 def _read_file(setting: str, path: Path) -> bytes:
+    """Return the content of the file that a setting names. Raises ConfigError with the setting as its key."""
     try:
         return path.read_bytes()
     except OSError as exc:

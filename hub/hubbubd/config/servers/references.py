@@ -62,6 +62,7 @@ def expand(text: str, environ: Mapping[str, str], key: str = "value", *, warn: W
     """
 
     def replace_reference(match: re.Match[str]) -> str:
+        """Return what one reference stands for. Raises as `expand`."""
         if match["escaped"]:
             return match["escaped"]
         body = _BODY.fullmatch(match["body"])

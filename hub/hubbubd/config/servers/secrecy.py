@@ -76,6 +76,7 @@ def _is_plain(value: str) -> bool:
 
 
 def _is_loopback(value: str) -> bool:
+    """Return whether a value is a loopback or unspecified address, or `localhost`, with or without a port."""
     host = value if value.count(":") > 1 and not value.startswith("[") else _PORT.sub("", value)
     if host.lower() == "localhost":
         return True

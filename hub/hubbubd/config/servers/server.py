@@ -83,6 +83,7 @@ class OAuthConfig(BaseModel):
 
     @model_validator(mode="after")
     def _check_client_kind(self) -> Self:
+        """Raise ValueError for options that do not belong to the same kind of client."""
         if self.client_metadata_url and (self.client_id or self.grant == "client_credentials"):
             raise ValueError("client_metadata_url stands in place of a client_id")
         if (self.client_secret or self.private_key) and not self.client_id:
@@ -286,6 +287,7 @@ class ServerConfig(BaseModel):
 
     @model_validator(mode="after")
     def _check_transport(self, info: ValidationInfo) -> Self:
+        """Raise ValueError for options that do not fit the transport, and for an invalid url."""
         if not self.command and not self.url:
             raise ValueError("a server needs a command that starts it, or the url where it is")
         if self.transport == "stdio" and (not self.command or self.url):
@@ -301,7 +303,7 @@ class ServerConfig(BaseModel):
 
     @field_serializer("url", when_used="json")
     def _withhold_query(self, url: str | None) -> str | None:
-        """Write the url without its query, which may be secret."""
+        """Return the url as it is stored: without its query, which may be secret."""
         return None if url is None else withhold_query(url)
 
     def is_default(self, key: str) -> bool:
@@ -438,6 +440,7 @@ def _check_url(url: str, *, resolved: bool) -> None:
 
 
 def _matches(patterns: Iterable[str], name: str) -> bool:
+    """Return whether a name matches one of the patterns."""
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 

@@ -47,7 +47,7 @@ def _serialize_stored(config: ServerConfig, handler: SerializerFunctionWrapHandl
 
 
 def _merge_unknown(known: dict[str, Any], unknown: dict[str, Any]) -> dict[str, Any]:
-    """Return both together; what is known counts where a name is in both."""
+    """Return both objects merged, inner ones too; what is known counts where a name is in both."""
     inner = {
         name: _merge_unknown(cast("dict[str, Any]", known[name]), cast("dict[str, Any]", value))
         for name, value in unknown.items()
