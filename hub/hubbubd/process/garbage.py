@@ -44,7 +44,7 @@ class Collector(Protocol):
     """What is used of the module `gc`."""
 
     def freeze(self) -> None:
-        """Take all that is left for permanent."""
+        """Make all objects that are left permanent: later collections do not look at them."""
 
     def unfreeze(self) -> None:
         """Have the next full collection look at everything."""

@@ -31,7 +31,7 @@ class RotatedLog(RotatingFileHandler):
         super().__init__(path, maxBytes=max_bytes, backupCount=MAX_FILES, encoding="utf-8", errors="replace")
 
     def write(self, text: str, /) -> None:
-        """Write a line with its end."""
+        """Write a line, which has its line end already."""
         self.handle(logging.makeLogRecord({"msg": text}))
 
     def redirect_stderr(self) -> None:
@@ -44,6 +44,7 @@ class RotatedLog(RotatingFileHandler):
         """Drop a line that cannot be written."""
 
     def _open(self) -> TextIOWrapper:
+        """Open the file with mode 0600, unbuffered; stderr follows if it was redirected. Raises OSError."""
         descriptor = os.open(self.baseFilename, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         # Unbuffered: what a full disk does not take is lost, and does not stand in the way of the next line.
         raw = cast("BinaryIO", FileIO(descriptor, "a"))

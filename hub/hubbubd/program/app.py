@@ -238,6 +238,7 @@ async def _run_term(settings: LoadedSettings, load: Callable[[], LoadedSettings]
 def _new_connector(
     settings: LoadedSettings, vault: SecretsVault, process: ProcessState, permit: Permit | None
 ) -> McpConnector:
+    """Return the connector to servers; `permit` waits until this member may act."""
     connector = McpConnector(vault, process.tracer, process.meter, permit=permit)
     connector.origins |= settings.origins
     connector.variables = settings.hub.server_variables
@@ -257,6 +258,7 @@ async def _open_vault(settings: HubSettings, fleet_term: "FleetTerm | None") -> 
 def _make_fleet_term(
     settings: HubSettings, membership: Membership | None, losses: list[HistoryLost]
 ) -> "FleetTerm | None":
+    """Return a new term in the fleet; None for a hub that is no member."""
     if membership is None or settings.fleet is None:
         return None
     from hubbubd.program.fleet_join import FleetTerm  # lazy: a fleet is an optional extra
@@ -310,11 +312,7 @@ async def _serve_api(
             ) as address,
         ):
             path = client_file.write(
-                settings.data_dir,
-                address=f"{UNIX}{local}" if local else address,
-                token=token,
-                connect=connect,
-                mcp=mcp,
+                settings.data_dir, address=f"{UNIX}{local}" if local else address, token=token, connect=connect, mcp=mcp
             )
             if fleet_term is not None:
                 await fleet_term.publish_addresses(address)
@@ -365,6 +363,7 @@ def _make_private(data_dir: Path) -> None:
 
 
 def _new_gate(hub: Hub, settings: HubSettings, token: str) -> Gate:
+    """Return the gate that authenticates callers of the API; revoked tokens and changed grants reach it."""
     grants = Grants(settings.grants)
     gate = Gate(
         token,
@@ -409,7 +408,7 @@ def _apply_process_settings(settings: HubSettings) -> None:
 
 
 async def _reload_on_hangup(configuration: Configuration) -> None:
-    """Reload the configuration on SIGHUP. At a terminal leave its default, which ends the hub with its terminal."""
+    """Reload the configuration on SIGHUP; not at a terminal, where SIGHUP ends the hub, as is its default."""
     if any(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)):
         return
     with anyio.open_signal_receiver(signal.SIGHUP) as signals:

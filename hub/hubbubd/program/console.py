@@ -114,7 +114,7 @@ class LineWriter(Protocol):
     """Where lines of the log are written."""
 
     def write(self, text: str, /) -> object:
-        """Write a line with its end."""
+        """Write a line, which has its line end already."""
         ...
 
     def flush(self) -> None:
@@ -207,6 +207,7 @@ def _make_legible(_: object, __: str, event: EventDict) -> EventDict:
 
 
 def _clean_key(key: object) -> str:
+    """Return a key of the log cleaned for a terminal, in one line."""
     return " ".join(clean(str(key)).splitlines())
 
 

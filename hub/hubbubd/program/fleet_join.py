@@ -76,6 +76,7 @@ class FleetTerm:
         vault = await PostgresVault.open(store, keys, self.membership.name, self.membership.life)
 
         async def rotate_key() -> tuple[int, int]:
+            """Seal all rows with the first key; return how many are, and how many there are. Raises Unavailable."""
             try:
                 done = await vault.rotate()
             except VaultError as exc:
@@ -96,7 +97,10 @@ class FleetTerm:
             raise Unavailable(str(exc), reason="STORE_UNAVAILABLE") from None
 
     async def publish_addresses(self, address: str) -> None:
-        """Publish to the other members where clients reach this member (`address`), and where members do."""
+        """Publish to the other members where clients reach this member (`address`), and where members do.
+
+        A failure is only logged: the next heartbeat publishes it.
+        """
         try:
             await self.membership.publish(self.settings.address or address, self.port.address)
         except Expelled:  # this member starts another term

@@ -87,7 +87,7 @@ def require_vaults(*places: Place) -> None:
 
 
 class _Secrets:
-    """The secrets that belong to a store; implements `transfer.Vault`.
+    """The secrets that belong to a store; implements `store_transfer.SecretStore`.
 
     They are opened when they are wanted: the store may not be there before.
     """
@@ -101,19 +101,20 @@ class _Secrets:
             self._keys = _load_vault_keys(settings)
 
     async def all(self) -> dict[str, dict[str, Any]]:
-        """As `Vault`."""
+        """Return the secrets by the names under which they are stored; none if the database has no store yet."""
         if isinstance(self._place, DatabasePlace) and not await self._store.exists():
             return {}
         async with self._open_vault() as vault:
             return vault.all()
 
     async def put_all(self, secrets: dict[str, dict[str, Any]]) -> None:
-        """As `Vault`."""
+        """Store all these secrets, durable on return. Raises StoreError where there are some already, and OSError."""
         async with self._open_vault() as vault:
             await vault.put_all(secrets)
 
     @asynccontextmanager
     async def _open_vault(self) -> "AsyncGenerator[TokenFile | PostgresVault]":
+        """Open the vault that belongs to the store: `tokens.json` beside its file, or a table of its database."""
         if not isinstance(self._place, DatabasePlace):
             yield TokenFile.open(self._place.path.parent)
             return
@@ -149,6 +150,7 @@ def make_progress_printer(now: Callable[[], float]) -> Callable[[int, int], None
     due = now()
 
     def on_copied(done: int, whole: int) -> None:
+        """Print the progress if that is due, or the copy is complete."""
         nonlocal due
         at = now()
         if at >= due or done == whole:

@@ -96,11 +96,13 @@ def _endpoint(environ: Mapping[str, str], signal: str) -> str:
 
 
 def _without_credentials(url: str) -> str:
+    """Return a URL without user, password and query."""
     parts = urlsplit(url)
     return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl()
 
 
 def _is_installed(package: str) -> bool:
+    """Return whether a package, or a module in one, can be imported."""
     try:
         return find_spec(package) is not None
     except ModuleNotFoundError:

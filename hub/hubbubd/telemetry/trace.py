@@ -124,4 +124,5 @@ def inject_trace(params: Mapping[str, Any] | None, trace: Trace) -> dict[str, An
 
 
 def _as_mapping(value: object) -> Mapping[str, Any]:
+    """Return a value that is a mapping; an empty one for any other value."""
     return cast("Mapping[str, Any]", value) if value is not None and isinstance(value, Mapping) else {}

@@ -17,7 +17,10 @@ class Tracer:
         return time.time()
 
     def begin(self, parent: Trace | None, name: str = "", kind: SpanKind = SpanKind.INTERNAL) -> Trace | None:
-        """Return the place (ids) of a new span below `parent`, or at the root of a new trace."""
+        """Return the place (ids) of a new span below `parent`, or at the root of a new trace.
+
+        The no-op returns `parent`, so that a caller's trace is passed on.
+        """
         return parent
 
     def export_span(

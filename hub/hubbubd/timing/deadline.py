@@ -45,7 +45,7 @@ class Deadline:
             await anyio.lowlevel.checkpoint_if_cancelled()
 
     async def run(self, work: Callable[[], Awaitable[T]]) -> T | None:
-        """Do the work and return its result; None if it was ended, at its first wait if the time is over already."""
+        """Do the work and return its result; None if it was ended. If it is over already, it ends at its first wait."""
         try:
             with anyio.CancelScope() as self._scope:
                 self._update_timer()
@@ -66,6 +66,7 @@ class Deadline:
             self._timer = asyncio.get_running_loop().call_at(self._at, self._update_timer)
 
     def _cancel_timer(self) -> None:
+        """Cancel the timer, if one is set."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 @coroutine
 def limited(work: Coroutine[Any, Any, T], limit_s: float) -> Generator[Any, Any, T]:
-    """Do the work and return its result; from its first wait on it has so many seconds. Raises TimeoutError."""
+    """Do the work and return its result; it has `limit_s` seconds from its first wait on. Raises TimeoutError."""
     try:
         waits_for = work.send(None)
     except StopIteration as done:
@@ -19,6 +19,7 @@ def limited(work: Coroutine[Any, Any, T], limit_s: float) -> Generator[Any, Any,
 
 
 async def _finish(work: Coroutine[Any, Any, T], waits_for: object, limit_s: float) -> T:
+    """Await work that has begun to wait for `waits_for`, for `limit_s` seconds at most. Raises TimeoutError."""
     async with asyncio.timeout(limit_s):
         return await _go_on(work, waits_for)
 

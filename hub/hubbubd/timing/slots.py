@@ -33,6 +33,7 @@ class Slots:
         taken = True
 
         def give_back() -> None:
+            """Give the slot back, once."""
             nonlocal taken
             timer.cancel()
             if taken:

@@ -58,6 +58,7 @@ class _Turns:
         asyncio.get_running_loop().call_soon(self._measure_piece)
 
     def _measure_piece(self) -> None:
+        """Note how long the piece took that began at the last turn."""
         # Other work of this round is measured too, which errs towards longer pauses.
         self._piece_s = thread_time() - self._piece_started
 
@@ -68,7 +69,7 @@ PIECE_S: Final = 0.005
 
 
 async def run_in_turns(steps: Generator[object, None, T]) -> T:
-    """Do the steps of long work, of which each is short, and return what they return. Few of them are done at once."""
+    """Do the steps of long work, each of which is short, in turns with other work; return what the steps return."""
     limit_s, started, looked_at = FIRST_S, thread_time(), perf_counter()
     while True:
         try:

@@ -46,7 +46,7 @@ class SdkLogSink(LogSink):
         return cls(ConsoleLogRecordExporter(out=sys.stderr) if exporter == "console" else OTLPLogExporter())
 
     def __call__(self, logger: object, method: str, line: Any) -> Any:
-        """As `LogSink`."""
+        """Give the line to the exporter, and return it unchanged."""
         level = str(line.get("level", "info"))
         self._logger.emit(
             LogRecord(
@@ -65,5 +65,5 @@ class SdkLogSink(LogSink):
         return line
 
     def close(self) -> None:
-        """As `LogSink`."""
+        """Flush what is buffered, and end the exporter. Blocks, for a bounded time."""
         shut_down(self._provider, self._exporter)

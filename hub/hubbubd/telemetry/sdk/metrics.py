@@ -63,23 +63,27 @@ class SdkMeter(Meter):
         return cls(readers, registry)
 
     def count(self, metric: Metric, attributes: Attributes) -> None:
-        """As `Meter`."""
+        """Add one to a counter."""
         counter = self._counters.get(metric.name)
         if counter is None:
             counter = self._counters[metric.name] = self._meter.create_counter(metric.name, metric.unit, metric.about)
         counter.add(1, self._bound_attributes(attributes))
 
     def record(self, metric: Metric, value: float, attributes: Attributes | None = None) -> None:
-        """As `Meter`."""
+        """Add a value to a histogram; a negative one counts as 0."""
         self._histograms[metric.name].record(max(value, 0.0), self._bound_attributes(attributes or {}))
 
     def observe(self, metric: Metric, read: Callable[[], Iterable[Reading]]) -> None:
-        """As `Meter`. A later callback of a metric replaces the earlier one, as in a member's next term."""
+        """Register a callback that reads a metric at collection. Called in other threads, it must not block.
+
+        A later callback of a metric replaces the earlier one, as in a member's next term.
+        """
         was_registered, self._reads[metric.name] = metric.name in self._reads, read
         if was_registered:
             return
 
         def read_observations(_: CallbackOptions) -> Iterable[Observation]:
+            """Return the readings of the metric's newest callback."""
             return [Observation(value, attributes) for value, attributes in self._reads[metric.name]()]
 
         create: Callable[..., Any] = (
@@ -90,11 +94,11 @@ class SdkMeter(Meter):
         create(metric.name, [read_observations], metric.unit, metric.about)
 
     def exposition(self) -> tuple[str, bytes]:
-        """As `Meter`."""
+        """Return all metrics in Prometheus's text format, with the content type. Blocks while they are collected."""
         return CONTENT_TYPE_LATEST, generate_latest(self._registry)
 
     def close(self) -> None:
-        """As `Meter`."""
+        """Flush what is buffered, for CLOSE_MS at most; a failure is logged. Blocks."""
         try:
             self._provider.shutdown(CLOSE_MS)
         except Exception as exc:  # noqa: BLE001 - the SDK raises a bare Exception; it must not stop the shutdown

@@ -50,7 +50,7 @@ class Exporter(OTLPSpanExporter):
     """The SDK's exporter with this encoder. If the SDK drops the private hook, its own encoder is used again."""
 
     def _translate_data(self, data: Sequence[ReadableSpan]) -> ExportTraceServiceRequest:
-        """As the SDK's, with `encode`."""
+        """Return the spans as an OTLP request, in place of the SDK's encoder."""
         return encode(data)
 
 
@@ -104,11 +104,13 @@ def _encode_span(span: ReadableSpan) -> bytes:
 
 
 def _as_event(event: Event) -> pb.Span.Event:
+    """Return an event of a span as OTLP's."""
     attributes = [_as_pair(key, value) for key, value in (event.attributes or {}).items()]
     return pb.Span.Event(name=event.name, time_unix_nano=event.timestamp, attributes=attributes)
 
 
 def _as_link(context: SpanContext) -> pb.Span.Link:
+    """Return a link to a span as OTLP's."""
     trace_id, span_id = context.trace_id.to_bytes(16, "big"), context.span_id.to_bytes(8, "big")
     return pb.Span.Link(trace_id=trace_id, span_id=span_id, flags=_link_flags(context))
 
@@ -154,9 +156,11 @@ def _encode_attribute(key: str, value: object) -> bytes:
 
 @lru_cache(maxsize=CACHED_PAIRS)
 def _encode_key(key: str) -> bytes:
+    """Return a key as an encoded `KeyValue` without a value."""
     return KeyValue(key=key).SerializeToString()
 
 
 @lru_cache(maxsize=CACHED_PAIRS, typed=True)  # typed, as True == 1
 def _encode_cached(key: str, value: Value) -> bytes:
+    """Return what `_encode_attribute` returns, from a cache of CACHED_PAIRS."""
     return _encode_attribute(key, value)

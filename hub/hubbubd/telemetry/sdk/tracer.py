@@ -99,11 +99,14 @@ class SdkTracer(Tracer):
         return cls(out, now, content=content)
 
     def now(self) -> float:
-        """As `Tracer`."""
+        """Return the time for spans, in seconds since the epoch."""
         return self._now()
 
     def begin(self, parent: Trace | None, name: str = "", kind: SpanKind = SpanKind.INTERNAL) -> Trace:
-        """As `Tracer`. The only place that samples; spans below a sampled span of the hub are sampled, too."""
+        """Return the place (ids) of a new span below `parent`, or at the root of a new trace.
+
+        The only place that samples; spans below a sampled span of the hub are sampled, too.
+        """
         trace_id = parent.trace_id if parent else f"{random.getrandbits(128) or 1:032x}"
         sampled = parent is not None and parent.own
         if not sampled:
@@ -118,6 +121,7 @@ class SdkTracer(Tracer):
         )
 
     def _is_sampled(self, parent: Trace | None, trace_id: str, name: str, kind: SpanKind) -> bool:
+        """Return what the sampler of the environment decides about a new span."""
         if self._provider.sampler is DEFAULT_ON:  # what it decides, at a tenth of the cost
             return parent is None or parent.sampled
         trace_number, context = int(trace_id, 16), as_sdk_context(parent)
@@ -133,7 +137,10 @@ class SdkTracer(Tracer):
         events: Iterable[SpanEvent] = (),
         links: Iterable[Trace] = (),
     ) -> None:
-        """As `Tracer`. Known secrets are redacted."""
+        """Queue a span that ended at `end`, in seconds since the epoch, for export; known secrets are redacted.
+
+        `error` is its `error.type`, if it failed. A span that is not the hub's own, or not sampled, is dropped.
+        """
         trace = span.trace
         if not trace.own:
             return
@@ -174,7 +181,7 @@ class SdkTracer(Tracer):
         return BoundedAttributes(max_count, attributes, max_value_len=max_chars)
 
     def close(self) -> None:
-        """As `Tracer`."""
+        """Flush what is buffered, and end the exporter. Blocks, for a bounded time."""
         shut_down(self._provider, self._exporter)
 
 
@@ -224,6 +231,7 @@ class _RateLimitFilter(logging.Filter):
         self._next = 0.0
 
     def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether a log line may pass; the next one may after COMPLAIN_EVERY_S."""
         if record.levelno < logging.WARNING or (now := time.monotonic()) < self._next:
             return False
         self._next = now + COMPLAIN_EVERY_S
