@@ -17,7 +17,7 @@ _UNSEEN: Final = frozenset({"Cc", "Cf"})
 
 
 def is_tool_call(method: str) -> bool:
-    """Return whether a method calls a tool, also for a server that reads it carelessly."""
+    """Return whether a method calls a tool; compared loosely, as a careless server may read it so."""
     return method.strip().casefold() == CALL
 
 
@@ -35,7 +35,7 @@ def require_unambiguous_params(params: Mapping[str, Any]) -> None:
 
 
 def plain_name(text: str) -> str:
-    """Return a name as a careless server may read it; characters that control or format are not seen."""
+    """Return a name as a careless server may read it: in lower case, trimmed, NFKC, without invisible characters."""
     if text.isascii() and text.isprintable():
         return text.lower().strip()
     seen = "".join(each for each in text if each.isspace() or unicodedata.category(each) not in _UNSEEN)

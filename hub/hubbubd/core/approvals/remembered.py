@@ -34,7 +34,12 @@ class RememberedApproval:
     def covers(
         self, tool: str, caller: str, rule: ApprovalRule, definition: str, digest: str, now: float, *, folder: str = ""
     ) -> bool:
-        """Return whether a call of its server needs no other approval by a rule."""
+        """Return whether a call of its server that `rule` asks about needs no other approval.
+
+        `tool` and `caller` are those of the call, `definition` and `digest` the digests of its tool and of its
+        arguments. `folder` is the one in which a host wants to use its own tool, else "". `now` is in seconds since the
+        epoch.
+        """
         return (
             now < self.expires_at
             and (self.tool, self.caller, self.definition, self.folder) == (tool, caller, definition, folder)

@@ -54,7 +54,7 @@ class Replay:
         self._rows: dict[tuple[str, Action, str, str], _Tally] = {}
 
     def judge_in_steps(self, calls: Iterable[tuple[Call, CallFacts]]) -> Iterator[int]:
-        """Judge calls of tools, newest first; yield the number of calls judged, after each CALLS_AT_A_TIME."""
+        """Judge calls of tools, newest first; yield how many are judged: after each CALLS_AT_A_TIME, and at the end."""
         count = 0
         for count, (call, facts) in enumerate(calls, start=1):
             self._add(call, facts, self._rules.decide(facts))
@@ -92,6 +92,8 @@ class Replay:
 
 @dataclass(slots=True, kw_only=True)
 class _Tally:
+    """What is added up of the calls of one row."""
+
     newest_call_id: str
     approvers: tuple[str, ...]
     calls: int = 0
@@ -99,6 +101,7 @@ class _Tally:
     callers: dict[str, None] = field(default_factory=dict[str, None])
 
     def as_row(self, rule: str, action: Action, server: str, tool: str) -> ReplayRow:
+        """Return the row of these calls; the arguments are its key in `Replay`."""
         return ReplayRow(
             rule=rule,
             action=action,

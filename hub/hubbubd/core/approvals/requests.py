@@ -63,7 +63,7 @@ UNKNOWN_TOOL: Final = ToolDefinition({})
 
 
 def define_tool(entry: bytes) -> ToolDefinition:
-    """Return a tool of a server's list, with the digest of what a person would judge it by."""
+    """Return a tool by its JSON in a server's list; its digest is without `_meta` and `icons`, which nobody judges."""
     tool = cast("dict[str, Any]", payload.loads(entry))
     judged = {key: value for key, value in tool.items() if key not in _LEFT_OUT_OF_DIGEST}
     return ToolDefinition(tool, canonical_digest(judged))
@@ -122,8 +122,9 @@ def make_document(
 ) -> bytes:
     """Return the document of a pending request of kind approval, as JSON; docs/approvals.md describes it.
 
-    Raises InvalidArgument for arguments that are no object, and FailedPrecondition (APPROVAL_TOO_LARGE) for those that
-    nobody could read.
+    `before` are ids of the caller's calls, newest first. Known secrets are redacted; arguments that have any cannot be
+    edited. Raises InvalidArgument for arguments that are no object, and FailedPrecondition (APPROVAL_TOO_LARGE) for
+    those that nobody could read.
     """
     arguments = tool_arguments(params)
     if not isinstance(arguments, Mapping):

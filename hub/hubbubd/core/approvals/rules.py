@@ -117,7 +117,7 @@ class CallRules:
         return tuple(each for each in self._patterns if each.has_server(server))
 
     def _find_for_tool(self, server: str, tool: str) -> "tuple[_RuleGroup, ...]":
-        """Return the rules that match a tool, in order, up to the first without a condition."""
+        """Return the rules for a tool, in order, up to the first without a condition, in groups of MOST_TOGETHER."""
         plain = plain_name(tool) if len(tool) <= LONGEST_TOOL else ""
         found: list[ApprovalRule] = []
         for each in self._cached_for_server(server):
@@ -148,6 +148,7 @@ def describe_verdict(verdict: Judgement) -> str:
 
 
 def _describe_approvers(rule: ApprovalRule) -> str:
+    """Return a sentence for people, after a space, that says how many have to approve a call, and who may."""
     who = f" of {_join_quoted(rule.approvers)}" if rule.approvers else ""
     people = (
         f"One person{who} has to approve it" if rule.needed == 1 else f"{rule.needed} people{who} have to approve it"
@@ -161,12 +162,13 @@ class _RuleGroup:
     def __init__(self, rules: tuple[ApprovalRule, ...]) -> None:
         self._rules = rules
         self._unconditional = tuple(rule for rule in rules if rule.when is None)
-        self._together = _join(tuple(rule.when for rule in rules if rule.when is not None))
+        self._together = _compile_together(tuple(rule.when for rule in rules if rule.when is not None))
 
     def find_matching(self, context: EvaluationContext, *, is_failed: bool) -> Iterator[tuple[ApprovalRule, str]]:
-        """Yield the rules whose condition holds or fails, with the failure, up to the first that holds.
+        """Yield the rules whose condition holds (with "") or fails (with why), in order; the first that holds decides.
 
-        Of failures only the first counts, over all groups: others may be left out.
+        `is_failed` says whether a condition of an earlier group has failed. Of all groups only the first failure
+        counts: others may be left out.
         """
         rules: Sequence[ApprovalRule] = self._rules
         if self._together is not None:
@@ -186,7 +188,7 @@ class _RuleGroup:
 
 
 def _evaluate_each(rules: Iterable[ApprovalRule], context: EvaluationContext) -> Iterator[tuple[ApprovalRule, str]]:
-    """Yield the rules whose condition holds, or fails, with the failure."""
+    """Yield the rules whose condition holds, each with "", and those whose condition fails, each with the failure."""
     for rule in rules:
         try:
             if rule.when is None or rule.when.holds(context):
@@ -196,8 +198,8 @@ def _evaluate_each(rules: Iterable[ApprovalRule], context: EvaluationContext) ->
 
 
 @lru_cache(256)
-def _join(conditions: tuple[Condition, ...]) -> Conditions | None:
-    """Return the conditions as one; None where each is evaluated by itself."""
+def _compile_together(conditions: tuple[Condition, ...]) -> Conditions | None:
+    """Return the conditions compiled as one; None where that is not worth it, or they do not fit into one."""
     if len(conditions) < FEWEST_TOGETHER:
         return None
     try:
@@ -207,7 +209,7 @@ def _join(conditions: tuple[Condition, ...]) -> Conditions | None:
 
 
 class _Patterns:
-    """The patterns of a rule, compiled. `tools` are others than the rule's."""
+    """The patterns of a rule, compiled. `tools`, if given, take the place of the rule's own patterns of tools."""
 
     def __init__(self, rule: ApprovalRule, tools: Sequence[str] | None = None) -> None:
         self.rule = rule
@@ -217,6 +219,7 @@ class _Patterns:
         self._plain_tools = None if rule.action is Action.ALLOW else _compile([plain_name(each) for each in patterns])
 
     def has_server(self, name: str) -> bool:
+        """Return whether a server of this name matches."""
         return self._servers.match(name) is not None
 
     def has_tool(self, tool: str, plain: str) -> bool:
@@ -228,6 +231,7 @@ class _Patterns:
         return self._plain_tools is not None and self._plain_tools.match(plain) is not None
 
     def has_any(self, tools: Iterable[str]) -> bool:
+        """Return whether one of these tools matches."""
         return any(self.has_tool(tool, plain_name(tool)) for tool in tools)
 
 
@@ -238,6 +242,7 @@ def _compile_all(patterns: tuple[str, ...]) -> re.Pattern[str]:
 
 
 def _compile(patterns: Iterable[str]) -> re.Pattern[str]:
+    """Return a regular expression that matches what any of the wildcard patterns does; compiled once for equal ones."""
     return _compile_all(tuple(patterns))
 
 

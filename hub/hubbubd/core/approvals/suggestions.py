@@ -68,7 +68,7 @@ def read_suggestions(given: object) -> list[dict[str, Any]]:
 
 
 def describe_suggestion(given: object) -> str:
-    """Return a suggestion in words for people, as `allow Bash(git push:*) for this session`; "" without such words."""
+    """Return a suggestion in words, as `allow Bash(git push:*) for this session`; "" if words cannot say all of it."""
     if not isinstance(given, dict):
         return ""
     update = cast("dict[str, Any]", given)
@@ -92,7 +92,7 @@ def describe_offers(params: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def common_suggestions(votes: Sequence[Sequence[int]]) -> list[int]:
-    """Return the indices of the suggestions that all who approved have taken."""
+    """Return the indices that are in all votes, sorted: each has those of the suggestions that one person has taken."""
     return sorted(reduce(frozenset[int].intersection, map(frozenset[int], votes))) if votes else []
 
 
@@ -130,6 +130,7 @@ def _describe_change(kind: str, update: Mapping[str, Any]) -> str:
 
 
 def _describe_rule(given: object) -> str:
+    """Return a rule of a suggestion in words, as `Bash(git push:*)`; "" for what is no rule."""
     rule = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
     tool, content = rule.get("toolName"), rule.get("ruleContent")
     if not isinstance(tool, str) or not tool or not rule.keys() <= {"toolName", "ruleContent"}:
@@ -140,7 +141,7 @@ def _describe_rule(given: object) -> str:
 
 
 def _describe_each(given: object, describe: Callable[[object], str]) -> str:
-    """Return all items of a list in words; "" if there are none, too many, or one has none."""
+    """Return all items of a list in words, by `describe`; "" if there are none, too many, or one has no words."""
     items = cast("list[object]", given) if isinstance(given, list) else []
     words = [describe(item) for item in items[:MAX_ITEMS]]
     return ", ".join(words) if all(words) and len(items) <= MAX_ITEMS else ""

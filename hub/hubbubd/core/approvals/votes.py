@@ -149,6 +149,7 @@ def _make_approval_answer(request: PendingRequest) -> dict[str, Any]:
 
 
 def _require_approver(request: PendingRequest, rule: Mapping[str, Any], by: str, groups: Collection[str]) -> None:
+    """Raise PermissionDenied (NOT_AN_APPROVER) unless the rule lets a principal approve this call."""
     if not is_approver(rule["approvers"], by, groups):
         names = ", ".join(rule["approvers"])
         raise _not_an_approver_error(request, f"the rule {rule['name']!r} lets only {names} approve this call")
@@ -162,7 +163,7 @@ def _not_an_approver_error(request: PendingRequest, message: str) -> PermissionD
 
 
 def _changed_arguments(request: PendingRequest, document: Mapping[str, Any], given: Approve) -> bytes | None:
-    """Return the arguments of an approval as JSON, validated; None if it changes none."""
+    """Return the arguments of an approval as JSON, validated; None if it changes none. Raises InvalidArgument."""
     if given.arguments is None or canonical_digest(given.arguments) == arguments_digest(request):
         return None
     if not document["rule"]["edit"]:
