@@ -164,9 +164,10 @@ def move(call: Call, state: CallState, now: float, *, result: bytes | None = Non
 
 
 def merge_change(before: Call | None, after: Call, stored: Call | None) -> Call | None:
-    """Return the record of a call that has changed from `before` to `after`, where another one may be `stored` by now.
+    """Return the record to store of a call that has changed from `before` to `after`; `stored` is its record by now.
 
-    An end is final, and another call under the same id is left alone.
+    If that has changed meanwhile, only the fields that differ between `before` and `after` are carried over. But an end
+    is final, a record that is gone stays gone (None), and another call under the same id is left alone.
     """
     if stored is before:
         return after
@@ -176,7 +177,10 @@ def merge_change(before: Call | None, after: Call, stored: Call | None) -> Call 
 
 
 def record_failed_creation(before: Call, failed: Call, stored: Call | None) -> Call | None:
-    """Return the record of a call that has failed since the outcome of its first commit was not known in time."""
+    """Return the record to store of a call that has failed as the outcome of its first commit was not known in time.
+
+    `before` is the call as that commit has it, `stored` its record by now: None if the commit has not held so far.
+    """
     return failed if stored is None else merge_change(before, failed, stored)
 
 
