@@ -25,7 +25,7 @@ EVERYBODY: Final = ToolAudience()
 
 
 def read_audience(tool: Mapping[str, Any]) -> ToolAudience:
-    """Return whom the entry of a tool says it is for."""
+    """Return whom a tool is for, and its page, as its entry in a server's list says."""
     given: object = tool.get("_meta")
     if not isinstance(given, Mapping):
         return EVERYBODY
@@ -47,9 +47,10 @@ class PagesRead:
 
 
 def select_servers(candidates: Sequence[str], read: PagesRead) -> Sequence[str]:
-    """Return the servers that a page may be of, among the candidates, which have the tool that it calls.
+    """Return those of the candidates, the servers with a tool that a page calls, whose page this may be.
 
-    A host that has read pages of others alone has cached none of theirs, as far as is known.
+    These are the servers whose pages the host has read. If it has read none of the candidates', the page may be of any
+    of them; of none, if all that the host has read is known, and is of others.
     """
     among_read = [each for each in candidates if each in read.servers]
     return among_read if among_read or (read.whole and read.servers) else candidates

@@ -49,12 +49,12 @@ def shows_apps(capabilities: Mapping[str, Any]) -> bool:
 
 
 def app_entry(capabilities: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return a host's own entry of MCP Apps, as far as anybody reads it; None if it has none."""
+    """Return a host's own entry of MCP Apps with its MIME types alone, as nobody reads more; None if it has none."""
     return {"mimeTypes": list(page_mime_types(extension_entries(capabilities)))} if shows_apps(capabilities) else None
 
 
 def declared_by_profile(servers: Iterable[Mapping[str, Any]], *, has_pages: bool) -> dict[str, Any]:
-    """Return the extensions of a profile. `servers` are the entries of each server shown.
+    """Return the extensions that a profile declares to hosts. `servers` are the entries of each server shown.
 
     `has_pages` says whether any tool that is shown has a page: its server need not declare anything.
     """

@@ -89,7 +89,10 @@ class _SchemaFlattener:
         self.nodes = 0
 
     def flatten(self, node: object, depths: Mapping[str, int]) -> Any:
-        """Return a node without references. Raises OverflowError for one that becomes too large."""
+        """Return a node with its references written out. Raises OverflowError if that becomes too large.
+
+        `depths` says how often each reference is written out around the node already.
+        """
         self.nodes += 1
         if self.nodes > MAX_NODES:
             raise OverflowError
@@ -114,6 +117,10 @@ class _SchemaFlattener:
 
 
 def _flatten_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a recursive schema written out, with LEVELS levels, or with the most that are not too large.
+
+    If even one without any is too large, return a schema that takes any object.
+    """
     for levels in range(LEVELS, -1, -1):
         try:
             return _SchemaFlattener(schema, levels).flatten(schema, {"#": 1})

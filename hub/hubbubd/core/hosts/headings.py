@@ -22,6 +22,7 @@ def without_headings(text: str) -> str:
 
 
 def _strip_marks(line: str) -> str:
+    """Return a line without the number signs before its first word, which would make it a heading."""
     start = _LINE_START.match(line)
     end = start.end() if start is not None else 0
     return line[:end].translate(_MARKS) + line[end:]

@@ -200,7 +200,7 @@ class NameRule:
     def _name_with_digits(
         self, unnamed: list[Origin], prefixes: Mapping[str, str], origins: dict[str, Origin]
     ) -> Generator[None, None, None]:
-        """Name what needs digits; those whose names are still equal get two more digits, and so on.
+        """Name in `origins` what needs digits; those whose names are still equal get two more digits, and so on.
 
         Names that share all 14 are left out: that takes a server that searched for them among its own.
         """
@@ -234,6 +234,7 @@ def with_origin(entry: Mapping[str, Any], server: str, shown: str) -> dict[str, 
 
 
 def _replace_unfit(text: str) -> str:
+    """Return a text with `_` in place of each character that hosts do not take."""
     return _UNFIT.sub("_", text)
 
 
@@ -242,9 +243,11 @@ def _join_name(prefix: str, name: str) -> str:
 
 
 def _cut_with_digits(text: str, digest: str, digits: int, max_chars: int) -> str:
+    """Return a text with so many digits of a digest at its end, cut to have `max_chars` at most."""
     return f"{text[: max_chars - digits - 1]}_{digest[:digits]}"
 
 
 def _digest(*parts: str) -> str:
+    """Return the SHA-256 of the parts, joined by slashes, in hex."""
     # A server's name has no slash, so two pairs never make one text.
     return hashlib.sha256("/".join(parts).encode(errors="surrogatepass")).hexdigest()

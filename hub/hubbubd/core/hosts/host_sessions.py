@@ -52,7 +52,7 @@ def with_level(level: str, session: HostSession | None) -> HostSession | None:
 
 
 def with_resource(uri: str, session: HostSession | None) -> HostSession | None:
-    """Return a session that watches a resource as well."""
+    """Return a session that watches a resource as well; unchanged if it may not watch more."""
     if session is None or uri in session.resources or not can_watch_more(session.resources, uri):
         return session
     return replace(session, resources=(*session.resources, uri))

@@ -59,8 +59,10 @@ def split_prefix(uri: str) -> tuple[str, str] | None:
 
 
 def respell_for_host(server: str, subscribed: str, spelled: str, uri: str) -> str:
-    """Return a URI of a server as a host expects it that has spelled the URI `subscribed` as `spelled`.
-    A host that spells URIs as the server does gets them so; all others with the prefix.
+    """Return a server's own `uri` as a host expects it that has subscribed to `subscribed` by writing `spelled`.
+
+    The URI that it has subscribed to comes as it has written it. A host that writes URIs as the server does gets all
+    others so, too; any other host gets them with the prefix.
     """
     if uri == subscribed:
         return spelled
@@ -107,7 +109,7 @@ def rewrite_uris(document: Mapping[str, Any], server: str, spelled: Spelling = U
 
 @dataclass(frozen=True, slots=True)
 class _UriRewriter:
-    """One pass over a document. What has another shape than MCP says is left alone."""
+    """One pass over a document; `uri` returns a URI as hosts see it. What is not of MCP's shape is left alone."""
 
     uri: Rewrite
 
@@ -139,6 +141,7 @@ class _UriRewriter:
         }
 
     def _rewrite_request(self, asked: object) -> object:
+        """Return a request of a round with the URIs in its messages rewritten; what has no params stays as it is."""
         request = cast("Json", asked) if isinstance(asked, Mapping) else {}
         params = request.get("params")
         if not isinstance(params, Mapping):
@@ -148,13 +151,13 @@ class _UriRewriter:
         return {**request, "params": inner}
 
     def _rewrite_skill(self, skill: Json) -> Json:
-        """Rewrite where a skill and its files are (SEP-2640); what they are known by, digests, stays."""
+        """Return a skill with its URI, and those of its files, rewritten (SEP-2640); the digests of files stay."""
         done = {**self._rewrite_member(skill, "uri")}
         self._change_each(done, "resources", lambda each: self._rewrite_member(each, "uri"))
         return done
 
     def _rewrite_content(self, holder: Json, depth: int) -> Json:
-        """Rewrite a `content` in place, which is one block or a list of them."""
+        """Rewrite a `content`, which is one block or a list of them, in place, and return its holder."""
         content = holder.get("content")
         if isinstance(content, Mapping):
             holder["content"] = self._rewrite_block(cast("Json", content), depth)
@@ -163,6 +166,7 @@ class _UriRewriter:
         return holder
 
     def _rewrite_block(self, block: Json, depth: int) -> Json:
+        """Return a block of content with its URIs rewritten, and those of the content within it."""
         match block.get("type"):
             case "resource_link":
                 return self._rewrite_ui(self._rewrite_member(block, "uri"))
@@ -176,7 +180,7 @@ class _UriRewriter:
                 return block
 
     def _rewrite_ui(self, owner: Json) -> Json:
-        """Rewrite what an entry or result says of its page (MCP Apps), in all of its spellings."""
+        """Return an entry or result with the URI of its page rewritten (MCP Apps), in all of its spellings."""
         meta = owner.get("_meta")
         if not isinstance(meta, Mapping):
             return owner
@@ -188,11 +192,12 @@ class _UriRewriter:
         return {**owner, "_meta": done}
 
     def _rewrite_member(self, owner: Json, name: str) -> Json:
+        """Return an object with the URI in one of its members rewritten; as it is if that is no text."""
         value = owner.get(name)
         return {**owner, name: self.uri(value)} if isinstance(value, str) else owner
 
     def _change_each(self, owner: Json, name: str, change: Callable[[Json], Json]) -> None:
-        """Change each object of a list in place."""
+        """Put what `change` returns in place of each object of the list in a member."""
         entries = owner.get(name)
         if isinstance(entries, list):
             owner[name] = [

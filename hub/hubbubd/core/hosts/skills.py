@@ -23,7 +23,7 @@ def declared_skills(servers: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def serves_method(entries: Mapping[str, Any], method: str) -> bool:
-    """Return whether a method of METHODS is there where these entries of extensions are declared."""
+    """Return whether an endpoint that declares these entries of extensions has a method of METHODS."""
     entry = _skills_entry(entries)
     return entry is not None and (method != DIRECTORY_READ or entry.get("directoryRead") is True)
 

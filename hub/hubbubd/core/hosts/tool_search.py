@@ -48,9 +48,9 @@ class Index:
 
 
 def search_in_steps(indexes: Sequence[Index], query: str, most: int) -> Generator[None, None, list[str]]:
-    """Return the keys of the texts that fit a query best, the best first, over all indexes, in short steps.
+    """Return the keys of the texts, at most `most`, that fit a query best, the best first, over all indexes.
 
-    Equal ones are in the order of the indexes.
+    Yields after each short step. Texts that fit equally well are in the order of the indexes.
     """
     texts = sum(len(each.keys) for each in indexes)
     mean = max(sum(each.words for each in indexes) / max(texts, 1), 1.0)
