@@ -19,7 +19,10 @@ class AskedHost:
 
 
 def with_host(hosts: tuple[AskedHost, ...], decision: AskedHost) -> tuple[AskedHost, ...]:
-    """Return hosts with what was decided about one, the same tuple if that is no news. One that was asked stays so."""
+    """Return hosts with what was decided about one; the same tuple if that is no news.
+
+    A host that was asked stays so. Beyond MAX_HOSTS none is added.
+    """
     earlier = next((each for each in hosts if each.host == decision.host), None)
     if earlier is None:
         return (*hosts, decision) if len(hosts) < MAX_HOSTS else hosts

@@ -8,11 +8,11 @@ from hubbubd.errors import InvalidArgument
 
 
 def place_decision(request: Mapping[str, Any], result: dict[str, Any]) -> dict[str, Any]:
-    """Return the result of a form with the decision that its agent reads; of other forms as it is.
+    """Return the result of a form with its decision where the agent reads that; of a form without decisions as it is.
 
-    A decision among the content is taken out of it, and the action becomes the one that goes with it. Without a
-    decision, the action is one: a yes is for this time only. Raises InvalidArgument for an unknown one, and for one
-    that says something else than the action.
+    A decision among the content is taken out of it, and the action becomes the one that goes with it. A result without
+    a decision gets the one that its action stands for: a yes is for this time only. Raises InvalidArgument for an
+    unknown decision, and for one that says something else than the action.
     """
     known = find_decisions(request)
     if known is None:
@@ -25,7 +25,10 @@ def place_decision(request: Mapping[str, Any], result: dict[str, Any]) -> dict[s
 
 
 def complete_decision(request: Mapping[str, Any], result: dict[str, Any], *, check: bool = False) -> dict[str, Any]:
-    """Return the result with the decision that its action stands for, unless it has one."""
+    """Return the result with the decision that its action stands for, unless it has one.
+
+    With `check`, raises InvalidArgument if it has one that says something else than its action.
+    """
     known = find_decisions(request)
     if known is None:
         return result

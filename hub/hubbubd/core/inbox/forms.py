@@ -186,11 +186,13 @@ def default_answer(kind: RequestKind, message: str) -> Answer:
 
 
 def _require_kind(kind: RequestKind, kinds: frozenset[RequestKind] | set[RequestKind], field: str) -> None:
+    """Raise InvalidArgument, for the `field` of an answer, unless the request is of one of these kinds."""
     if kind not in kinds:
         raise InvalidArgument.field(field, f"does not answer a request of kind {kind}")
 
 
 def _check_result(kind: RequestKind, request: Mapping[str, Any], result: dict[str, Any]) -> dict[str, Any]:
+    """Return a complete MCP result as the server gets it, a form with its defaults. Raises InvalidArgument."""
     match kind:
         case RequestKind.SAMPLING:
             _check_sampling(request, result)
@@ -241,6 +243,7 @@ def check_arguments(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> 
 
 
 def _refuse_reference(uri: str) -> Any:
+    """Raise ValueError: a schema may refer to nothing outside itself."""
     raise ValueError(f"the schema refers to {uri}")
 
 
@@ -279,6 +282,7 @@ def fill_in_defaults(schema: Mapping[str, Any], content: Mapping[str, Any]) -> d
 
 
 def _describe_violation(error: "jsonschema_rs.ValidationError", defaults: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the path of a wrong field, and what is wrong with it; `defaults` are the form's own, as filled in."""
     import jsonschema_rs
 
     if isinstance(error.kind, jsonschema_rs.ValidationErrorKind.Required):
@@ -304,6 +308,7 @@ def flat_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _properties(schema: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """Return the fields of a form by name, each with its schema."""
     return {name: _as_mapping(field) for name, field in _as_mapping(schema.get("properties")).items()}
 
 
@@ -334,12 +339,13 @@ def _flat_field(field: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _unwrap_optional(field: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Unwrap `anyOf: [X, null]`, which schema generators write for an optional field of shape X."""
+    """Return X of `anyOf: [X, null]`, which schema generators write for an optional field; other fields as they are."""
     shapes = [shape for shape in map(_as_mapping, _as_list(field.get("anyOf"))) if shape.get("type") != "null"]
     return shapes[0] if len(shapes) == 1 and "type" not in field else field
 
 
 def _read_choices(field: Mapping[str, Any], keyword: str) -> dict[str, Any]:
+    """Return the values of titled choices (`oneOf` or `anyOf`) as `{"enum": [...]}`; empty without good ones."""
     values = [option.get("const") for option in map(_as_mapping, _as_list(field.get(keyword)))]
     return _select_keywords({"enum": values}, ("enum",))
 
@@ -350,6 +356,7 @@ def _select_keywords(field: Mapping[str, Any], names: tuple[str, ...]) -> dict[s
 
 
 def _is_well_formed(keyword: str, value: object) -> bool:
+    """Return whether the value of a JSON Schema keyword is of the right type."""
     match keyword:
         case "enum":
             return bool(_as_list(value)) and all(isinstance(choice, str) for choice in _as_list(value))
@@ -422,6 +429,7 @@ def _check_tool_use(path: str, block: object, offered: set[str]) -> list[tuple[s
 
 
 def _check_roots(result: Mapping[str, Any]) -> None:
+    """Raise InvalidArgument unless a result has a list of roots with file:// URIs."""
     if not isinstance(result.get("roots"), list):
         raise InvalidArgument.field("result.roots", "must be a list")
     violations: list[tuple[str, str]] = []

@@ -25,9 +25,10 @@ def find_problem(kind: RequestKind, params: Mapping[str, Any]) -> str | None:
 
 
 def _url_problem(url: object) -> str | None:
-    """Require a URL whose host can be shown to a person (2025-11-25, client/elicitation, safe URL handling).
+    """Return what is wrong with a URL; None if it is http or https, with a host that can be shown to a person.
 
-    Text that browsers parse differently from `urlsplit` could show another host than is visited; it counts as no URL.
+    2025-11-25, client/elicitation, safe URL handling. Text that browsers parse differently from `urlsplit` could show
+    another host than is visited; it counts as no URL.
     """
     if not isinstance(url, str) or "\\" in url or any(char.isspace() or not char.isprintable() for char in url):
         return "url is not a URL"
@@ -40,7 +41,10 @@ def _url_problem(url: object) -> str | None:
 
 
 def _form_problem(schema: Mapping[str, Any]) -> str | None:
-    """Require valid Unicode in what an answer repeats: half of a surrogate pair cannot be typed, validated or sent."""
+    """Return what in a form is not valid Unicode: a name, a choice or a default. None if all is.
+
+    Answers repeat these, and half of a surrogate pair cannot be typed, validated or sent.
+    """
     for at, (name, field) in enumerate(_as_mapping(schema.get("properties")).items()):
         path = f"requestedSchema.properties.{name if _is_text(name) else at}"
         if not _is_text(name):
@@ -69,9 +73,10 @@ def _is_text(value: object) -> bool:
 
 
 def _balance_problem(messages: object) -> str | None:
-    """Require that a message with tool uses is followed by a user message with exactly their results.
+    """Return which message breaks the balance of tool uses and results; None if none does.
 
-    2025-11-25, client/sampling, tool use and result balance.
+    A message with tool uses must be followed by a user message with exactly their results (2025-11-25, client/sampling,
+    tool use and result balance).
     """
     unanswered_uses: list[str] = []
     for at, message in enumerate(map(_as_mapping, _as_list(messages))):

@@ -352,7 +352,7 @@ _SENT_WITH_CALL = frozenset({Origin.ROUNDS, Origin.TASK_INPUT, Origin.HUB})
 
 
 def as_delivered(request: PendingRequest, now: float, *, late: bool = False) -> PendingRequest:
-    """Return the request as delivered; `late` says that the causing call had ended before delivery began."""
+    """Return the request as delivered, with `late` as LATE (its call had ended); unchanged if none is pending."""
     if request.delivery is not Delivery.PENDING:
         return request
     return replaced(
@@ -361,7 +361,7 @@ def as_delivered(request: PendingRequest, now: float, *, late: bool = False) -> 
 
 
 def as_not_delivered(request: PendingRequest, reason: str, now: float) -> PendingRequest:
-    """Return the request with its delivery failed."""
+    """Return the request with its delivery failed; unchanged if no delivery is pending."""
     if request.delivery is not Delivery.PENDING:
         return request
     return replaced(with_event(request, RequestEventType.FAILED, now), delivery=Delivery.FAILED, reason=reason)
@@ -387,7 +387,7 @@ def with_event(
     trace: Trace | None = None,
     via: str | None = None,
 ) -> PendingRequest:
-    """Return the request with a moment added. Beyond MOMENTS only moments of its end are."""
+    """Return the request with a moment added. Beyond MOMENTS those in _PASSING_EVENTS are left out."""
     if len(request.moments) >= MOMENTS and what in _PASSING_EVENTS:
         return request
     event = RequestEvent(at=at, what=what, by=by, agent=agent, trace=trace, via=via)
@@ -398,7 +398,7 @@ _PASSING_EVENTS = frozenset(map(RequestEventType, ("shown", "claimed", "released
 
 
 def without_expired_claim(request: PendingRequest, now: float) -> PendingRequest:
-    """Return the request without its claim, if that has expired."""
+    """Return the request without its claim, and with a moment LAPSED, if the claim has expired."""
     if request.claim is None or request.holder(now) is not None:
         return request
     expired_claim = request.claim
@@ -426,6 +426,7 @@ def is_overdue(request: PendingRequest, now: float) -> bool:
 
 
 def _lease_end(request: PendingRequest, ttl_s: float, now: float) -> float:
+    """Return when a lease of `ttl_s` (0: the default) that begins now ends: at the request's deadline at the latest."""
     lapses_at = now + min(ttl_s if ttl_s > 0 else DEFAULT_CLAIM_S, MAX_CLAIM_S)
     return lapses_at if request.deadline is None else min(lapses_at, request.deadline)
 
