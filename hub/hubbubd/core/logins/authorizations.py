@@ -70,9 +70,9 @@ def choose_redirect_uri(client: LoginClient, params: Mapping[str, str]) -> str:
 def parse_authorization(
     client: LoginClient, redirect_uri: str, params: Mapping[str, str], base: str
 ) -> AuthorizationRequest:
-    """Return the request of a client whose redirect URI is good. Raises LoginRefusal, for the redirect URI.
+    """Return the request to log in of a client, checked; `redirect_uri` is known to be good.
 
-    `base` is the address of the hub, without a path.
+    Raises LoginRefusal, which may be sent to it. `base` is the hub's address, without a path.
     """
     if params.get("response_type") != "code":
         raise LoginRefusal("unsupported_response_type", "response_type must be code")

@@ -213,6 +213,7 @@ def _require_listed(known: Mapping[str, Any], member: str, wanted: str) -> None:
 
 
 def _has_plain_host(parts: SplitResult) -> bool:
+    """Return whether a URI has a host without escaped characters, and no user."""
     return parts.username is None and _HOST.fullmatch(parts.hostname or "") is not None
 
 

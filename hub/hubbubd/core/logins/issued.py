@@ -88,7 +88,10 @@ def judge_refresh(login: TokenLogin, family: str, refresh: str, now: float) -> R
 
 
 def with_new_tokens(login: TokenLogin, access: str, new: Digests, now: float, *, repeated: bool) -> TokenLogin:
-    """Return a log-in with new tokens. `access` is the digest of its access token until now."""
+    """Return a log-in with new tokens. `access` is the digest of its access token until now.
+
+    `repeated` says that they take the place of tokens that got lost on their way to the host.
+    """
     after = replace(login, refresh=new.refresh, access_until=now + ACCESS_S, is_used=False)
     if repeated:  # the tokens that got lost are void; the time of the grace does not begin again
         return after
@@ -104,7 +107,8 @@ def with_new_tokens(login: TokenLogin, access: str, new: Digests, now: float, *,
 def intersect_patterns(person: Sequence[str], shown: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:
     """Return the patterns of the servers that an endpoint shows (`shown`) and a person may call (`person`).
 
-    Both may have wildcards. Where neither is everything, these match names that are `known` now.
+    Where neither is everything, they are names that match both: those among them without wildcards, and those of the
+    servers `known` now.
     """
     if ANY in person:
         return tuple(dict.fromkeys(shown))

@@ -129,7 +129,7 @@ def is_cookie(value: str) -> bool:
 
 
 def digest(secret: str) -> str:
-    """Return the id of the record of a code or a cookie, or what stands for a text that is decided on."""
+    """Return the SHA-256 of a code or a cookie, the id of its record, or of a text that a person decides on, in hex."""
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
