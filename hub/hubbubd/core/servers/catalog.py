@@ -228,7 +228,7 @@ def after_failed_fetch(before: CatalogList, fault: Fault) -> CatalogList:
 
 
 def as_outdated(before: CatalogList) -> CatalogList:
-    """Return the list as stale: it was changed at the server, or its cache time is over."""
+    """Return the list as stale if it was valid: it was changed at the server, or its cache time is over."""
     was_valid = before.freshness in (Freshness.FRESH, Freshness.EMPTY)
     return replace(before, freshness=Freshness.STALE) if was_valid else before
 
@@ -311,7 +311,10 @@ class Pages:
         return self.cursor
 
     def add_in_steps(self, result: Mapping[str, Any]) -> Iterator[None]:
-        """Add the entries as `add` does, but yield after each STEP: a long page must not block the event loop."""
+        """Add the entries as `add` does, but yield after each STEP: a long page must not block the event loop.
+
+        Raises ListRefused.
+        """
         self._pages += 1
         entries = result.get(self._source.member)
         if not isinstance(entries, list):
@@ -339,6 +342,7 @@ class Pages:
         return self.cut is None
 
     def _choose_next_cursor(self, cursor: str | None) -> str | None:
+        """Return the cursor of the next page; None at the end, and if the rest is not read (`cut` says why)."""
         if cursor is None or self.cut is not None:
             return None
         if cursor in self._cursors:
@@ -349,6 +353,7 @@ class Pages:
         return None if self.cut else cursor
 
     def _refusal(self, code: str, problem: str) -> ListRefused:
+        """Return the error for a page that is not as MCP has it."""
         details = {"server": self._server, "method": self._source.method, "pages": self._pages}
         message = f"{self._source.method} of {self._server} {problem}"
         return ListRefused(Fault(code=code, category=Category.PROTOCOL, message=message, details=details))

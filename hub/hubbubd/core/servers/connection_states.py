@@ -176,6 +176,7 @@ def plan(
 
 
 def _was_stable(connection: ServerConnection, now: float, policy: RetryPolicy) -> bool:
+    """Return whether a connection has been up for so long that earlier failures do not count."""
     required_s = max(policy.stable_after_s, STABLE_S)
     return connection.connected_at is not None and now - connection.connected_at >= required_s
 

@@ -59,7 +59,7 @@ class MemberView:
         return [server for server in servers if self.is_free(server)]
 
     def takers_in_order(self, server: str) -> list[str]:
-        """Return the members that may take a server, the first one first.
+        """Return the names of the members that may take a server, the first one first.
 
         That is the one it was given up for, then the one that had it, if that has started again, then by hash.
         """
@@ -114,6 +114,7 @@ class MemberView:
         return None
 
     def _servers_by_holder(self) -> dict[str, list[str]]:
+        """Return the servers that each member is known to have, by the member's name; without the upkeep."""
         servers_by_holder: dict[str, list[str]] = {}
         for server in self.leases.keys() - {UPKEEP}:
             if (member := self.holder(server)) is not None:
