@@ -102,7 +102,7 @@ class Principal:
         return _is_permitted(self.grants, permission, server)
 
     def call_origin(self, server: str) -> CallOrigin:
-        """Return where its calls of a server come from, unless an MCP host makes them."""
+        """Return where its calls of a server come from when it makes them itself, not through an MCP host."""
         return self.origin or call_origin(self.grants, self.groups, server)
 
     def may_everywhere(self, permission: Permission) -> bool:
@@ -128,10 +128,14 @@ class Scope:
         return matches(self.servers, name)
 
     def has_call(self, call: Call) -> bool:
+        """Return whether the call is in scope: by its server, or as an own call."""
         return self.has_server(call.server) or self._is_own(call.principal, call.server)
 
     def has_request(self, request: PendingRequest) -> bool:
-        """Return whether the request is in scope: by its server, or as caused, by the wire, by an own call."""
+        """Return whether the request is in scope: by its server, or because an own call caused it, as the wire says.
+
+        For a request for approval `approval_servers` alone decides, where it is given.
+        """
         if request.kind is RequestKind.APPROVAL and self.approval_servers is not None:
             return matches(self.approval_servers, request.server)
         return self.has_server(request.server) or (
@@ -139,6 +143,7 @@ class Scope:
         )
 
     def has_task(self, task: Task) -> bool:
+        """Return whether the task is in scope: by its server, or because an own call became it or caused it."""
         return self.has_server(task.server) or self._is_own(task.principal, task.server)
 
     def __str__(self) -> str:
@@ -147,6 +152,7 @@ class Scope:
         return f"{sorted(self.servers)} {self.own!r} {sorted(self.own_servers)}{approvals}"
 
     def _is_own(self, principal: str | None, server: str) -> bool:
+        """Return whether a record is in scope as an own one: of this principal, and on one of `own_servers`."""
         return principal is not None and principal == self.own and matches(self.own_servers, server)
 
 
@@ -182,9 +188,10 @@ def matches(patterns: Collection[str], name: str) -> bool:
 def call_origin(
     grants: tuple[Grant, ...], groups: frozenset[str], server: str, host: str = "", profile: str = ""
 ) -> CallOrigin:
-    """Return where the calls come from that one with these grants makes of a server, through a host or without one.
+    """Return where the calls of a server come from that a principal with these grants and groups makes.
 
-    The roles are those on the server, and those at the identity provider.
+    `host` is the program of the MCP host through which it makes them, `profile` that host's profile; both are ""
+    without one. The roles are those on the server, and those at the identity provider (`groups`).
     """
     roles = {grant.role.value for grant in grants if matches(grant.servers, server)}
     return CallOrigin(
@@ -194,12 +201,14 @@ def call_origin(
 
 @lru_cache(maxsize=1024)
 def _permitted_patterns(grants: tuple[Grant, ...], permission: Permission) -> frozenset[str]:
+    """Return the patterns of the servers on which the grants permit this; exactly `{"*"}` when it is on all."""
     patterns = frozenset(p for grant in grants if permission in ROLES[grant.role] for p in grant.servers)
     return frozenset({ANY}) if ANY in patterns else patterns
 
 
 @lru_cache(maxsize=4096)
 def _is_permitted(grants: tuple[Grant, ...], permission: Permission, server: str) -> bool:
+    """Return whether the grants permit this on the server."""
     return matches(_permitted_patterns(grants, permission), server)
 
 

@@ -60,6 +60,7 @@ class AuditFilter:
     since: float = 0.0
 
     def matches(self, entry: AuditEntry) -> bool:
+        """Return whether the entry meets every condition given."""
         return (
             (not self.principal or entry.principal == self.principal)
             and (not self.action or entry.action == self.action)
@@ -120,11 +121,12 @@ class FairRetention:
         return evicted
 
     def _choose_evicted(self) -> str:
-        """Return the oldest entry of the large holder that has most; of all entries if no holder is large."""
+        """Return the id of the oldest entry: of the large holder that has most, or of all if no holder is large."""
         largest_holder = max(self._large_holders, key=lambda holder: len(self._ids_by_holder[holder]), default=None)
         return next(iter(self._entries if largest_holder is None else self._ids_by_holder[largest_holder]))
 
     def _forget(self, entry_id: str) -> None:
+        """Drop an entry, and count it no more for its holder, who may not be large then."""
         _, holder = self._entries.pop(entry_id)
         holder_ids = self._ids_by_holder[holder]
         del holder_ids[entry_id]

@@ -46,7 +46,7 @@ def correct_stamp(eras: Sequence[ClockEra], at: float, now: float) -> float:
 
 
 def after_leap(eras: Sequence[ClockEra], until: float, by_s: float, now: float) -> tuple[ClockEra, ...]:
-    """Return the eras after the clock has leapt by so many seconds. `until` is its last time before that."""
+    """Return the eras after the clock has leapt by `by_s` seconds: its last time was `until`, and it is `now`."""
     *past, ended = eras or (ClockEra(),)
     ended = replace(ended, last=max(ended.last, until))
     moved = [
@@ -87,6 +87,7 @@ def without_old_eras(eras: Sequence[ClockEra], before: float) -> tuple[ClockEra,
 
 
 def _join_eras(first: ClockEra, second: ClockEra) -> ClockEra:
+    """Return one era in place of two, whose stamps count as late as those of either."""
     return ClockEra(
         first=min(first.first, second.first),
         last=max(first.last, second.last),

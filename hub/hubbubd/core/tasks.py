@@ -115,7 +115,7 @@ class Task:
 
 
 def grant_ttl_ms(requested: object, default_s: float) -> int:
-    """Return the ttl granted for a requested one, in milliseconds, clamped to floor and ceiling."""
+    """Return the ttl granted for a requested one, or for `default_s` if that is no number, in milliseconds, clamped."""
     floor_ms, ceiling_ms = round(TTL_FLOOR_S * 1000), round(TTL_CEILING_S * 1000)
     wanted_ms = bounds.clamp_whole(requested, floor_ms, ceiling_ms)
     return round(min(max(default_s, TTL_FLOOR_S), TTL_CEILING_S) * 1000) if wanted_ms is None else wanted_ms
@@ -269,15 +269,16 @@ def paginate(tasks: Sequence[D], cursor: object, size: int) -> tuple[list[D], st
 
     A cursor names the last task of its page, so pages do not shift as tasks come and go.
     """
-    ordered = sorted(tasks, key=_list_position)
+    ordered = sorted(tasks, key=_sort_key)
     if cursor is not None:
         after = parse_cursor(cursor)
-        ordered = [task for task in ordered if _list_position(task) > after]
+        ordered = [task for task in ordered if _sort_key(task) > after]
     rest = ordered[size:]
     return ordered[:size], make_cursor(ordered[size - 1]) if rest else None
 
 
-def _list_position(task: Dated) -> tuple[float, str]:
+def _sort_key(task: Dated) -> tuple[float, str]:
+    """Return the key by which lists are sorted: when it was created, and its id."""
     return task.created_at, task.id
 
 
@@ -298,6 +299,7 @@ def parse_cursor(cursor: object) -> tuple[float, str]:
 
 
 def _parse_ttl_ms(value: object) -> int | None:
+    """Return a server's ttl in milliseconds; None for what is no number, or is beyond all bounds."""
     asked_ms = bounds.clamp_whole(value)
     return None if asked_ms is None or asked_ms > bounds.LONGEST_MS else asked_ms
 
