@@ -106,7 +106,7 @@ class CallExchange:
         return active.refusal is None
 
     def _new_record(self, call: Call) -> Change[Call]:
-        """Return the making of a call's record. Raises AlreadyExists if its id is taken."""
+        """Return the change that adds the record of a call. Raises AlreadyExists if its id is taken."""
         if self.table.record(call.id) is not None:
             raise reused_id_error(call)
         return self.table.new(call.id, call)
@@ -114,7 +114,7 @@ class CallExchange:
     async def _run_to_end(
         self, queue: ServerQueue, active: ActiveCall, exchange: Callable[[], Awaitable[dict[str, Any]]]
     ) -> None:
-        """End the call with the outcome of the exchange, unless the next hub is to resume it."""
+        """Run the exchange, and end the call with its outcome, unless the next hub is to resume it."""
         CURRENT_TRACE.set(active.call.trace)  # log lines from here on get the call's trace ids
         started = self.clock.steady()
         result: dict[str, Any] | None = None
@@ -240,6 +240,8 @@ class CallExchange:
     async def _send(
         self, queue: ServerQueue, link: McpLink, active: ActiveCall, params: dict[str, Any]
     ) -> dict[str, Any]:
+        """Send a call over a link, publish its progress, and return the result. Raises PeerError and UpstreamError."""
+
         def on_progress(update: ProgressUpdate | None) -> None:
             queue.note_progress(active)
             if update is not None and self.live.wanted:

@@ -66,7 +66,11 @@ class PeopleLink:
         on_progress: Callable[[ProgressUpdate | None], None] | None = None,
         span: Span | None = None,
     ) -> dict[str, Any]:
-        """Return the result of a call. Raises PeerError for other methods."""
+        """Return the result of a call. Raises PeerError for other methods.
+
+        `tools/call` returns the leave to use the tool, as rules and people have judged that before. `hubbub/ask` asks
+        for the input of a person, and returns that once it is sent again with it.
+        """
         given = params or {}
         match method:
             case "tools/call":

@@ -28,7 +28,6 @@ from hubbubd.upstream.ports import Hello, McpLink
 
 PENDING_IDS = 1000
 """How many of the pending requests it caused a call's record names: the newest."""
-
 MAX_CANDIDATES = 50
 """How many candidate calls a pending request names at most."""
 
@@ -40,7 +39,6 @@ MAX_ASIDE = 1000
 
 ANSWERED_S: Final = 5.0
 """Seconds for which a server may still ask something about a call that it has answered."""
-
 UNANSWERED_S: Final = 60.0
 """The same for a call that it has not answered: it may not have heard yet that nobody waits for it."""
 
@@ -159,6 +157,7 @@ class ServerQueue:
         self._give_turns()
 
     def _set_config(self, config: ServerConfig) -> None:
+        """Keep the configuration, and what each call needs of it."""
         self.config = config
         self.fingerprint = config.fingerprint  # cached: a hash
         self.limits_tools = config.limits_tools
@@ -300,7 +299,7 @@ class ServerQueue:
     # Causes of pending requests
 
     def find_cause(self, wire_call_id: str | None) -> tuple[ActiveCall | None, CauseSource | None]:
-        """Return the call that caused a request: that of the stream it came on, else the only possible one."""
+        """Return the call that caused a request, that of its stream or the only possible one, and how it is known."""
         if wire_call_id is not None:
             active = self.calls.get(wire_call_id)
             return active, CauseSource.WIRE if active else None
@@ -407,6 +406,7 @@ class ServerQueue:
                 self.set_deadline(active)
 
     def _change_state(self, active: ActiveCall, state: CallState) -> None:
+        """Move a call to another state, and record that."""
         self.change(active, core.move(active.call, state, self._clock.now()))
 
     def change(self, active: ActiveCall, call: Call) -> None:

@@ -127,5 +127,6 @@ def _is_mrtr(call: Call) -> bool:
 
 
 def _rejection_error(message: str, error: PeerError | None = None) -> UpstreamError:
+    """Return the error of a resumed call that its server does not go on with (RESUME_REJECTED)."""
     details = error.details if error is not None else {}
     return UpstreamError(Fault(code="RESUME_REJECTED", category=Category.SERVER, message=message, details=details))

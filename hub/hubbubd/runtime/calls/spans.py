@@ -89,6 +89,7 @@ class SpanRecorder:
 
     @contextmanager
     def _exported_queue_span(self, active: ActiveCall) -> Generator[None]:
+        """Export the block as a span, from the making of the call on if it was never sent."""
         start = active.call.created_at if active.call.started_at is None else self.tracer.now()
         try:
             yield
@@ -101,6 +102,7 @@ class SpanRecorder:
 
     @contextmanager
     def _listed_exchange_span(self, active: ActiveCall, params: dict[str, object]) -> Generator[Span | None]:
+        """Yield a new span, which the record lists during the block if this hub exports it; None if there is none."""
         name, attributes = mcp.describe_request(active.call.method, params)
         trace = self.tracer.begin(active.call.trace, name, SpanKind.CLIENT)
         if trace is None:
@@ -142,6 +144,7 @@ class SpanRecorder:
         self._ledger.change_later(self._calls, before.id, partial(core_calls.merge_change, before, active.call))
 
     def _export_queue_span(self, call: Call, start: float, end: float) -> None:
+        """Export a wait for a turn as a span, unless the call's trace is none of this hub's own."""
         trace = self.tracer.begin(call.trace, "queue") if call.trace and call.trace.own else None
         if trace is not None:
             attributes: Attributes = {"hubbub.server": call.server, "hubbub.call.id": call.id}
@@ -200,6 +203,7 @@ class SpanRecorder:
         )
 
     def _request_attributes(self, request: PendingRequest) -> Attributes:
+        """Return the attributes of a request's span; its content is among them only if that is to be exported."""
         attributes: Attributes = {
             "hubbub.server": request.server,
             "hubbub.request.id": request.id,
@@ -340,6 +344,7 @@ def _request_error_type(request: PendingRequest) -> str | None:
 
 
 def _span_event(moment: RequestEvent) -> SpanEvent:
+    """Return a moment in a request's history as an event of its span."""
     attributes: Attributes = {}
     if moment.by is not None:
         attributes = {"hubbub.by": mcp.bounded_text(moment.by), "hubbub.agent": moment.agent}

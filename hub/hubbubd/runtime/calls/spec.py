@@ -78,7 +78,7 @@ class RemoteCalls(Protocol):
         ...
 
     async def cancel(self, call: Call, *, abort: bool) -> Call:
-        """End a call."""
+        """End a call, and return it as it has ended; one on the wire only with `abort`."""
         ...
 
     async def end_unless_awaited(self, call: Call) -> None:
@@ -88,5 +88,8 @@ class RemoteCalls(Protocol):
     def follow_resource(
         self, server: str, uri: str, principal: str, on_change: Callable[[str], None]
     ) -> AbstractAsyncContextManager[anyio.Event]:
-        """Call `on_change` with the URI at each change of a resource, as `Subscriptions.follow_changes` does."""
+        """Call `on_change` with the URI at each change of a resource, during the block.
+
+        Yields what is set if that ends before, as `Subscriptions.follow_changes` does.
+        """
         ...

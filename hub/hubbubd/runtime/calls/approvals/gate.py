@@ -128,8 +128,8 @@ class ApprovalGate:
         """Return a new call as it may be queued, or with its question if it is to be held.
 
         As long as nobody knows the tool, because its server was never connected, one that may turn out to be allowed is
-        queued, and judged when it is sent.
-        Raises PermissionDenied (APPROVAL_RULE_DENIED) and FailedPrecondition (APPROVAL_TOO_LARGE).
+        queued, and judged when it is sent. Raises PermissionDenied (APPROVAL_RULE_DENIED), InvalidArgument and
+        FailedPrecondition (APPROVAL_TOO_LARGE).
         """
         self._passed.pop(call.id, None)
         verdict, tool = self._decide(queue.config, call, params)
@@ -173,7 +173,7 @@ class ApprovalGate:
     def find_objection(self, queue: ServerQueue, call: Call, params: Mapping[str, Any]) -> Judgement | None:
         """Return the verdict by which people are to be asked before a call is sent; None if it may be sent.
 
-        Raises PermissionDenied (APPROVAL_RULE_DENIED).
+        Raises PermissionDenied (APPROVAL_RULE_DENIED) and InvalidArgument.
         """
         if self._has_just_passed(queue.config, call, params):
             return None
@@ -259,7 +259,7 @@ class ApprovalGate:
         self._passed[call.id] = _Passed(rules, tool, self._clock.now())
 
     def _has_just_passed(self, config: ServerConfig, call: Call, params: Mapping[str, Any]) -> bool:
-        """Return whether a call was let pass a moment ago, by these rules and with its tool as it is now."""
+        """Return whether a call was let pass a moment ago, by these rules and with its tool as now; True only once."""
         passed = self._passed.pop(call.id, None)
         return (
             passed is not None
@@ -299,6 +299,7 @@ class ApprovalGate:
     def _find_remembered(
         self, call: Call, rule: ApprovalRule, tool: ToolDefinition, params: Mapping[str, Any], digest: str
     ) -> RememberedApproval | None:
+        """Return a remembered approval that is enough for a call; None without one. `digest` is of its arguments."""
         name, folder = str(params.get("name")), read_folder(call.server, params)
         return self.remembered.find_for(call.server, name, call.principal, rule, tool.digest, digest, folder=folder)
 
@@ -314,6 +315,7 @@ class ApprovalGate:
         *,
         reason: str = "",
     ) -> PendingRequest:
+        """Return the question about a call, not stored yet; its span begins here. Raises as `make_document`."""
         now = self._clock.now()
         document = make_document(
             call,
@@ -344,7 +346,7 @@ class ApprovalGate:
         return [each.id for each in same if each.id != call.id]
 
     async def _commit_question(self, active: ActiveCall, approval: CallApproval, request: PendingRequest) -> None:
-        """Commit a question together with the call, which is not sent as long as it is open."""
+        """Commit a question together with the call, which is not sent as long as it is open. Raises HubError."""
         before = active.call
         held = replaced(before, approval=approval, started_at=before.started_at if active.was_sent else None)
 

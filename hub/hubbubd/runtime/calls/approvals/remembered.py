@@ -43,7 +43,7 @@ class RememberedApprovals(RecordReader[RememberedApproval]):
         *,
         folder: str = "",
     ) -> RememberedApproval | None:
-        """Return a remembered approval with which a call needs no other one by a rule; None if there is none."""
+        """Return a remembered approval that is enough for a call (`RememberedApproval.covers`); None without one."""
         now = self._clock.now()
         for approval in self._by_server.get(server, {}).values():
             if approval.covers(tool, caller, rule, definition, digest, now, folder=folder):

@@ -37,7 +37,7 @@ class ToolDefinitions:
         return known or UNKNOWN_TOOL
 
     async def refresh(self, server: str) -> None:
-        """Fetch the list of tools of a connected server again, unless the catalog's is fresh."""
+        """Fetch the tools of a connected server again, unless the list is fresh; if that fails, the known ones stay."""
         tools = self._catalog.record(server, CatalogKind.TOOL)
         if tools is None or tools.freshness not in (Freshness.FRESH, Freshness.EMPTY):
             try:

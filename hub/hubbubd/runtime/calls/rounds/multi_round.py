@@ -83,7 +83,10 @@ class MultiRound:
     async def resume(
         self, queue: ServerQueue, active: ActiveCall, params: dict[str, Any], requests: Mapping[str, PendingRequest]
     ) -> dict[str, Any]:
-        """Get the input for the round of a call from before a restart; return as `ask`. Raises UpstreamError."""
+        """Get the input for the round of a call from before a restart, queue the call, and return the params to send.
+
+        Raises UpstreamError (INPUT_REFUSED).
+        """
         rounds = active.call.rounds or core.RoundProgress()
         with queue.park(active):
             answers = {**payload.loads(rounds.configured), **await self.wait_for_answers(requests, _require_answer)}
@@ -115,7 +118,7 @@ class MultiRound:
     async def _ask_all(
         self, queue: ServerQueue, active: ActiveCall, rounds: core.RoundProgress, questions: Questions
     ) -> dict[str, Any]:
-        """Return the answers by key; configured roots need no person."""
+        """Ask the questions of a round, and return the answers by key; configured roots need no person."""
         configured: dict[str, Any] = {}
         requests: dict[str, PendingRequest] = {}
         for key, (kind, params) in questions.items():
@@ -137,7 +140,7 @@ class MultiRound:
             yield
 
     async def _commit(self, active: ActiveCall, rounds: core.RoundProgress, *requests: PendingRequest) -> None:
-        """Commit a round together with its requests."""
+        """Commit a round of a call together with its requests, and keep it in `active`."""
 
         def plan_call() -> Sequence[Change[Any]]:
             step = partial(core.merge_change, active.call, replace(active.call, rounds=rounds))
@@ -228,7 +231,7 @@ def has_configured_answer(queue: ServerQueue, kind: RequestKind) -> bool:
 
 
 def parse_questions(input_requests: object) -> Questions:
-    """Parse an inputRequests object. Raises UpstreamError (INVALID_RESPONSE)."""
+    """Return the questions of an inputRequests object by key. Raises UpstreamError (INVALID_RESPONSE)."""
     if not isinstance(input_requests, Mapping):
         raise input_error("INVALID_RESPONSE", "inputRequests is not an object")
     questions: dict[str, tuple[RequestKind, dict[str, Any]]] = {}

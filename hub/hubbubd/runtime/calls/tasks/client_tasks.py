@@ -101,6 +101,7 @@ class ClientTasks:
             active.call = replace(active.call, task_id=known.task_id if known is not None else None)
 
     def _new_task(self, active_task: ActiveTask, wire: Mapping[str, Any]) -> Task:
+        """Return the record of a task as its server has reported it (`wire`), not stored yet."""
         config, now = active_task.queue.config, self._clock.now()
         name = core.usable_remote_id(active_task.remote_id)
         if name is None or self._table.record(name) is not None:
@@ -122,7 +123,10 @@ class ClientTasks:
 
     @asynccontextmanager
     async def _register(self, active_task: ActiveTask) -> AsyncGenerator[None]:
-        """Register the task as under way; if the block fails for good, cancel the task at the server."""
+        """Register the task as under way for the block; if the block fails for good, cancel the task at the server.
+
+        At its end the requests of the task are withdrawn, unless the next hub goes on with it.
+        """
         key = active_task.queue.config.name, active_task.remote_id
         self._active_tasks[key] = active_task
         active = active_task.active
@@ -173,7 +177,7 @@ class ClientTasks:
     # Requests and notifications of servers
 
     def find_active(self, server: str, remote_id: str) -> tuple[ActiveCall, str] | None:
-        """Return the call and the hub's task id of a task under way, by the server's id of it."""
+        """Return the call of a task and the hub's id of it, by the server's id; None if the task is not under way."""
         active_task = self._active_tasks.get((server, remote_id))
         return (active_task.active, active_task.task_id) if active_task is not None and active_task.task_id else None
 
