@@ -160,6 +160,7 @@ def _has_state_of(redirect: str, url: str) -> bool:
 
 
 def _html_response(status: str, text: str) -> bytes:
+    """Return an HTTP response with a page that says `text`."""
     body = f"<!doctype html><title>Hubbub</title><p>{text}</p>\n".encode()
     head = [
         f"HTTP/1.1 {status}",

@@ -52,6 +52,7 @@ async def commit_requests(
 
 
 def _withdraw(request: PendingRequest, reason: str, now: float, stored: PendingRequest | None) -> PendingRequest:
+    """Return a request as withdrawn: as it is stored, or, if it is not, as it was to be opened."""
     return core.withdraw(stored or request, reason, now)
 
 

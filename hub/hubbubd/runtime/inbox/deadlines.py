@@ -57,13 +57,13 @@ class Deadlines:
     def postpone(self, by_s: float) -> None:
         """Move the times of all open requests of this hub's own, write-behind."""
 
-        def postpone(request: PendingRequest | None) -> PendingRequest | None:
+        def postpone_stored(request: PendingRequest | None) -> PendingRequest | None:
             return None if request is None else _postpone(request, by_s)
 
         if by_s:
             for request in list(self._table):
                 if core.due_at(request) is not None and self._ownership.owns(request.server):
-                    self._ledger.change_later(self._table, request.id, postpone)
+                    self._ledger.change_later(self._table, request.id, postpone_stored)
 
     async def apply_time(self, request_id: str) -> None:
         """Let a request expire, or its claim lapse, if it is time. Raises HubError."""

@@ -82,6 +82,10 @@ class Reservations:
         return [self._reserve_one(request) for request in requests]
 
     def _reserve_one(self, request: PendingRequest) -> PendingRequest:
+        """Return a new request with the hosts of its call, asked or not, and with when the last of these left.
+
+        It is claimed for the first host that is to be asked before all others.
+        """
         call_ids = (request.call_id,) if request.call_id else request.candidate_call_ids
         hosts = [host for call_id in call_ids for host in self._hosts.get(call_id, ())]
         if request.call_id and (left_at := self._left_at.get(request.call_id)) is not None:
@@ -102,6 +106,6 @@ class Reservations:
 
 
 def quota_principal(request: PendingRequest | None) -> str | None:
-    """Return the principal against whose quota the request's claim counts."""
+    """Return the principal against whose quota the request's claim counts; None without a claim, and for a worker's."""
     claim = request.claim if request is not None and request.state is RequestState.OPEN else None
     return claim.by if claim is not None and not claim.worker else None

@@ -303,9 +303,11 @@ class ReceiverTasks:
         raise _not_found_error()
 
     def _own_tasks(self) -> list[Task]:
+        """Return the receiver tasks of this server."""
         return [task for task in self._tasks if self._is_own(task)]
 
     def _is_own(self, task: Task) -> bool:
+        """Return whether it is a receiver task of this server, not of another one that had its name before."""
         mine = task.server == self._owner.config.name and task.fingerprint == self._owner.fingerprint
         return mine and task.role is TaskRole.RECEIVER
 

@@ -155,7 +155,10 @@ class Work:
 
     @contextmanager
     def _claim_new(self, requests: Sequence[PendingRequest]) -> Generator[Sequence[PendingRequest]]:
-        """Yield new requests, claimed for workers with capacity; the block commits them."""
+        """Yield new requests, claimed for workers with capacity; the block commits them.
+
+        The assignments of those that it has not committed are forgotten.
+        """
         try:
             yield [self._claim_for_worker(request) for request in requests]
         finally:
@@ -254,6 +257,7 @@ class Work:
             self._alarms.set(Due.WORK, request.id, at, lambda: self._renew(request.id, claim))
 
     async def _renew(self, request_id: str, claim: Claim) -> None:
+        """Renew a worker's claim, and set the alarm for the next time; a claim that is over stays so."""
         with suppress(FailedPrecondition, NotFound):
             request = await self._inbox.renew(request_id, claim.id, self._claim_s)
             if self._is_held(request_id, claim):  # otherwise the alarm's name may be in use for another claim
@@ -298,6 +302,7 @@ class Work:
             self._assign_candidates(worker)
 
     def _remove_worker(self, worker: Worker) -> None:
+        """Remove a worker whose stream has ended, and give back the requests that it holds."""
         self._workers.remove(worker)
         for request_id, claim in list(worker.held.items()):
             if claim is not None:  # a claim being committed is released once it is
@@ -338,6 +343,7 @@ def _new_claim_id() -> str:
 
 
 def _is_free(request: PendingRequest) -> bool:
+    """Return whether a request is open and unclaimed."""
     return request.state is RequestState.OPEN and request.claim is None
 
 

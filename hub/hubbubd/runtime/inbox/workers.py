@@ -89,10 +89,12 @@ class Workers:
         return worker in self._by_call.get(worker.filter.call_id, ())
 
     def add(self, worker: Worker) -> None:
+        """Add a worker; it has its turn after those there are."""
         self._by_call.setdefault(worker.filter.call_id, {})[worker] = None
         self.put_last(worker)
 
     def remove(self, worker: Worker) -> None:
+        """Remove a worker, and forget for which requests it is a candidate and which it has skipped."""
         workers = self._by_call[worker.filter.call_id]
         del workers[worker]
         if not workers:
@@ -122,7 +124,7 @@ class Workers:
         self._by_request.setdefault(request_id, set()).add(worker)
 
     def remove_candidates(self, request_id: str) -> None:
-        """Make no worker a candidate for a request any more."""
+        """Take a request from all workers that are candidates for it; who has skipped it is remembered."""
         for worker in list(self._by_request.get(request_id, ())):
             worker.candidates.pop(request_id, None)
             if request_id not in worker.skipped:
@@ -135,6 +137,7 @@ class Workers:
             worker.skipped.discard(request_id)
 
     def _forget_worker(self, worker: Worker, request_id: str) -> None:
+        """Forget that a worker is a candidate for a request, or has skipped it, in the index by request."""
         workers = self._by_request[request_id]
         workers.discard(worker)
         if not workers:
