@@ -66,6 +66,7 @@ class Lag:
         return self._count_revisions_behind(live) > 0
 
     def _count_revisions_behind(self, members: Iterable[Member]) -> int:
+        """Return by how many revisions this member is behind the one of these that has read most; 0 if behind none."""
         position = self._position()
         return max([0, *(member.position - position for member in members)])
 

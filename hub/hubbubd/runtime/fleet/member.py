@@ -33,22 +33,16 @@ from hubbubd.telemetry.meter import Meter
 
 BEATS = 4
 """Beats in the time of a lease."""
-
 SHORTEST_PAUSE_PARTS = 16
 """A lease's time divided by this is the pause after a beat that has taken the time of the next one."""
-
 STARTING_S = 60.0
 """Seconds for which a starting member is not declared gone: it has no servers, and may be silent while it reads."""
-
 MARGIN = 0.25
 """The part of a lease's time by which a member stops acting before others may take over."""
-
 SCAN_S = 1.0
 """Seconds between looks at the other members."""
-
 GIVING_UP_S = 5.0
 """Seconds in which a member that ends gives up its remaining servers. If it cannot, others take them over later."""
-
 LOOK_S = 0.05
 """Seconds between looks whether this member may act again."""
 
@@ -250,6 +244,7 @@ class FleetOwnership:
         await done.wait()
 
     async def _hand_over(self, server: str, to: str, done: anyio.Event) -> None:
+        """Hand a server over: release it here, then give up its lease. Sets `done` at the end, also after a failure."""
 
         async def release() -> None:
             await self._taken.wait_until_settled()  # one that is just being taken over is left afterwards
@@ -309,6 +304,7 @@ class FleetOwnership:
             await anyio.sleep(max(pause_s, self.membership.lease_ttl_s / SHORTEST_PAUSE_PARTS))
 
     async def _renew_lease_once(self) -> None:
+        """Send one beat, and note the time of the database. Raises StoreUnavailable and Expelled."""
         for_s = self.membership.lease_ttl_s
         self.time.apply_reading(
             await self.membership.renew_lease(self._position(), for_s if self._is_running else max(for_s, STARTING_S))
@@ -316,6 +312,7 @@ class FleetOwnership:
         self.feed.observe()
 
     async def _look_until_cancelled(self) -> None:
+        """Look at the other members at intervals, and at once if that is due."""
         while True:
             await self._term.attempt(self._look_at_members)
             with anyio.move_on_after(SCAN_S * random.uniform(0.8, 1.2)):  # noqa: S311 - spreads load, guards nothing
@@ -339,6 +336,7 @@ class FleetOwnership:
         return {UPKEEP, *self._servers.server_names()}
 
     def _takeover_delay_s(self, server: str) -> float | None:
+        """Return by how many seconds this member lets others go first; None if it must not have a server."""
         return 0.0 if server == UPKEEP else self._servers.takeover_delay_s(server)
 
     def view(self, only: str | None = None) -> MemberView:
@@ -359,11 +357,13 @@ class FleetOwnership:
         )
 
     def _note_free_servers(self) -> None:
+        """Note which servers nobody has, each with when it was first seen so."""
         now = self._now()
         free = self.view().free_servers(self.ownable_names())
         self._free_since = {server: self._free_since.get(server, now) for server in free}
 
     async def _claim_free_servers(self) -> None:
+        """Commit leases of the free servers that this member should take now."""
         if self._ending:
             return
         async with anyio.create_task_group() as together:

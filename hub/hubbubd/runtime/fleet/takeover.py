@@ -52,7 +52,7 @@ class ServedLeases:
         return server in self._taken
 
     def compare_soon(self) -> None:
-        """Compare at once: a lease has come or gone."""
+        """Let `run` compare at once: a lease has come or gone."""
         self._changed.set()
 
     async def wait_until_settled(self) -> None:
@@ -115,6 +115,7 @@ class ServedLeases:
         return True
 
     def _log_failure(self, servers: frozenset[str], failure: Exception) -> None:
+        """Log why servers were not taken: of several as information, of one as a warning."""
         if len(servers) > 1:
             log.info("servers were not taken together; tried by halves", count=len(servers), error=str(failure))
             return
