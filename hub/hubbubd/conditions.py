@@ -117,7 +117,10 @@ class Conditions:
         return None if result < 0 else result
 
     def none_can_hold(self, values: "EvaluationContext") -> bool:
-        """Return whether it is certain that no condition holds, where the evaluation of some fails."""
+        """Return whether it is certain that no condition holds, where the evaluation of some fails.
+
+        That is so if `a || b || ...` is not true: in CEL it is true as soon as one is, whichever of the others fail.
+        """
         if self._loops:  # together they may need more steps than each by itself
             return False
         try:
@@ -179,6 +182,7 @@ class EvaluationContext:
 
 @cache
 def _cel_environment() -> "cel.Env":
+    """Return the library's environment with the variables of conditions. Raises NoConditions if it is not installed."""
     # Imported with the first condition: a hub without rules does not pay for it.
     try:
         from cel_expr_python import cel
@@ -211,6 +215,7 @@ def _is_long(value: Sized) -> bool:
 
 
 def _compile(text: str) -> "cel.Expression":
+    """Return a condition as the library has compiled it. Raises ConditionProblem."""
     try:
         return _cel_environment().compile(text)
     except (RuntimeError, ValueError) as exc:  # ValueError: text that is not Unicode
@@ -218,6 +223,7 @@ def _compile(text: str) -> "cel.Expression":
 
 
 def _evaluate(expression: "cel.Expression", values: EvaluationContext) -> object:
+    """Return the value of an expression for a call. Raises ConditionProblem if it has none."""
     try:
         return expression.eval(values.activation).value()
     except (RuntimeError, ValueError, TypeError) as exc:

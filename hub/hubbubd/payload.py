@@ -97,7 +97,7 @@ def overwrite_matches(data: bytes | bytearray, pattern: re.Pattern[bytes], inste
 
 
 def _without_infinity(value: Any) -> Any:
-    """Replace infinities by null, as orjson does."""
+    """Return the value with null in place of infinities, as orjson writes them."""
     match value:
         case Mapping():
             return {key: _without_infinity(inner) for key, inner in cast("Json", value).items()}
