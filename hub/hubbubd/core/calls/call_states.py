@@ -220,7 +220,8 @@ def find_obstacle(
     """Return why an unfinished call cannot be resumed after a restart, as the end of a sentence; None when it can.
 
     `server_fingerprint` is of the server that has the name now, None when there is none; `task_fingerprint` of the one
-    that holds the call as a task. `resume` says whether a call may be sent to the server a second time (at-least-once).
+    that holds the call as a task. `resume` says whether a call may be sent to the server a second time (at-least-once),
+    `answers_kept` whether the store still has the questions that it waits for, and their answers.
     """
     if was_never_sent(call) or is_held(call):
         if server_fingerprint is None:

@@ -14,7 +14,7 @@ KEY: Final = "io.modelcontextprotocol/clientCapabilities"
 
 
 def declared_capabilities(params: bytes) -> Mapping[str, Any] | None:
-    """Return the capabilities that a call's params declare; None if they declare none: then the hub's count."""
+    """Return the capabilities that a call's params declare; None if they declare none: then the hub's own apply."""
     if KEY.encode() not in params:
         return None
     meta = _as_mapping(_as_mapping(payload.loads(params)).get("_meta"))

@@ -19,7 +19,7 @@ class EndpointName(NamedTuple):
 
     @property
     def path(self) -> str:
-        """The endpoint's path, in the one form of all that lead to it."""
+        """The shortest of the paths that lead to the endpoint."""
         if self == (PROFILE, DEFAULT_PROFILE_NAME):
             return PATH
         return f"{PATH}/{self.kind[0]}/{self.name}"

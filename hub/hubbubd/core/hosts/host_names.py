@@ -186,9 +186,9 @@ class NameRule:
         )
 
     def _choose_keeper(self, rivals: list[Origin]) -> Origin | None:
-        """Return which of those that want one name keeps it: the only one that is called exactly so, if there is one.
+        """Return which of those that want one name keeps it: the only one, or the only one that is called exactly so.
 
-        Where an alias equals another server's name, that server has the older right.
+        None if there is no such one. Where an alias equals another server's name, that server has the older right.
         """
         if len(rivals) == 1:
             return rivals[0]

@@ -42,7 +42,7 @@ class HostSession:
 
 
 def record_id(session_id: str) -> str:
-    """Return the id of the record of a session."""
+    """Return the id of a session's record: the digest of what the host names the session by."""
     return hashlib.sha256(session_id.encode("utf-8", "surrogatepass")).hexdigest()
 
 

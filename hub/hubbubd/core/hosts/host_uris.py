@@ -70,7 +70,7 @@ def respell_for_host(server: str, subscribed: str, spelled: str, uri: str) -> st
 
 
 def is_page(uri: str) -> bool:
-    """Return whether a URI, of a server or as hosts see it, is one of pages."""
+    """Return whether a URI, of a server or as hosts see it, is that of a page (`ui://`)."""
     return uri[:5].lower() == "ui://"
 
 
@@ -132,7 +132,7 @@ class _UriRewriter:
         return rewritten
 
     def _rewrite_round(self, rewritten: Json) -> None:
-        """Rewrite the requests of a round (2026-07-28): a sampling's messages have content."""
+        """Rewrite the requests of a round (2026-07-28) in place: the messages of a sampling have content."""
         input_requests = rewritten.get("inputRequests")
         if not isinstance(input_requests, Mapping):
             return

@@ -76,7 +76,7 @@ def search_in_steps(indexes: Sequence[Index], query: str, most: int) -> Generato
 
 
 def build_index_in_steps(texts: Mapping[str, Sequence[str]]) -> Generator[None, None, Index]:
-    """Return an index of texts, each in parts, in short steps; a part that stands first counts twice, as names do."""
+    """Return an index of texts, each given in parts; its first part counts twice, as names do. Yields before each."""
     places: dict[str, tuple[array[int], array[int]]] = {}
     lengths = array("L")
     for place, parts in enumerate(texts.values()):

@@ -218,7 +218,7 @@ def _has_plain_host(parts: SplitResult) -> bool:
 
 
 def _split_uri(uri: str) -> SplitResult | None:
-    """Return the parts of an absolute URI; None for what is none, or has characters that none has."""
+    """Return the parts of an absolute URI; None for any other text, and for characters that no URI has."""
     if _URI.fullmatch(uri) is None:
         return None
     try:

@@ -168,7 +168,7 @@ def find_visitor(visit: Visit, now: float) -> Visitor | None:
 
 
 def make_principal(record: LoginCode | Visit) -> Principal:
-    """Return the person of a code or a visit. It may not name other callers, even if its credential may."""
+    """Return the person of a code or a visit as a principal, which may not name others, even if its credential may."""
     return Principal(
         name=record.name,
         grants=record.grants,
