@@ -56,7 +56,7 @@ class CallExchange:
     spans: SpanRecorder
 
     async def end_unresumed(self, takeover: Takeover, under_way: Sequence[Call]) -> None:
-        """End what belonged to calls of these servers that were not resumed; those under way were."""
+        """End the requests and tasks of calls of these servers, except of the calls `under_way`, which were resumed."""
         await self.gate.withdraw_unresumed(takeover, under_way)
         await self.rounds.withdraw_unresumed(takeover, under_way)
         await self.client_tasks.cancel_unresumed(takeover)
@@ -75,7 +75,7 @@ class CallExchange:
                 await self._run_to_end(queue, active, partial(self._exchange, queue, active, params))
 
     def prepare_resumption(self, queue: ServerQueue, active: ActiveCall) -> Callable[[], Awaitable[None]]:
-        """Return the execution of a call from before a restart. Reads what it needs from the store now."""
+        """Return a function that executes a call from before a restart. Reads what it needs from the store now."""
         if core.is_held(active.call):
             return partial(self._run_to_end, queue, active, partial(self.exchange_approved, queue, active))
         send_again = partial(self._exchange, queue, active)

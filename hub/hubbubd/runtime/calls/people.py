@@ -100,11 +100,11 @@ class PeopleLink:
         raise AssertionError
 
     def missing_response_hint(self) -> str | None:
-        """Return nothing."""
+        """Return None: no response gets lost within the hub."""
         return None
 
     def stderr_tail(self) -> tuple[str, ...]:
-        """Return nothing."""
+        """Return nothing: the server has no process of its own."""
         return ()
 
 

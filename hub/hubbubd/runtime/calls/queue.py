@@ -376,7 +376,7 @@ class ServerQueue:
     def park(self, active: ActiveCall, *pending_ids: str, at_server: bool = True) -> Generator[None]:
         """Free a call's slot and hold its clock for the block; afterwards it has no slot yet.
 
-        One that is not `at_server` is in the way of no other call meanwhile.
+        One that is not `at_server` leaves the queue for that time, and so blocks no other call.
         """
         call = replaced(active.call, pending_ids=(*active.call.pending_ids, *pending_ids)[-PENDING_IDS:])
         if call.state is CallState.IN_PROGRESS:

@@ -313,7 +313,7 @@ class Calls(RecordReader[Call]):
             self._stop_unsent(queues())  # the store may just have taken one that it was writing when it began
 
     def _stop_unsent(self, queues: Sequence[ServerQueue]) -> None:
-        """Leave the detached calls that wait for a turn to the hub that has their server next."""
+        """Stop the detached calls that wait for a turn: the hub that has their server next resumes them."""
         for queue in queues:
             # Sent now, they might be broken off; unsent they can be resumed.
             for active in queue.waiting_calls():

@@ -39,7 +39,10 @@ class Handovers:
         return frozenset(self._under_way)
 
     async def hand_over(self, server: str, is_owned: Callable[[], bool], *steps: Step) -> None:
-        """Do the steps for a server that is owned, each until the store takes it. Other errors are logged."""
+        """Do the steps for a server that is owned, each until the store takes it. Other errors are logged.
+
+        Does nothing if a handover of the server is under way.
+        """
         async with self._at_once:
             if server in self._under_way or not is_owned():
                 return

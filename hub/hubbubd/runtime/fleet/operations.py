@@ -138,7 +138,7 @@ class FleetOperations:
         return member.name
 
     def _why_not_expelled(self, member: Member) -> str:
-        """Return why a member that is not overdue is not expelled, as a text for people."""
+        """Return why a member was not expelled, as a text for people."""
         if member.overdue:
             wait_s = self._fleet.membership.lease_ttl_s
             return f"{self._fleet.me} has itself not been heard of without a pause for {wait_s:g} s; repeat it then"

@@ -55,7 +55,7 @@ class Deadlines:
         self._alarms.clear(Due.REQUEST, request_id)
 
     def postpone(self, by_s: float) -> None:
-        """Move the times of all open requests of this hub's own, write-behind."""
+        """Move deadlines and ends of claims of this hub's own open requests by so many seconds, write-behind."""
 
         def postpone_stored(request: PendingRequest | None) -> PendingRequest | None:
             return None if request is None else _postpone(request, by_s)

@@ -113,7 +113,7 @@ class Inbox(RecordReader[PendingRequest]):
         await self.abandon_all({Origin.PLAIN, Origin.AUTHORIZATION}, why, takeover.requests)
 
     def _act_on(self, request: PendingRequest, takeover: Takeover) -> None:
-        """Set a request's alarm, and drop the claim of a worker that is gone."""
+        """Set the alarm of a request that is taken over, and drop a worker's claim if its hub is gone."""
         if takeover.owns(request.server):
             self.deadlines.arm(None, request)
             if takeover.alone:

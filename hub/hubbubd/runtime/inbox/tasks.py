@@ -251,7 +251,7 @@ class ReceiverTasks:
                 return await self._wait_for_result(self._require_own_task(params))
 
     def _list_tasks(self, cursor: object) -> InboundReply:
-        """Answer tasks/list."""
+        """Answer tasks/list. Raises ReplyError for an invalid cursor."""
         try:
             tasks, following = core.paginate(self._own_tasks(), cursor, PAGE)
         except ValueError:
@@ -260,7 +260,7 @@ class ReceiverTasks:
         return InboundReply(result=result if following is None else {**result, "nextCursor": following})
 
     async def _cancel_task(self, task: Task) -> InboundReply:
-        """Answer tasks/cancel."""
+        """Answer tasks/cancel. Raises ReplyError if the task has ended, or the store does not take it."""
         try:
             cancelled = await self._tasks.cancel(task.id, "cancelled by the server")
         except FailedPrecondition:
@@ -270,7 +270,7 @@ class ReceiverTasks:
         return InboundReply(result=core.to_wire(cancelled))
 
     async def _wait_for_result(self, task: Task) -> InboundReply:
-        """Answer tasks/result, once the task has ended."""
+        """Answer tasks/result once the task has ended. Raises ReplyError if it failed or was cancelled."""
         try:
             ended = await self._tasks.wait_ended(task.id)
         except NotFound:
