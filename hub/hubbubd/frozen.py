@@ -11,7 +11,7 @@ _Put = Callable[[object, Any], None]
 
 
 def replaced(record: T, **changes: Any) -> T:
-    """Return a copy with other values of some fields; `__post_init__` does not run. Raises TypeError for no field."""
+    """Return a copy with some fields changed; `__post_init__` does not run. Raises TypeError for what is no field."""
     kind = type(record)
     read, puts, put_by_name = _field_accessors(kind)
     copy = object.__new__(kind)
