@@ -26,7 +26,7 @@ class MembershipTerm:
         self._why_over = "this member of the fleet was declared gone; its servers are with others"
 
     async def attempt(self, work: Callable[[], Awaitable[None]]) -> bool:
-        """Do a piece of work with the database; return whether it was done. A member that is gone learns it here."""
+        """Do work with the database; return whether it was done. The term ends if it says that this member is gone."""
         try:
             await work()
         except Expelled as exc:
