@@ -34,7 +34,7 @@ class Oversight:
         self.quotas = quotas
 
     def wrap(self, method: MethodDescriptor, serve: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the RPC wrapped with audit log and quotas."""
+        """Return the RPC wrapped with audit log and quotas; one that is open to all has at most a quota of streams."""
         path = f"/{method.containing_service.full_name}/{method.name}"
         if RULES[path].reach is RpcReach.OPEN:
             return self._wrap_open_stream(serve) if method.server_streaming else serve

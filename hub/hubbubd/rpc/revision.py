@@ -149,11 +149,11 @@ class _RevisionContext:
         return ((KEY, self._newest()),)
 
     async def write(self, response: bytes) -> None:
-        """Send one response of a stream."""
+        """Send one response of a stream; on a stream of calls with the newest revision."""
         if self._carries_calls:  # serialized messages one after the other are one message
             response += call_pb2.StreamCallsResponse(revision=self._newest()).SerializeToString()
         await self._context.write(response)
 
     async def abort(self, code: grpc.StatusCode, details: str = "", trailing_metadata: Metadata = ()) -> None:
-        """End the RPC with a status."""
+        """End the RPC with a status, and the newest revision."""
         await self._context.abort(code, details, (*trailing_metadata, *self.final_metadata))

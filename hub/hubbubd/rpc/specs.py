@@ -145,6 +145,7 @@ def _read_options(spec: server_pb2.ServerSpec) -> dict[str, Any]:
 
 
 def _parse_root(document: bytes, field: str) -> dict[str, Any]:
+    """Return one MCP root from its JSON. Raises InvalidArgument, which names the `field`."""
     root = payload.loads_object(document, field)
     if not str(root.get("uri")).startswith("file://") or not isinstance(root.get("name", ""), str):
         raise InvalidArgument.field(field, "must be an object with a `uri` that is file://")

@@ -254,6 +254,7 @@ def _fault_metadata(fault: Fault) -> dict[str, str]:
 
 
 def _jsonrpc_metadata(code: int, message: str, data: object) -> dict[str, str]:
+    """Return the JSON-RPC error of a server as metadata."""
     found = {"jsonrpc_code": str(code), "jsonrpc_message": message}
     return found if data is None else found | {"jsonrpc_data": _as_text(data)}
 

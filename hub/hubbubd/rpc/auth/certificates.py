@@ -7,7 +7,7 @@ from hubbubd.errors import Unauthenticated
 
 
 def parse_certificate(certificate: bytes) -> x509.Certificate:
-    """Parse a certificate, PEM or DER."""
+    """Return a certificate, parsed from PEM or DER. Raises ValueError."""
     if certificate.startswith(b"-----BEGIN"):
         return x509.load_pem_x509_certificate(certificate)
     return x509.load_der_x509_certificate(certificate)
@@ -16,7 +16,7 @@ def parse_certificate(certificate: bytes) -> x509.Certificate:
 def find_name(certificate: x509.Certificate) -> str:
     """Return the name of a certificate's holder: its first URI, else mail address, else host, else the common name.
 
-    The common name only counts without subject alternative names (RFC 6125).
+    The common name only counts without subject alternative names (RFC 6125). Raises Unauthenticated without a name.
     """
     try:
         other = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value

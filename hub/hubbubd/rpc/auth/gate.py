@@ -90,7 +90,10 @@ class Gate:
         has_grants: Callable[[Principal], bool] = lambda _: True,
         networked: bool = False,
     ) -> None:
-        """`has_grants` returns whether a principal still has all grants it was admitted with."""
+        """`has_grants` returns whether a principal still has all grants it was admitted with.
+
+        `networked` says that other machines reach the hub: then `token` is refused from all but its own.
+        """
         self._token = token.encode()
         self._local = local_principal()
         self._clock = clock
@@ -99,7 +102,7 @@ class Gate:
         self._has_grants = has_grants
         self._networked = networked
         self._inside: dict[str, dict[anyio.CancelScope, Principal]] = {}
-        self._credential_ended: OrderedDict[str, None] = OrderedDict()
+        self._ended_credentials: OrderedDict[str, None] = OrderedDict()
         clock.on_jump(lambda _: self._reset_deadlines())
 
     async def admit(
@@ -149,7 +152,7 @@ class Gate:
         return caller
 
     async def recognise(self, path: str, metadata: Metadata, oversight: Oversight, peer: Peer) -> Principal | None:
-        """Authenticate the caller of an RPC that needs no credential; None without a valid one."""
+        """Return the caller of an RPC that needs no credential, and note its group; None without a valid credential."""
         try:
             caller = await self.admit(path, metadata, oversight, peer)
         except HubError:
@@ -191,11 +194,11 @@ class Gate:
         return self._certificates(peer.certificate)
 
     def is_valid(self, caller: Principal | None) -> bool:
-        """Return whether a credential is valid now: not expired or revoked, with the grants it was admitted with."""
+        """Return whether a credential is valid now: not expired or revoked, with all its grants; True for no caller."""
         if caller is None or caller.credential == LOCAL:  # no credential needed, or one valid until the hub ends
             return True
         over = caller.expires_at is not None and self._clock.now() >= caller.expires_at
-        return not over and caller.credential not in self._credential_ended and self._has_grants(caller)
+        return not over and caller.credential not in self._ended_credentials and self._has_grants(caller)
 
     @contextmanager
     def while_valid(self, caller: Principal | None, path: str, oversight: Oversight) -> Generator[None]:
@@ -209,7 +212,7 @@ class Gate:
             yield
             return
         if not self.is_valid(caller):
-            raise oversight.record_refusal(path, _credential_ended(), caller)
+            raise oversight.record_refusal(path, _credential_ended_error(), caller)
         with anyio.CancelScope() as scope:
             scope.deadline = self._deadline(caller)
             inside = self._inside.setdefault(caller.credential, {})
@@ -221,7 +224,7 @@ class Gate:
                 if not inside and self._inside.get(caller.credential) is inside:
                     del self._inside[caller.credential]
         if scope.cancelled_caught:
-            raise oversight.record_cut_short(path, _credential_ended(), caller)
+            raise oversight.record_cut_short(path, _credential_ended_error(), caller)
 
     def _deadline(self, caller: Principal) -> float:
         """Return when a credential expires, in seconds of the loop's clock; infinity if it does not."""
@@ -236,10 +239,10 @@ class Gate:
                 scope.deadline = self._deadline(caller)
 
     def end_credential(self, credential: str) -> None:
-        """End all RPCs of a revoked credential."""
-        self._credential_ended[credential] = None
-        if len(self._credential_ended) > ENDED_CREDENTIALS:
-            self._credential_ended.popitem(last=False)
+        """End all RPCs of a revoked credential, and remember it for those that have not begun."""
+        self._ended_credentials[credential] = None
+        if len(self._ended_credentials) > ENDED_CREDENTIALS:
+            self._ended_credentials.popitem(last=False)
         for scope in self._inside.get(credential, ()):
             scope.cancel()
 
@@ -340,6 +343,7 @@ class Authentication(grpc.aio.ServerInterceptor):
 
 
 async def _write_responses(responses: AsyncIterator[Any], context: "_CheckedContext") -> None:
+    """Send the responses of a stream as they come. Raises Unauthenticated (CREDENTIAL_ENDED)."""
     async for response in responses:
         await context.write(response)
 
@@ -380,8 +384,9 @@ class _CheckedContext:
 
 
 def _require_valid_credential() -> None:
+    """Raise Unauthenticated (CREDENTIAL_ENDED) once the current caller's credential has ended."""
     if not current().is_credential_valid():
-        raise _credential_ended()
+        raise _credential_ended_error()
 
 
 def _rename_caller(caller: Principal, names: list[str | None]) -> Principal:
@@ -408,7 +413,7 @@ def _parse_peer(context: status.Context) -> Peer:
     return Peer(local, next(iter(shown.get("x509_pem_cert", ())), None))
 
 
-def _credential_ended() -> Unauthenticated:
+def _credential_ended_error() -> Unauthenticated:
     return Unauthenticated(
         "the credential of this call has expired, was revoked, or is good for less than it was; call again",
         reason="CREDENTIAL_ENDED",
@@ -429,6 +434,8 @@ def _decode_binary(value: str | bytes) -> str | None:
 
 
 def _unimplemented_handler() -> "grpc.RpcMethodHandler[Any, Any]":
+    """Return a handler that refuses an RPC which the hub does not have."""
+
     async def refuse(_requests: object, context: status.Context) -> None:
         await context.abort(grpc.StatusCode.UNIMPLEMENTED, "Method not found!")
 

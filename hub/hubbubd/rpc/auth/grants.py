@@ -41,7 +41,7 @@ class Grants:
         return principal.grants is now or set(principal.grants) <= set(now)
 
     def _person_still_has(self, principal: Principal, name: str) -> bool:
-        """Return whether the person who let a host in may still call all servers that the host may call."""
+        """Return whether the person who let a host in may still call its servers; True if no certificate names them."""
         person = name.rpartition("/")[0]  # the name of a token has no slash
         source, _, called = person.partition(":")
         if source != CERT:

@@ -66,7 +66,10 @@ class JwksCache:
         self._fetching = anyio.Lock()
 
     async def find(self, kid: str | None) -> Key | None:
-        """Return the key of this id; without an id, the only one. Raises Unavailable until keys were fetched once."""
+        """Return the key of this id, without an id the only one; None if there is none.
+
+        Fetches keys that are not fresh. Raises Unavailable until keys were fetched once.
+        """
         if not self._is_fresh(kid) and not (self._fetching.locked() and self._find_known(kid)):
             async with self._fetching:
                 now = anyio.current_time()
@@ -86,6 +89,7 @@ class JwksCache:
         return self._find_known(kid) is not None and anyio.current_time() - self._fetched_at < FRESH_S
 
     def _find_known(self, kid: str | None) -> Key | None:
+        """Return the key of this id as last fetched, without an id the only one; None if there is none."""
         keys = self._keys or {}
         return next(iter(keys.values())) if kid is None and len(keys) == 1 else keys.get(kid)
 
@@ -116,7 +120,7 @@ def _tls_context() -> ssl.SSLContext:
 
 
 async def _get_json(http: httpx2.AsyncClient, url: str) -> dict[str, Any]:
-    """Return a JSON object. Raises ValueError, HTTPError."""
+    """Fetch and return a JSON object of at most MAX_BYTES. Raises ValueError, HTTPError."""
     body = bytearray()
     async with http.stream("GET", url, headers={"accept": "application/json"}) as response:
         response.raise_for_status()

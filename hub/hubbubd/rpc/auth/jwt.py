@@ -71,7 +71,10 @@ class Jwt:
         return self._grants.principal_of_claims(name, _claim_values(claims, self._roles), _expiry(claims))
 
     async def _find_verified(self, token: str) -> Claims | None:
-        """Return a verified token's claims while its key is the issuer's. Raises Unauthenticated once expired."""
+        """Return the claims of a token that was verified before; None if it was not, or if its key has changed.
+
+        Raises Unauthenticated for an expired token, and Unavailable.
+        """
         digest = _cache_key(token)
         if digest not in self._verified:
             return None

@@ -46,6 +46,7 @@ class AdminService:
         self._hub = hub
 
     async def get_status(self, _request: pb.GetStatusRequest) -> pb.GetStatusResponse:
+        """Return the hub's state: how many records of each kind are in which state, store, configuration, versions."""
         hub = self._hub
         requests = list(hub.inbox.select(RequestFilter()))
         waiting = [request for request in requests if request.state is RequestState.OPEN]
@@ -93,6 +94,7 @@ class AdminService:
         return pb.CheckHubResponse(findings=map(api_records.finding, found))
 
     async def get_store_stats(self, _request: pb.GetStoreStatsRequest) -> pb.GetStoreStatsResponse:
+        """Return size and revisions of the store."""
         return pb.GetStoreStatsResponse(store=api_records.store(await self._hub.store.stats()))
 
     async def compact_store(self, _request: pb.CompactStoreRequest) -> pb.CompactStoreResponse:
@@ -165,6 +167,7 @@ class AdminService:
         return pb.RevokeTokenResponse(token=api_records.token(record))
 
     async def reload_config(self, _request: pb.ReloadConfigRequest) -> pb.ReloadConfigResponse:
+        """Read the configuration again, and return what has changed by it, and what needs a restart."""
         done = await self._hub.configuration.reload()
         changes = pb.ConfigChanges(
             added=done.servers.added,

@@ -147,7 +147,7 @@ class ApprovalService:
         return record
 
     def _find_covering(self, verdict: Judgement, facts: CallFacts, definition: str) -> RememberedApproval | None:
-        """Return the remembered approval with which a call that is asked about would be sent."""
+        """Return the remembered approval with which a call that is asked about would be sent; None if there is none."""
         if verdict.action is not Action.ASK or verdict.problem:
             return None
         rule, digest = verdict.rule or DEFAULT_RULE, canonical_digest(facts.args)

@@ -68,6 +68,7 @@ class CallService:
         )
 
     async def get_call(self, request: pb.GetCallRequest) -> pb.GetCallResponse:
+        """Return a call that the caller may see."""
         call = access.check_call(self._calls.get(requests.identifier(request.id, "id")))
         return pb.GetCallResponse(call=_render_call(call))
 
@@ -86,6 +87,7 @@ class CallService:
         return pb.ListCallsResponse(calls=found, next_page_token=token)
 
     async def cancel_call(self, request: pb.CancelCallRequest) -> pb.CancelCallResponse:
+        """Cancel a call that is queued or waits for input, with `abort` also one in progress; return it."""
         known = access.check_call(self._calls.get(requests.identifier(request.id, "id")), Permission.OPERATE)
         call = await self._calls.cancel(known.id, abort=request.abort)
         return pb.CancelCallResponse(call=_render_call(call))
@@ -97,6 +99,7 @@ class CallService:
         return pb.GetQueueResponse(counts=api_records.counts(counts))
 
     async def clear_queue(self, request: pb.ClearQueueRequest) -> pb.ClearQueueResponse:
+        """Cancel all queued calls of a server; return how many, and the numbers of its calls afterwards."""
         server = access.check_server(requests.identifier(request.server, "server"), Permission.OPERATE)
         cleared = await self._calls.clear_queue(server)
         return pb.ClearQueueResponse(cleared=cleared, counts=api_records.counts(self._calls.counts(server)))

@@ -71,7 +71,7 @@ class CatalogService:
         )
 
     def _entries_after(self, lists: Sequence[CatalogList], after: Position | None, backwards: bool) -> Iterator[_Entry]:
-        """Yield the entries after a position. Lazy, as there may be many."""
+        """Yield the entries after a position, or all; `backwards` the last one first. Lazy, as there may be many."""
         if backwards:
             yield from self._entries_before(lists, after)
             return

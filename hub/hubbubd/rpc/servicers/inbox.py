@@ -54,6 +54,7 @@ class InboxService:
         return pb.ListPendingRequestsResponse(pending_requests=found, next_page_token=token)
 
     async def get_pending_request(self, request: pb.GetPendingRequestRequest) -> pb.GetPendingRequestResponse:
+        """Return a pending request, and note that the caller has seen it."""
         record = access.check_request(self._inbox.get(requests.identifier(request.id, "id")))
         return pb.GetPendingRequestResponse(pending_request=self._render_and_note_view(record))
 
@@ -72,6 +73,7 @@ class InboxService:
         return pb.ClaimPendingRequestResponse(pending_request=api_records.request(record, with_claim_id=True))
 
     async def renew_claim(self, request: pb.RenewClaimRequest) -> pb.RenewClaimResponse:
+        """Extend the caller's claim, and return the request with it."""
         claim_id = requests.identifier(request.claim_id, "claim_id")
         ttl_s = requests.lease_s(request.ttl)
         record = await self._inbox.renew(self._get_answerable(request.id, claim_id).id, claim_id, ttl_s)
@@ -80,6 +82,7 @@ class InboxService:
     async def release_pending_request(
         self, request: pb.ReleasePendingRequestRequest
     ) -> pb.ReleasePendingRequestResponse:
+        """Give the caller's claim up, and return the request."""
         claim_id = requests.identifier(request.claim_id, "claim_id")
         record = await self._inbox.release(self._get_answerable(request.id, claim_id).id, claim_id)
         return pb.ReleasePendingRequestResponse(pending_request=api_records.request(record))

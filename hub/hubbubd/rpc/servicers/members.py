@@ -40,15 +40,18 @@ class FleetAdminService:
         )
 
     async def move_server(self, request: pb.MoveServerRequest) -> pb.MoveServerResponse:
+        """Hand a server of this member on, by default to one that the hub chooses; return to whom, and the revision."""
         server = requests.identifier(request.server, "server")
         to = requests.optional_identifier(request.member, "member") or ""
         taker = await self._operations().move(server, to)
         return pb.MoveServerResponse(member=taker, revision=self._hub.store.revision)
 
     async def drain_member(self, request: pb.DrainMemberRequest) -> pb.DrainMemberResponse:
+        """Have a member, by default this one, hand its servers on; return its name at once."""
         return pb.DrainMemberResponse(member=await self._set_status(request.member, MemberStatus.DRAINING))
 
     async def resume_member(self, request: pb.ResumeMemberRequest) -> pb.ResumeMemberResponse:
+        """Have a member, by default this one, take servers again; return its name."""
         return pb.ResumeMemberResponse(member=await self._set_status(request.member, MemberStatus.LIVE))
 
     async def _set_status(self, member: str, standing: MemberStatus) -> str:
@@ -57,15 +60,18 @@ class FleetAdminService:
         return await self._operations().set_status(wanted, standing)
 
     async def expel_member(self, request: pb.ExpelMemberRequest) -> pb.ExpelMemberResponse:
+        """Declare a member gone that is overdue, or `dead`; return its name."""
         member = requests.identifier(request.member, "member")
         gone = await self._operations().expel(member, dead=request.dead, force=request.force)
         return pb.ExpelMemberResponse(member=gone)
 
     async def rotate_vault_key(self, _request: pb.RotateVaultKeyRequest) -> pb.RotateVaultKeyResponse:
+        """Seal all secrets of servers with the first key; return how many rows are, of how many."""
         sealed, rows = await self._operations().rotate_key()
         return pb.RotateVaultKeyResponse(sealed=sealed, rows=rows)
 
     async def finish_upgrade(self, _request: pb.FinishUpgradeRequest) -> pb.FinishUpgradeResponse:
+        """Refuse hubs of an older version from now on; return the version of the store's schema."""
         return pb.FinishUpgradeResponse(schema=await self._operations().finish_upgrade())
 
     def _operations(self) -> "FleetOperations":

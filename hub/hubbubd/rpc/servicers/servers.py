@@ -37,6 +37,7 @@ class ServerService:
             raise
 
     async def add_server(self, request: pb.AddServerRequest) -> pb.AddServerResponse:
+        """Add a server by its spec, and return it."""
         config = specs.config_of(request.spec)
         access.check_administration(config.name)
         with specs.name_spec_fields(), self._name_configuration_file():
@@ -62,6 +63,7 @@ class ServerService:
         return pb.UpdateServerResponse(server=_render_server(record))
 
     async def remove_server(self, request: pb.RemoveServerRequest) -> pb.RemoveServerResponse:
+        """Disconnect and remove a server that was added over the API."""
         name = _authorized_name(request.name, Permission.ADMINISTER)
         with _attach_current_state():
             await self._servers.remove(name, expected=_expected_revision(request))
@@ -99,6 +101,7 @@ class ServerService:
         return pb.ConnectServerResponse(server=_render_server(record))
 
     async def disconnect_server(self, request: pb.DisconnectServerRequest) -> pb.DisconnectServerResponse:
+        """Want a server disconnected, and return it; its calls end."""
         record = await self._servers.disconnect(_authorized_name(request.name, Permission.OPERATE))
         return pb.DisconnectServerResponse(server=_render_server(record))
 

@@ -31,9 +31,11 @@ class TaskService:
         return pb.ListTasksResponse(tasks=found, next_page_token=token)
 
     async def get_task(self, request: pb.GetTaskRequest) -> pb.GetTaskResponse:
+        """Return a task that the caller may see."""
         return pb.GetTaskResponse(task=api_records.task(self._visible_task(request.id)))
 
     async def get_task_result(self, request: pb.GetTaskResultRequest) -> pb.GetTaskResultResponse:
+        """Return the result of a task that has ended. Raises FailedPrecondition for others."""
         return pb.GetTaskResultResponse(result=self._tasks.result(self._visible_task(request.id).id))
 
     async def cancel_task(self, request: pb.CancelTaskRequest) -> pb.CancelTaskResponse:
