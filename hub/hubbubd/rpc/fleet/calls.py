@@ -102,7 +102,10 @@ class CallsElsewhere:
     async def follow_resource(
         self, server: str, uri: str, principal: str, on_change: Callable[[str], None]
     ) -> AsyncGenerator[anyio.Event]:
-        """Watch a resource at its server's owner during the block; yield the event that is set if that fails."""
+        """Watch a resource at its server's owner during the block; yield the event that is set if that fails later.
+
+        `on_change` gets the URI at each change. Raises UpstreamError and HubError if it cannot begin.
+        """
         body = event_pb2.WatchResourceRequest(server=server, uri=uri).SerializeToString()
         asked = ForwardedRpc(WATCH_RESOURCE, server, _forwarding_principal(principal, server), body)
         failed = anyio.Event()
@@ -143,7 +146,7 @@ class CallsElsewhere:
     async def _watch_again(
         self, watch: Callable[[], Awaitable[AsyncGenerator[bytes, None]]]
     ) -> AsyncGenerator[bytes, None]:
-        """Watch once more, as soon as that can be done. Raises HubError."""
+        """Open the watch again, each AGAIN_S until the owner is reached, and return its updates. Raises HubError."""
         while True:
             await anyio.sleep(AGAIN_S)
             try:
@@ -251,6 +254,7 @@ def _provisional_call(
 
 
 def _parse_fault(exc: status.Passed) -> Fault:
+    """Return the fault that an error of another member tells of; of the category `server` if it names none."""
     kinds = {category.value: category for category in Category}
     category = kinds.get(exc.metadata.get("category", ""), Category.SERVER)
     details: dict[str, Any] = dict(exc.metadata)

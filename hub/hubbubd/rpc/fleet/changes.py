@@ -23,7 +23,7 @@ class OwnershipChanges:
         ownership.on_change(self._notify_waiters)
 
     def next_change(self, server: str = EVERY) -> anyio.Event:
-        """Return an event that is set when the owner of a server changes next."""
+        """Return an event that is set when the owner of a server, by default of any, changes next."""
         return self._events.setdefault(server, anyio.Event())
 
     def _notify_waiters(self, server: str) -> None:
@@ -40,7 +40,7 @@ class OwnershipChanges:
 async def work_with_each_member(
     ownership: Ownership, changes: OwnershipChanges, work: Callable[[Owner], Coroutine[Any, Any, None]]
 ) -> None:
-    """Run work for each other member, as long as it is one; until cancelled."""
+    """Run `work` for each other member, and cancel it once that is no member any more; until cancelled."""
     working: dict[Owner, asyncio.Task[None]] = {}
     async with asyncio.TaskGroup() as tasks:
         while True:

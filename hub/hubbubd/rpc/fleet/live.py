@@ -85,6 +85,7 @@ class LiveElsewhere:
 
 
 def _parse_event(response: pb.LiveResponse) -> LiveEvent | None:
+    """Return the event in a response of another member; None for a sign of life."""
     match response.WhichOneof("told"):
         case "progress":
             told = response.progress

@@ -25,6 +25,7 @@ async def stream_live_events(live: LiveCalls, ownership: Ownership) -> AsyncGene
     news = anyio.Event()
 
     def enqueue(call: Call, event: LiveEvent) -> None:
+        """Keep an event of a call of this member until it is written: of a call only its newest progress."""
         if not ownership.owns(call.server):
             return
         if isinstance(event, ProgressEvent):

@@ -119,7 +119,7 @@ class FleetService:
 
     @asynccontextmanager
     async def _while_owned(self, server: str) -> AsyncGenerator[None]:
-        """Cancel the block once this member no longer has the server. Raises _Lost (OWNER_LOST)."""
+        """Cancel the block once this member no longer has the server, if one is named. Raises _Lost (OWNER_LOST)."""
         if not server:
             yield
             return

@@ -84,7 +84,7 @@ class ForwardedRpc:
     """Seconds that a call may take by what it says itself."""
 
     def make_opening(self, trace: Trace | None) -> pb.Opening:
-        """Return what goes ahead of the request."""
+        """Return what goes ahead of the request: the RPC, its server, its caller, and the place in the trace."""
         return make_opening(self.path, self.server, self.caller, trace)
 
 
@@ -114,7 +114,7 @@ class Forwarding:
         self._underway = OpenForwards(hub.ownership, peers.answers)
 
     def wrap(self, method: MethodDescriptor, serve: Serve) -> Serve:
-        """Return the RPC as a member serves it.
+        """Return the RPC as a member of a fleet serves it: here, at the owner of the server, or at all members.
 
         A member may learn late of a record that another one has made. So NOT_FOUND of a single record is looked up in
         the database; a stream has the record when it comes.
@@ -204,10 +204,10 @@ class Forwarding:
         return min(CHANGE_S + takeover_s, *(each for each in (own_s, _remaining_s()) if each is not None), math.inf)
 
     async def _wait_for_other_owner(self, server: str, former: Owner | None) -> None:
-        """Wait until a server has another owner. One that is handed on has none for a moment."""
+        """Wait until a server has another owner than the `former` one; one that is handed on has none for a moment."""
         while not self._ownership.owns(server) and self._ownership.owner(server) in (None, former):
             changed = self._changes.next_change(server)
-            with anyio.move_on_after(LOOK_S):  # where a member is reached is told later than what it has
+            with anyio.move_on_after(LOOK_S):  # the address of an owner may come later than the change
                 await changed.wait()
 
     async def send(self, asked: ForwardedRpc) -> bytes:
@@ -340,7 +340,7 @@ class Forwarding:
 
     @contextmanager
     def _measure_forward(self, server: str, owner: Owner) -> Generator[Trace | None]:
-        """Export a span and the duration of a forward; yield the span's place, without tracing that of the caller."""
+        """Export a span and the duration of a forward; yield the span's place, or without tracing the caller's."""
         tracer, meter, parent = self._hub.tracer, self._hub.meter, CURRENT_TRACE.get()
         if not (tracer.on or meter.on):
             yield parent
@@ -430,6 +430,7 @@ async def _chain_responses(first: bytes | None, others: AsyncGenerator[bytes, No
 
 
 def _owner_lost_error(server: str, owner: Owner, why: str) -> Unavailable:
+    """Return the error for an RPC that its owner has taken, and whose outcome is not known."""
     return Unavailable(
         f"{owner.member}, which has {server}, gave no answer: {why}; what was asked may have been carried out",
         reason="OWNER_LOST",
