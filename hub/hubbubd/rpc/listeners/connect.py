@@ -148,10 +148,8 @@ def make_application(
 ) -> ASGIApp:
     """Return an ASGI application with all services of a hub; `within` as in `grpc_server.serve`."""
 
-    def make_endpoints(served: Sequence[Rpc]) -> dict[str, Any]:
-        return {
-            rpc.path: _make_endpoint(rpc, gate, oversight, reading) for rpc in served if not rpc.method.client_streaming
-        }
+    def make_endpoints(rpcs: Sequence[Rpc]) -> dict[str, Any]:
+        return {r.path: _make_endpoint(r, gate, oversight, reading) for r in rpcs if not r.method.client_streaming}
 
     def make_services(served: Sequence[Rpc], read_max_bytes: int) -> _Services:
         return _Services(
@@ -231,7 +229,10 @@ class _Services(ConnectASGIApplication[Sequence[Rpc]]):
 
 
 def _limit_time(app: Callable[..., Any], dropped: Callable[[], None]) -> ASGIApp:
-    """Return the application with time limits: a caller that reads nothing is dropped, and may resume."""
+    """Return the application with limits of time: a caller that reads nothing is dropped, and may resume.
+
+    `dropped` is called for each of these. The peer is noted in the RPC's context; plain gRPC is refused.
+    """
 
     async def serve_in_time(scope: Scope, receive: Receive, send: Send) -> None:
         until = anyio.current_time() + REQUEST_S
@@ -250,9 +251,8 @@ def _limit_time(app: Callable[..., Any], dropped: Callable[[], None]) -> ASGIApp
                 await send(event)
 
         if _is_grpc(dict(scope.get("headers", ())).get(b"content-type", b"")):
-            await PlainTextResponse("gRPC is spoken at another address; here it is Connect and gRPC-Web.\n", 415)(
-                scope, receive, send
-            )
+            refusal = PlainTextResponse("gRPC is spoken at another address; here it is Connect and gRPC-Web.\n", 415)
+            await refusal(scope, receive, send)
             return
         host, _ = scope.get("client") or ("", 0)
         peer = Peer(local=is_loopback(host), certificate=scope.get(CERTIFICATE))
@@ -377,6 +377,7 @@ async def _read_request(request: "bytes | _JsonRequest", reading: anyio.Capacity
 
 
 def _make_endpoint(rpc: Rpc, gate: auth.Gate, oversight: Oversight, reading: anyio.CapacityLimiter) -> Any:
+    """Return what serves an RPC; `reading` has one place, for the one long JSON that is parsed at a time."""
     streams = rpc.method.server_streaming
     about = MethodInfo(
         name=rpc.method.name,
@@ -413,9 +414,8 @@ def _make_stream_handler(rpc: Rpc, gate: auth.Gate, oversight: Oversight, readin
             raw = await _read_request(asked, reading)
             async with aclosing(rpc.serve(rpc.parse(raw))) as responses:
                 while True:
-                    with gate.while_valid(
-                        _current_caller(), rpc.path, oversight
-                    ):  # not around `yield`: another task may resume it
+                    # Not around `yield`: another task may resume it.
+                    with gate.while_valid(_current_caller(), rpc.path, oversight):
                         response = await anext(responses, None)
                     if response is None:
                         break

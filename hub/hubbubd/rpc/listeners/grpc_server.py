@@ -116,7 +116,7 @@ async def serve(
     """Serve a hub behind the `gate`, and yield the address to connect to.
 
     That is HOST:PORT, with TLS if given, or unix:PATH. A Unix socket at `local` serves the same without TLS. `within`
-    goes around each RPC, within its span, its audit entry and its quotas.
+    goes around each RPC, within its span, its audit entry and its quotas. `handles` seal what MCP hosts bring back.
 
     On leaving, the hub is drained (`Hub.drain`, with `grace_s`) before the port closes. Raises ConfigError for an
     address beyond loopback without TLS and for unusable TLS files, OSError for an address that cannot be bound.
@@ -182,7 +182,7 @@ async def wait_for_open_rpcs(hub: Hub, closed: asyncio.Future[None]) -> None:
 def make_servicers(
     hub: Hub, carried: RpcSettings, handles: StateTokens | None = None
 ) -> list[tuple[ServiceDescriptor, object]]:
-    """Return all services, health included, with their servicers. RPCs within streams are served as `carried` says."""
+    """Return all services, health included, with their servicers. `carried` says how RPCs within streams are served."""
     handles = handles or StateTokens(StateKeyRing.in_memory(hub.clock), hub.clock)
     inbox = InboxService(hub.inbox, hub.work)
     served = {

@@ -65,6 +65,7 @@ class HealthService:
             self._watches[group] -= 1
 
     async def _watch_changes(self, request: health_pb2.HealthCheckRequest) -> AsyncGenerator[bytes, None]:
+        """Yield a service's health, now and at each change, or that there is no such service. Raises Unavailable."""
         if request.service not in self._known:
             yield pb.HealthCheckResponse(status=pb.HealthCheckResponse.SERVICE_UNKNOWN).SerializeToString()
         told = None

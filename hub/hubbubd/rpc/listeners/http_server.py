@@ -59,4 +59,5 @@ class _UvicornServer(uvicorn.Server):
             task.cancel()
 
     def capture_signals(self) -> nullcontext[None]:  # pyright: ignore[reportIncompatibleMethodOverride] - any context
+        """Capture none: signals are the hub's."""
         return nullcontext()

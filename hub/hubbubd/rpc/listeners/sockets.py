@@ -63,6 +63,7 @@ def _parse_address(listen: str, *, secure: bool) -> tuple[str, int, str, socket.
 
 
 def _bind_unix(server: grpc.aio.Server, path: Path) -> str:
+    """Bind a Unix socket with mode 0600, in place of a stale one, and return its address. Raises OSError."""
     if not path.absolute().parent.is_dir():
         raise OSError(f"cannot listen on {path}: there is no directory {path.absolute().parent}; make it")
     _remove_stale_socket(path)
@@ -75,6 +76,7 @@ def _bind_unix(server: grpc.aio.Server, path: Path) -> str:
 
 
 def _add_port(server: grpc.aio.Server, address: str, credentials: grpc.ServerCredentials | None = None) -> int:
+    """Have the server listen at an address, and return the port. Raises OSError."""
     try:
         if credentials is not None:
             return server.add_secure_port(address, credentials)

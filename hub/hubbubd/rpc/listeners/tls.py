@@ -19,7 +19,7 @@ M = TypeVar("M")
 
 
 def grpc_credentials(files: TlsFiles) -> grpc.ServerCredentials:
-    """Return credentials for a gRPC port (TLS 1.2 and 1.3). Raises ConfigError for unusable files."""
+    """Return credentials for a gRPC port (TLS 1.2 and 1.3), which follow the files. Raises ConfigError."""
     followed = _RereadFiles(files, _make_grpc_configuration)
     known: Any = followed.current()
 
@@ -45,7 +45,7 @@ def channel_credentials(files: TlsFiles) -> Callable[[], grpc.ChannelCredentials
 
 
 def ssl_context(files: TlsFiles) -> ssl.SSLContext:
-    """Return a context for a socket of the standard library. Raises ConfigError for unusable files."""
+    """Return a context for a socket of the standard library, which follows the files. Raises ConfigError."""
     followed = _RereadFiles(files, lambda tls: _make_context(files, tls))
     context = followed.current()
 
@@ -102,7 +102,7 @@ class _RereadFiles(Generic[M]):
             return self._made
 
     def _make_from_files(self) -> M:
-        """Read the files and return the object. Raises ConfigError for unusable ones."""
+        """Read the files and return the object; log a certificate that is not valid now. Raises ConfigError."""
         tls = self._files.read()
         if problem := tls.find_problem(datetime.now(UTC)):
             log.warning("certificate not valid; clients will refuse it", file=str(self._files.cert), error=problem)

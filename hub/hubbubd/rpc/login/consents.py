@@ -149,7 +149,10 @@ class LoginConsents:
     async def _record_consent(
         self, asked: AuthorizationRequest, visitor: Visitor, days: int, statement: str, until: float
     ) -> dict[str, str] | ProblemView:
-        """Record a consent; return and raise as `_record_refusal`."""
+        """Record a consent, and return the parameters that the host gets, or the view that the person gets instead.
+
+        Raises Unavailable, ResourceExhausted.
+        """
         try:
             servers = self._find_servers(asked.endpoint, visitor)
         except LoginRefusal:

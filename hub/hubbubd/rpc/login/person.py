@@ -60,7 +60,8 @@ class LoginPersons:
     async def find(self, request: HostHttpRequest, statement: str | None = None) -> tuple[Visitor, str] | None:
         """Return who is at the browser, and its cookie; None if the hub does not know. Raises Unavailable.
 
-        With the `statement` that a person decides on, also one whose visit has ended with this decision.
+        With the `statement` that a person decides on, also one whose visit has ended with this decision. Who is known
+        is no stranger to the port any more.
         """
         cookie = cookie_parser(request.headers.get("cookie", "")).get(self._cookie_name(request), "")
         visitor = await self._hub.visitors.find_visitor(cookie, statement)
@@ -245,6 +246,7 @@ def _network_of(request: HostHttpRequest) -> str:
 
 
 def _address_of(request: HostHttpRequest) -> str:
+    """Return the address that a request comes from; empty if it is not known."""
     client = request.scope.get("client")
     return client[0] if client else ""
 

@@ -25,7 +25,7 @@ class Programs:
     """Finds programs by their id, and registers new ones."""
 
     def __init__(self, key: Callable[[], Awaitable[bytes]], fetch: Callable[[str], Awaitable[object]]) -> None:
-        """`key` signs; `fetch` returns the document at an address, and raises LoginRefusal."""
+        """`key` returns the key that signs ids; `fetch` returns the document at an address, and raises LoginRefusal."""
         self._key = key
         self._fetch = fetch
 

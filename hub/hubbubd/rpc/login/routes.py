@@ -124,7 +124,7 @@ class LoginRoutes:
         return await self._documents.fetch(url)
 
     async def _register(self, request: HostHttpRequest) -> None:
-        """Serve the registration of a program. Raises LoginRefusal."""
+        """Serve the registration of a program. Raises LoginRefusal, HttpRefusal, ResourceExhausted, Unavailable."""
         self._registrations.charge(self._oversight.peer_host())
         if _content_type(request) != "application/json":
             raise LoginRefusal("invalid_client_metadata", "Content-Type must be application/json", status=415)
@@ -136,7 +136,7 @@ class LoginRoutes:
         await request.answer(201, payload.dumps(registered), _NO_STORE)
 
     async def _serve_tokens(self, request: HostHttpRequest, base: str) -> None:
-        """Serve tokens for a code or a refresh token. Raises LoginRefusal."""
+        """Serve tokens for a code or a refresh token. Raises as `_serve`."""
         form = await _read_form(request)
         client_id = await self._authenticate(request, form)
         endpoint = authorizations.parse_resource(form["resource"], base).path if "resource" in form else None
@@ -176,7 +176,7 @@ class LoginRoutes:
         return await self._audit_if_refused(REFRESH, self._hub.logins.refresh(text, client_id, endpoint))
 
     async def _revoke(self, request: HostHttpRequest) -> None:
-        """Serve the end of a log-in, by one of its tokens. Raises LoginRefusal."""
+        """End the log-in that a token belongs to; a token that is not known is answered alike. Raises as `_serve`."""
         form = await _read_form(request)
         client_id = await self._authenticate(request, form)
         ended = await self._hub.logins.revoke(_require_field(form, "token"), client_id)
@@ -188,7 +188,7 @@ class LoginRoutes:
         await request.answer(200, headers=_NO_STORE)
 
     async def _authenticate(self, request: HostHttpRequest, form: Mapping[str, str]) -> str:
-        """Return the id of the program that sends a form. Raises LoginRefusal."""
+        """Return the id of the program that sends a form, once its secret is checked. Raises LoginRefusal."""
         header = request.headers.get("authorization")
         if header is None:
             client_id, secret = _require_field(form, "client_id"), form.get("client_secret")

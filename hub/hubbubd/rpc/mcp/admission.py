@@ -102,7 +102,7 @@ class Admission:
         )
 
     async def authenticate(self, request: HostHttpRequest) -> Principal:
-        """Authenticate a request as an RPC. Raises HubError."""
+        """Authenticate a request as an RPC, note its caller, and return it. Raises HubError; a refusal is recorded."""
         peer = note_peer(request)
         try:
             query: bytes = request.scope.get("query_string", b"")
@@ -199,6 +199,7 @@ def http_status(exc: HubError) -> int:
 
 
 def _is_local_page(origin: str) -> bool:
+    """Return whether an Origin is that of a page of this machine."""
     scheme, _, authority = origin.partition("://")
     host = parse_host(authority) if scheme in ("http", "https") else None
     return host is not None and is_loopback_name(host)

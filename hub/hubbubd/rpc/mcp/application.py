@@ -99,16 +99,11 @@ LISTEN: Final = "subscriptions/listen"
 
 @asynccontextmanager
 async def serve_mcp(
-    hub: Hub,
-    *,
-    listen: str,
-    gate: auth.Gate,
-    handles: StateTokens,
-    tls: TlsFiles | None = None,
+    hub: Hub, *, listen: str, gate: auth.Gate, handles: StateTokens, tls: TlsFiles | None = None
 ) -> AsyncGenerator[str, None]:
     """Serve a hub's endpoints for hosts and yield their URL. The hub must have been drained when the block ends.
 
-    Raises as `server.serve`.
+    `handles` seal what hosts bring back with an answer. Raises as `grpc_server.serve`.
     """
     context = ssl_context(tls) if tls else None
     app = McpApplication(hub, gate=gate, handles=handles, secure=tls is not None)
@@ -249,6 +244,7 @@ class McpApplication:
         return self._endpoints.find(found, caller)
 
     async def _serve(self, request: HostHttpRequest, caller: Principal, endpoint: McpEndpoint) -> None:
+        """Serve a request at an endpoint, by its method. Raises HttpRefusal, HubError."""
         stateless = request.headers.get(VERSION) in STATELESS_REVISIONS
         match request.scope["method"]:
             case "POST":
@@ -283,6 +279,7 @@ class McpApplication:
             await self._refuse(request, exc, id_)
 
     async def _refuse(self, request: HostHttpRequest, exc: HubError, id_: Id | None = None) -> None:
+        """Answer with a JSON-RPC error, in the HTTP status that the refusal has."""
         refusal = Refusal(HUB_FAILED, exc.message, {"reason": exc.reason, **exc.metadata})
         await request.answer(
             http_status(exc), messages.make_error_response(id_, refusal), self._admission.refusal_headers(request, exc)
@@ -331,6 +328,7 @@ class McpApplication:
     async def _initialize(
         self, request: HostHttpRequest, message: RequestMessage, caller: Principal, endpoint: McpEndpoint
     ) -> None:
+        """Begin a session, and answer with its id in a header. Raises Refusal, HubError."""
         host = introductions.parse_handshake_host(message, caller, VIA)
         session = await self.sessions.begin(host, endpoint)
         response = await session.begin(

@@ -85,7 +85,7 @@ def _check_header(headers: Mapping[str, str], name: str, in_body: str) -> None:
 
 
 def _find_marked(schema: object) -> Marked:
-    """Return the marked properties of a schema, those of properties that are objects included."""
+    """Return the properties of a schema that name a header (MARK), also those within other properties."""
     found: dict[tuple[str, ...], str] = {}
     ahead: list[tuple[tuple[str, ...], object]] = [((), schema)]
     while ahead:
@@ -103,6 +103,7 @@ def _find_marked(schema: object) -> Marked:
 
 
 def _get_argument(arguments: object, path: tuple[str, ...]) -> object:
+    """Return the argument at a path of names; None if there is none."""
     for name in path:
         if not isinstance(arguments, dict):
             return None
@@ -124,6 +125,7 @@ def _repeats(argument: object, header: str | None) -> bool:
 
 
 def _is_same_number(argument: float, header: str) -> bool:
+    """Return whether a header has a number, written as JSON or in any other decimal way."""
     as_json = payload.dumps(argument).decode()
     if header == as_json:
         return True

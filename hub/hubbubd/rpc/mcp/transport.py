@@ -177,7 +177,7 @@ class HostHttpRequest:
             raise HttpRefusal(408, late, CLOSE) from None
 
     def watch_connection(self) -> asyncio.Future[None]:
-        """Return what is done once the host has closed the connection; to be cancelled once it is not needed."""
+        """Return a future that is done once the host has closed the connection; cancel it once it is not needed."""
         return self.scope[GONE]()
 
     async def answer(self, status: int, body: bytes = b"", headers: Sequence[tuple[bytes, bytes]] = ()) -> None:
@@ -303,7 +303,10 @@ async def resume_stream(request: HostHttpRequest, replay: ReplayStream, after: i
 
 
 def _watch_connection(request: HostHttpRequest, replay: ReplayStream, outbox: HostOutbox) -> asyncio.Future[None]:
-    """Return what is done once the host has closed the connection; cancelled once it has been served."""
+    """Return a future that is done once the host has closed the connection; that also closes the outbox.
+
+    The future is cancelled by its user once the request has been served.
+    """
 
     def on_gone(gone: asyncio.Future[None]) -> None:
         if not gone.cancelled():
@@ -419,8 +422,9 @@ class HostEventStream:
         if not current().is_credential_valid():
             raise ConnectionError  # its credential has ended
         with self._request.hold_bytes(len(data)) if len(data) > SMALL else nullcontext():
-            await limited(self._pass(data), STALL_S)
+            await limited(self._send_chunk(data), STALL_S)
 
-    async def _pass(self, data: bytes) -> None:
+    async def _send_chunk(self, data: bytes) -> None:
+        """Send bytes of the body, and wait until the connection has room again, by a second, empty piece."""
         await self._request.send({"type": "http.response.body", "body": data, "more_body": True})
-        await self._request.send({"type": "http.response.body", "more_body": True})  # waits as `answer` does
+        await self._request.send({"type": "http.response.body", "more_body": True})
