@@ -56,6 +56,7 @@ def _log_defect(noun: str, name: str, defect: str) -> None:
 
 
 def _set_defect(message: M, defect: str) -> M:
+    """Set `defect` where the message has it, and return the message."""
     if "defect" in message.DESCRIPTOR.fields_by_name:
         cast("Any", message).defect = defect
     return message

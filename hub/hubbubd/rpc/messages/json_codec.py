@@ -250,6 +250,7 @@ class _JsonReader:
             self._read_field(into, field, value, at)
 
     def _read_field(self, into: Message, field: FieldDescriptor, raw: msgspec.Raw, at: str) -> None:
+        """Read a value into a field, by what the field is: a map, a list, a message or a scalar."""
         if (values := map_value_field(field)) is not None:
             self._read_map(getattr(into, field.name), values, raw, at)
         elif field.is_repeated:
@@ -262,6 +263,7 @@ class _JsonReader:
             setattr(into, field.name, _read_scalar(field, raw, at))
 
     def _read_map(self, into: Any, values: FieldDescriptor, raw: msgspec.Raw, at: str) -> None:
+        """Fill a map from a JSON object; `values` is the field of its values."""
         for name, value in self._read_members(raw, at):
             inside = _join_path(at, name)
             if name in into:
@@ -272,6 +274,7 @@ class _JsonReader:
                 into[name] = _read_scalar(values, value, inside)
 
     def _read_list(self, into: Any, field: FieldDescriptor, raw: msgspec.Raw, at: str) -> None:
+        """Fill a repeated field from a JSON array."""
         _check_kind("an array", raw, at)
         self._count_values(bytes(raw).count(b","))  # at least as many as it has values
         for place, value in enumerate(_ARRAY.decode(raw)):
@@ -330,6 +333,7 @@ def _check_kind(expected: str, raw: msgspec.Raw, at: str) -> None:
 
 
 def _read_string(raw: msgspec.Raw, at: str, expected: str = "a string") -> str:
+    """Return a JSON string; `expected` says in a refusal what it should be. Raises InvalidArgument, as all below."""
     if (found := _kind_of_value(raw)) != "a string":
         _refuse(at, f"must be {expected}, not {found}")
     try:
@@ -339,6 +343,7 @@ def _read_string(raw: msgspec.Raw, at: str, expected: str = "a string") -> str:
 
 
 def _read_string_message(into: Any, raw: msgspec.Raw, at: str, expected: str) -> None:
+    """Fill a message that is a string in JSON, such as a Duration."""
     text = _read_string(raw, at, expected)
     try:
         into.FromJsonString(text)
@@ -364,6 +369,7 @@ def _read_scalar(field: FieldDescriptor, raw: msgspec.Raw, at: str) -> Any:
 
 
 def _read_enum(kind: EnumDescriptor, raw: msgspec.Raw, at: str) -> int:
+    """Return the number of an enum's value, which JSON has by its name or number."""
     if _kind_of_value(raw) == "a number":
         return _read_integer(raw, at, *_INTEGER_RANGES[FieldDescriptor.CPPTYPE_INT32])
     name = _read_string(raw, at, f"the name of a value, such as {kind.values[-1].name!r}")
@@ -381,6 +387,7 @@ def _read_number_text(raw: msgspec.Raw, at: str, expected: str) -> str:
 
 
 def _read_integer(raw: msgspec.Raw, at: str, low: int, high: int) -> int:
+    """Return a whole number within bounds, which may also be a string, or written as 1e3."""
     expected = f"a whole number from {low} to {high}"
     text = _read_number_text(raw, at, expected)
     try:
@@ -393,6 +400,7 @@ def _read_integer(raw: msgspec.Raw, at: str, low: int, high: int) -> int:
 
 
 def _read_float(raw: msgspec.Raw, at: str) -> float:
+    """Return a number that a double can hold; NaN and the infinities are strings."""
     if _kind_of_value(raw) == "a string" and (text := _read_string(raw, at)) in _NONFINITE:
         return float(text)
     number = float(_read_number_text(raw, at, "a number"))
@@ -402,6 +410,7 @@ def _read_float(raw: msgspec.Raw, at: str) -> float:
 
 
 def _decode_base64(text: str, at: str) -> bytes:
+    """Return the bytes of base64, in the alphabet of URLs too, padded or not."""
     try:
         plain = text.rstrip("=").replace("-", "+").replace("_", "/")
         return base64.b64decode(plain + "=" * (-len(plain) % 4), validate=True)

@@ -47,12 +47,12 @@ def name_position(record: Any) -> Position:
 
 
 def age_position(after: Position | None) -> AgePosition | None:
-    """Convert a position among the newest to the runtime's `AgePosition`."""
+    """Return a position among the newest as the runtime has it, with the time in front; None for None."""
     return None if after is None else (-after[0], after[1])
 
 
 def is_backwards(request: ListRequest, backwards: int) -> bool:
-    """Return whether the request asks for this order, the reverse of the list's own. Raises InvalidArgument."""
+    """Return whether the request asks for `backwards`, the reverse of the list's own order. Raises InvalidArgument."""
     if request.order not in common_pb2.Order.values():
         raise InvalidArgument.field("order", f"{request.order} is no known value")
     return request.order == backwards

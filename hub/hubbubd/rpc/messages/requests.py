@@ -163,6 +163,7 @@ def parse_answer(request: inbox_pb2.AnswerPendingRequestRequest, groups: frozens
 
 
 def _parse_approve(given: inbox_pb2.AnswerPendingRequestRequest.Approve, groups: frozenset[str]) -> forms.Approve:
+    """Return the approval of a caller with these groups."""
     remember_s = to_seconds(given.remember)
     if not 0 <= remember_s <= LONGEST_REMEMBERED_S:
         raise InvalidArgument.field("approve.remember", f"must be 0 to {LONGEST_REMEMBERED_S:.0f} seconds")
@@ -297,6 +298,7 @@ def parse_grants(given: Sequence[admin_pb2.AccessGrant]) -> list[Grant]:
 
 
 def _parse_grant(given: admin_pb2.AccessGrant, field: str) -> Grant:
+    """Return a grant; without patterns it is for all servers."""
     if len(given.servers) > MAX_PATTERNS:
         raise InvalidArgument.field(f"{field}.servers", f"has more than {MAX_PATTERNS} entries")
     patterns = tuple(identifier(each, f"{field}.servers.{at}") for at, each in enumerate(given.servers))
@@ -325,6 +327,7 @@ def log_lines(value: int) -> int:
 
 
 def _parse_limit_s(value: Duration, field: str) -> float:
+    """Return a limit of time in seconds, more than 0 and at most MAX_SECONDS."""
     found = to_seconds(value)
     if not 0 < found <= MAX_SECONDS:
         raise InvalidArgument.field(field, f"must be more than 0 seconds and at most {MAX_SECONDS:.0f}")
@@ -332,6 +335,7 @@ def _parse_limit_s(value: Duration, field: str) -> float:
 
 
 def _parse_names(values: Iterable[str], field: str) -> frozenset[str]:
+    """Return the names of a filter, none empty, at most MAX_NAMES."""
     names = frozenset(identifier(value, f"{field}.{at}") for at, value in enumerate(values))
     if len(names) > MAX_NAMES:
         raise InvalidArgument.field(field, f"has {len(names)} entries; at most {MAX_NAMES} are taken")

@@ -7,7 +7,7 @@ from hubbubd import bounds
 
 
 def timestamp(at: float | None) -> Timestamp | None:
-    """Return seconds since the epoch as a Timestamp, to the microsecond. Raises ValueError for what is out of range."""
+    """Return seconds since the epoch as a Timestamp; None for None. Raises ValueError for what is out of range."""
     if at is None:
         return None
     stamp = Timestamp()
@@ -16,14 +16,14 @@ def timestamp(at: float | None) -> Timestamp | None:
 
 
 def duration(seconds: float) -> Duration:
-    """Return seconds as a Duration, bounded as one is."""
+    """Return seconds as a Duration, to the microsecond; beyond what one can hold, the longest."""
     found = Duration()
     found.FromMicroseconds(round(min(max(seconds, -bounds.LONGEST_S), bounds.LONGEST_S) * 1_000_000))
     return found
 
 
 def millis(value: int | None) -> Duration | None:
-    """Return milliseconds as a Duration. Raises ValueError for what is out of range."""
+    """Return milliseconds as a Duration; None for None. Raises ValueError for what is out of range."""
     if value is None:
         return None
     found = Duration()
@@ -32,5 +32,5 @@ def millis(value: int | None) -> Duration | None:
 
 
 def text(value: str | None) -> str:
-    """Return valid UTF-8: JSON can contain lone surrogates, which protobuf rejects."""
+    """Return text that UTF-8 can express, empty for None: JSON can contain lone surrogates, which protobuf rejects."""
     return (value or "").encode("utf-8", "replace").decode()

@@ -85,6 +85,7 @@ def _encode_varint(number: int) -> bytes:
 
 
 def _event_content(event: WatchEvent[T], convert: Callable[[T], Message]) -> Step:
+    """Return the field of a response that has the event, by its name."""
     match event.kind:
         case EventKind.UPSERT:
             return {"upsert": convert(cast("T", event.record))}
