@@ -104,7 +104,7 @@ class HttpConnection(HttpToolsProtocol):
     """Whether nobody needs a credential here: then a connection that was used may be idle like any other."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Count the connection as a stranger's, and give the application the function that says it is none."""
+        """Begin as a stranger's, and add to the ASGI scope; of too many strangers close the oldest idle one."""
         self._lingering = self._broken = self._scheduled = self._upgrading = False
         self._held = memoryview(b"")
         self._in_head, self._beside_body, self._fields, self._chunks, self._drained = True, 0, 0, 0, 0
@@ -136,7 +136,10 @@ class HttpConnection(HttpToolsProtocol):
             idle[0].cut()
 
     def data_received(self, data: bytes) -> None:
-        """Parse what the caller sends, but nothing after a response that ends the connection."""
+        """Parse what the caller sends, but nothing after a response that ends the connection.
+
+        A connection on which more than HELD_BYTES wait to be parsed is closed at once.
+        """
         if self._lingering:
             return
         self._unset_keepalive_if_required()
@@ -187,7 +190,10 @@ class HttpConnection(HttpToolsProtocol):
         return self in self.strangers
 
     def mark_authenticated(self) -> None:
-        """Note that a request was authenticated: the connection is a stranger's no longer."""
+        """Note that a request was authenticated: the connection is a stranger's no longer.
+
+        What has waited because of that is parsed in the next turn of the loop.
+        """
         timer = self.strangers.pop(self, None)
         if timer is not None:
             timer.cancel()
@@ -234,7 +240,7 @@ class HttpConnection(HttpToolsProtocol):
             self.loop.call_soon(self._parse)
 
     def _feed_parser(self, piece: memoryview) -> None:
-        """Give the parser a piece, and refuse a request that is malformed or exceeds a bound."""
+        """Give the parser a piece; ignore an upgrade, refuse a request that is malformed or exceeds a bound."""
         try:
             self._check_size(len(piece))
             self.parser.feed_data(piece)
@@ -385,7 +391,7 @@ async def _send_unbuffered(send: Any, event: Any) -> None:
 
 
 def _check_head(version: str, method: str, url: bytes, headers: list[tuple[bytes, bytes]]) -> None:
-    """Raise RequestRefused for a head that this server and a proxy might read in two ways (RFC 9112, 3.2 and 6)."""
+    """Raise RequestRefused for a head that is too large, or that a proxy may read otherwise (RFC 9112, 3.2 and 6)."""
     size, hosts, codings = len(url), 0, list[bytes]()
     for name, value in headers:
         size += len(name) + len(value) + 4
@@ -408,6 +414,9 @@ def _check_head(version: str, method: str, url: bytes, headers: list[tuple[bytes
 
 
 def make_connection_class(*, open_to_all: bool = False) -> type[HttpConnection]:
-    """Return a connection class for one server, with its own count of strangers."""
+    """Return a connection class for one server, with its own count of strangers.
+
+    `open_to_all` says that nobody needs a credential there.
+    """
     own = {"strangers": OrderedDict[HttpConnection, asyncio.TimerHandle](), "open_to_all": open_to_all}
     return type("HttpConnection", (HttpConnection,), own)

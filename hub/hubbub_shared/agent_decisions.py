@@ -39,11 +39,11 @@ class AgentDecisions:
     choices: tuple[AgentDecision, ...]
 
     def find(self, value: object) -> AgentDecision | None:
-        """Return the decision with this value."""
+        """Return the decision with this value; None if there is none."""
         return next((each for each in self.choices if each.value == value), None)
 
     def find_default(self, action: object) -> AgentDecision | None:
-        """Return the narrowest decision of an action, for an answer that names no decision."""
+        """Return the narrowest decision of an action, for an answer that names none; None if the action has none."""
         return next((each for each in self.choices if each.action == action), None)
 
 

@@ -45,12 +45,12 @@ class PortableReaper(reaper.Reaper):
 
     @staticmethod
     def ignore_signals() -> None:
-        """As `Reaper.ignore_signals`."""
+        """Ignore what may be sent to the whole service, and have the system collect what this process forks."""
         for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGCHLD):
             signal.signal(number, signal.SIG_IGN)
 
     def run(self, descriptors: list[int]) -> None:
-        """As `Reaper.run`."""
+        """Read the connection's mark from what is to be started, then run as every `Reaper`."""
         spec = os.pread(descriptors[-1], os.fstat(descriptors[-1]).st_size, 0)
         marks = [each for each in spec.split(b"\0") if each.startswith(MARK)]
         self._mark = os.fsdecode(marks[-1].removeprefix(MARK)) if marks else ""
@@ -68,7 +68,7 @@ class PortableReaper(reaper.Reaper):
         """Do nothing: such systems cannot end a server with its reaper."""
 
     def reset_signals(self) -> None:
-        """As `Reaper.reset_signals`."""
+        """Give this process the ordinary reaction to each signal, and block none."""
         signal.set_wakeup_fd(-1)
         for number in signal.valid_signals():
             if number not in (signal.SIGKILL, signal.SIGSTOP):
@@ -79,7 +79,7 @@ class PortableReaper(reaper.Reaper):
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
 
     def wait_for_end(self) -> None:
-        """As `Reaper.wait_for_end`; the end of a child wakes it by a pipe."""
+        """Wait until no child is left or the control socket was closed; the end of a child wakes it by a pipe."""
         poll = select.poll()
         poll.register(self.control, select.POLLIN)
         poll.register(self._woken, select.POLLIN)
@@ -93,13 +93,13 @@ class PortableReaper(reaper.Reaper):
             self.reap()
 
     def reap(self) -> bool:
-        """As `Reaper.reap`."""
+        """Collect the status of every child that ended; return whether any is left, and note if none is."""
         is_child_left = super().reap()
         self._has_ended = not is_child_left
         return is_child_left
 
     def sweep(self) -> None:
-        """As `Reaper.sweep`, for all that belongs to the server."""
+        """End all that belongs to the server: SIGTERM, SIGKILL after TERM_GRACE_S, until none is left."""
         signalled: set[psutil.Process] = set()
         kill_at = time.monotonic() + reaper.TERM_GRACE_S
         pause_s = 0.005

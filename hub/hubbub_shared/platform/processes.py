@@ -58,7 +58,10 @@ class HeldProcess:
                 os.kill(self.pid, signal.SIGTERM)
 
     def wait_for_end(self, wait_s: float) -> bool:
-        """Wait until the process has ended, at most `wait_s`; return whether it has."""
+        """Wait until the process has ended, at most `wait_s`; return whether it has.
+
+        Without a handle it always takes that long.
+        """
         if self.handle is not None:
             import select
 
@@ -143,7 +146,7 @@ def find_orphaned_servers() -> Iterator[tuple[int, int]]:
 
 
 def find_listener(port: int) -> str | None:
-    """Return which of this user's processes listens at a TCP port, as `NAME, process N`; None if that is not known."""
+    """Return which of this user's processes listens at a TCP port, as `NAME, process N,`; None if not known."""
     if sys.platform == "linux":
         sockets = {f"socket:[{inode}]" for inode in _list_listening_inodes(port)}
         for process in PROCESSES.glob("[0-9]*") if sockets else ():
