@@ -232,6 +232,7 @@ _HOMES = {name: module for module, names in _NAMES.items() for name in names}
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> object:
+        """Return a module, or a public name, which is imported now. Raises AttributeError."""
         if name in _NAMES:  # `hub`, `errors`, `options`
             return import_module(f"{__name__}.{name}")
         if name not in _HOMES:
@@ -240,4 +241,5 @@ if not TYPE_CHECKING:
         return found
 
     def __dir__() -> list[str]:
+        """Return all names, with those that are not imported yet."""
         return sorted({*globals(), *_NAMES, *__all__})

@@ -202,6 +202,7 @@ def from_call(call_id: str, state: str, fault: Fault | None) -> HubbubError:
 
 
 def _as_text(value: object) -> str:
+    """Return a string as it is, any other value as JSON."""
     return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 

@@ -167,6 +167,7 @@ class _StreamedInbox(Inbox):
     async def _send_answer(
         self, request: inbox_pb2.AnswerPendingRequestRequest
     ) -> inbox_pb2.AnswerPendingRequestResponse:
+        """Send an answer over the stream, and note that the hub has accepted it. Raises HubbubError."""
         response = await self._link.answer(self._stream, request)
         self._accepted = True
         return response
@@ -188,7 +189,10 @@ async def _call_handler(function: OnRequest, request: PendingRequest) -> Answer:
 
 
 async def _answer_with(request: PendingRequest, answer: object) -> None:
-    """Answer with what a function returned; None if it answered by itself, or leaves the request to others."""
+    """Answer with what a function returned; None if it answered by itself, or leaves the request to others.
+
+    Nothing is sent for None. Raises TypeError for what is no answer to this kind of request, and as `Inbox.answer`.
+    """
     match answer:
         case None | PendingRequest():
             return

@@ -73,7 +73,7 @@ class SyncCallHandle(Facade[CallHandle[R]], Generic[R]):
 def make_handle_blocking(
     method: Callable[Concatenate[S, P], Awaitable[CallHandle[R]]],
 ) -> Callable[Concatenate[Facade[S], P], SyncCallHandle[R]]:
-    """As `make_blocking`, for a method that returns a handle."""
+    """Return the method as one that waits for its result, and returns the handle as a SyncCallHandle."""
     wait_for = make_blocking(method)
 
     def start(facade: Facade[S], /, *args: P.args, **kwargs: P.kwargs) -> SyncCallHandle[R]:
@@ -126,7 +126,7 @@ class SyncCalls(Facade[Calls]):
     watch = make_iterating(Calls.watch)
 
     def handle(self, id: str, **callbacks: Unpack[CallCallbacks]) -> SyncCallHandle[ToolResult | dict[str, Any]]:  # noqa: A002
-        """As `Calls.handle`."""
+        """Return a handle of any call, even one that does not exist yet; its methods wait."""
         given = cast("CallCallbacks", self.wrap_callbacks(callbacks))
         return SyncCallHandle(self._home, self._part.handle(id, **given))
 

@@ -228,7 +228,7 @@ def _read_tool_call(asked: Mapping[str, Any]) -> AgentQuestion:
 
 
 def _find_command(given: Mapping[str, Any], title: str) -> tuple[tuple[str, ...], bool]:
-    """Return the words of a command, or its line; of an input without one, the `title` is it."""
+    """Return the words of a command and False, or its line and True; `title` is the line where the input has none."""
     command: object = next((given[name] for name in COMMANDS if given.get(name)), title or None)
     words = as_list(command)
     if words and all(isinstance(each, str) for each in words):
@@ -261,6 +261,7 @@ def _unread_of_tool_call(asked: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _as_text(value: object) -> str:
+    """Return a string as it is, any other value as JSON, and nothing for None."""
     if value is None or isinstance(value, str):
         return value or ""
     try:

@@ -108,6 +108,7 @@ def _read_document(result: object) -> Any:
 
 
 def _read_session(server: str, given: Mapping[str, Any]) -> CodingSession:
+    """Return a session of a server from its JSON, all of it bounded; what is missing is empty."""
     agent, waiting = as_object(given.get("agent")), as_object(given.get("waiting"))
     title, version = _bounded_text(agent.get("title") or agent.get("name")), _bounded_text(agent.get("version"))
     known: SessionState = given["state"] if given.get("state") in STATES else "unknown"
@@ -153,6 +154,7 @@ def _bounded_end(value: object) -> str:
 
 
 def _bounded_texts(value: object) -> tuple[str, ...]:
+    """Return the strings of a JSON array, at most MAX_ENTRIES, each cut."""
     return tuple(_bounded_text(each) for each in as_list(value)[:MAX_ENTRIES] if isinstance(each, str))
 
 

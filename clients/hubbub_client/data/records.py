@@ -158,7 +158,7 @@ class Answering(Protocol):
         claim_id: str | None = None,
         answer_id: str | None = None,
     ) -> Awaitable[PendingRequest]:
-        """As `Inbox.answer`."""
+        """Answer a pending request, and return it; exactly one answer is given. Raises as `Inbox.answer`."""
         ...
 
 

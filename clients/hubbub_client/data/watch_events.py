@@ -22,6 +22,7 @@ class WatchStep:
         return {"type": self.type, "resume_token": self.resume_token, "record": self._record_to_json()}
 
     def _record_to_json(self) -> dict[str, Any] | None:
+        """Return what `to_json` has under `record`; None for a step without one."""
         return None
 
 

@@ -69,6 +69,7 @@ class AuditLog:
     async def _fetch_page(
         self, condition: admin_pb2.AuditFilter, page_fields: PageFields
     ) -> tuple[Sequence[AuditEntry], str]:
+        """Return one page of entries, and the token of the next; empty after the last."""
         request = admin_pb2.ListAuditEntriesRequest(filter=condition, **page_fields)
         answer = await self._link.call(lambda hub: hub.admin.ListAuditEntries, request)
         return [read(AuditEntry, each) for each in answer.entries], answer.next_page_token

@@ -335,6 +335,7 @@ class _CallNews:
         await self._end_reported.wait()
 
     def _enqueue(self, kind: str, event: CallEvent) -> None:
+        """Add an event to the news, in place of an older one of its kind, and wake `report`."""
         self._unreported.pop(kind, None)
         self._unreported[kind] = event
         self._news_came.set()

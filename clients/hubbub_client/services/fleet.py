@@ -58,11 +58,11 @@ class FleetStatus(Record):
     required_schema: int
 
     def owner(self, server: str) -> str | None:
-        """Return the member that has a server."""
+        """Return the name of the member that has a server; None if nobody has it."""
         return next((each.name for each in self.members if server in each.servers), None)
 
     def find(self, name: str) -> FleetMember | None:
-        """Return a member by its name."""
+        """Return the member with this name; None if there is none."""
         return next((each for each in self.members if each.name == name), None)
 
 

@@ -104,8 +104,8 @@ class Inbox:
         Give exactly one answer. accept: the content of a form, or True for its defaults; decline, cancel: the other
         results of an elicitation; text: the assistant message of a sampling; result: the MCP result, for any kind;
         reject: an error message, for a sampling or a roots request; approve, deny: as the methods of these names.
-        `answer_id` makes the answer safe to repeat; each
-        answer has one of its own, under which the library itself repeats it when the connection is lost.
+        `answer_id` makes the answer safe to repeat; by default each has its own, under which the library itself repeats
+        it when the connection is lost.
         Raises InvalidArgument (the request stays open) and FailedPrecondition, for example ALREADY_ANSWERED;
         ValueError unless exactly one answer is given.
         """
@@ -234,10 +234,12 @@ class Inbox:
         await worker.run()
 
     def _parse_event(self, step: inbox_pb2.WatchPendingRequestsResponse) -> WatchEvent[PendingRequest] | None:
+        """Return the event of a watch's step, its record with methods that answer; None for an unknown type."""
         event = watch_events.read(PendingRequest, step)
         return replace(event, record=self._bind_to_inbox(event.record)) if isinstance(event, Upsert) else event
 
     def _read_request(self, message: inbox_pb2.PendingRequest) -> PendingRequest:
+        """Return the record of a message, whose methods answer through this inbox."""
         return self._bind_to_inbox(conversion.read(PendingRequest, message))
 
     def _bind_to_inbox(self, request: PendingRequest) -> PendingRequest:

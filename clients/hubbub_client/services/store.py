@@ -115,6 +115,7 @@ def _sync_file(file: BinaryIO) -> None:
 
 
 def _move_into_place(partial: Path, target: Path, *, replace: bool) -> None:
+    """Rename the complete copy. Raises AlreadyExists if the target is there by now, unless `replace`."""
     if not replace:
         _check_is_new(target)
     partial.replace(target)

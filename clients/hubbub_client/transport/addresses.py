@@ -52,7 +52,7 @@ class Walk:
 
 
 def order_to_try(endpoints: Sequence[HubAddress], current: str | None, left: str | None) -> Sequence[HubAddress]:
-    """Return endpoints in the order to try them: from the address in use, else from the one after that left last."""
+    """Return endpoints in the order to try them: from the `current` one, else from that after the one `left` last."""
     addresses = [each.address for each in endpoints]
     if current in addresses:
         start = addresses.index(current)

@@ -99,7 +99,10 @@ class CallStream:
         return bool(self._waiting)
 
     def can_take(self, request: pb.CallMethodRequest, *, with_answers: bool = False) -> bool:
-        """Return whether it has room for one more call, and the request is not too long for it."""
+        """Return whether it has room for one more call, and the request is not too long for it.
+
+        `with_answers`: the hub must also take answers on it.
+        """
         if not self.alive or len(self._waiting) - self._answering >= self._max_calls:
             return False
         return request.ByteSize() <= self._max_request and (self._takes_answers or not with_answers)
@@ -193,6 +196,7 @@ class CallStream:
                 end.set_exception((unsent or NotSent()) if id_ in self._unwritten else error)
 
     def _enqueue(self, key: object, step: pb.StreamCallsRequest.Step) -> None:
+        """Have a step written, in place of an unwritten one with this key."""
         self._unwritten[key] = step
         self._step_enqueued.set()
 
@@ -316,7 +320,7 @@ class ClientCallStreams:
             self._key = key
 
     def _reset(self) -> None:
-        """Retire the stream, which is to another address or with other credentials."""
+        """Retire the stream, stop opening one, and forget refusals, so that the next may be opened at once."""
         if self._opening is not None:
             self._opening.cancel()
         self._retire_current()

@@ -146,7 +146,7 @@ class Channels:
 
 
 def is_ready(channel: aio.Channel | None, connect: bool = False) -> bool:
-    """Return whether a channel is connected; gRPC may say so for a moment too long."""
+    """Return whether a channel is connected; gRPC may say so for a moment too long. `connect` starts an idle one."""
     return channel is not None and channel.get_state(connect) is ChannelConnectivity.READY
 
 
@@ -170,4 +170,5 @@ async def await_response(call: aio.UnaryUnaryCall[Q, A]) -> A:
 
 
 async def _await_outcome(call: aio.UnaryUnaryCall[Q, A]) -> A:
+    """Wait for the response of a call and return it. Raises AioRpcError."""
     return await call

@@ -156,7 +156,7 @@ class HubConnection:
         return await self._send_with_retries(request, lambda stubs: self._send_unary(method(stubs), request))
 
     async def make_call(self, request: call_pb2.CallMethodRequest) -> call_pb2.CallMethodResponse:
-        """As `call` of CallMethod, over the stream of calls once there is one."""
+        """Make a call and return the response: over the stream of calls, once there is one. Raises HubbubError."""
 
         async def call_over_stream(stubs: Stubs) -> call_pb2.CallMethodResponse:
             try:
@@ -174,7 +174,7 @@ class HubConnection:
     async def follow_call(
         self, request: call_pb2.CallMethodRequest, on_step: OnStep, *, follow: bool, answers: Kinds
     ) -> call_pb2.CallMethodResponse:
-        """As `make_call`; `on_step` gets what happens meanwhile (`CallStream.call`). Raises NotSent."""
+        """Make a call over the stream of calls; `on_step` as in `CallStream.call`. Raises HubbubError, and NotSent."""
 
         async def call_over_stream(stubs: Stubs) -> call_pb2.CallMethodResponse:
             stream = self._find_stream(stubs, request, with_answers=bool(answers))
@@ -319,13 +319,13 @@ class HubConnection:
             stream.cancel()
 
     async def refresh_if_found(self) -> bool:
-        """As `refresh`, but return False if no hub is found."""
+        """Look up the hub again and return whether its address or token has changed; False if no hub is found."""
         with contextlib.suppress(Unavailable):
             return await self.refresh()
         return False
 
     def explain_refusal(self, error: HubbubError) -> HubbubError:
-        """As `retries.explain_refusal`, of the hub that was last found."""
+        """Return the error, or Unavailable where another hub answers at the address that `client.json` has."""
         from hubbub_client.transport import retries
 
         return retries.explain_refusal(error, self._endpoint)

@@ -50,6 +50,7 @@ async def explain_absence(endpoint: HubAddress, limit_s: float) -> str:
 
 
 async def _open_socket(endpoint: HubAddress) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Return a connection to an endpoint, without TLS. Raises OSError, ValueError."""
     if endpoint.target.startswith(UNIX):
         return await sockets.open_unix_connection(endpoint.target.removeprefix(UNIX))
     host, port = _host_and_port(endpoint)
@@ -111,6 +112,7 @@ async def _shake_hands(
 
 
 def _tls_context(tls: ClientTls | None) -> ssl.SSLContext:
+    """Return a context for a handshake that verifies the hub, without `tls` one that trusts anybody."""
     if tls is None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = False

@@ -30,7 +30,7 @@ _CALLS = frozenset(("CallMethodRequest", "StartCallRequest"))
 
 
 def may_repeat(request: "Message", error: HubbubError, *, several: bool) -> bool:
-    """Return whether a request that failed may be sent again; `several`: to another address of the hub."""
+    """Return whether a request that failed may be sent again; `several` says that the hub has several addresses."""
     if isinstance(error, ConnectionLost):
         return not error.sent or _is_harmless(request)
     if not several or error.reason not in OF_MEMBER:
@@ -65,7 +65,7 @@ def explain_refusal(error: HubbubError, endpoint: "HubAddress | None") -> Hubbub
 
 
 def retry_pause_s(error: HubbubError) -> float:
-    """Return how long to wait before a repeat: as a member asks, and not at all for another that was only lost."""
+    """Return for how many seconds to wait before a repeat: as the hub asks, 0 if only the connection was lost."""
     return 0.0 if isinstance(error, ConnectionLost) else min(error.retry_after_s or 0.0, LONGEST_PAUSE_S)
 
 
@@ -82,4 +82,5 @@ def _is_harmless(request: "Message") -> bool:
 
 
 def _has_call_id(request: Any) -> bool:
+    """Return whether a request makes a call under an id, by which the hub knows it again."""
     return request.DESCRIPTOR.name in _CALLS and bool(request.spec.call_id)
