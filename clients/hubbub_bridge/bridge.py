@@ -35,6 +35,8 @@ async def serve(endpoint: BridgeOptions, stdin: int = 0, stdout: int = 1) -> Non
 
 
 class _Bridge:
+    """One host, its conversation, and the way to the hub."""
+
     def __init__(self, endpoint: BridgeOptions, stdin: int, stdout: int) -> None:
         self._endpoint = endpoint
         self._stdin = stdin

@@ -404,11 +404,13 @@ class Conversation:
                     )
 
     def _add_waiting(self, key: Key, request: UnansweredRequest) -> None:
+        """Store a request until it has a response."""
         self._waiting[key] = request
         self._none_waiting.clear()
         self._waiting_bytes += len(request.raw)
 
     def _remove_waiting(self, key: Key) -> None:
+        """Forget a request that waits, if there is one with this id; the last one ends `wait_until_answered`."""
         request = self._waiting.pop(key, None)
         if request is not None:
             self._waiting_bytes -= len(request.raw)

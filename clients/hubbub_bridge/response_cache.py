@@ -17,21 +17,24 @@ MAX_RESULTS = 32
 
 
 class ResponseCache:
-    """Results by method and revision, in a file of one endpoint and one way to the hub; in memory if the disk fails."""
+    """Results by method and audience, in a file of one endpoint and one way to the hub; in memory if the disk fails.
+
+    The audience is the revision, for lists of tools also whether a host shows apps.
+    """
 
     def __init__(self, directory: Path | None, *identity: str | None) -> None:
         name = hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:24]
         self._file = directory / "mcp" / f"{name}.json" if directory else None
         self._results = self._load()
 
-    def find(self, method: str, revision: str) -> dict[str, Any] | None:
+    def find(self, method: str, audience: str) -> dict[str, Any] | None:
         """Return the result that the hub gave last; None if it has not given any."""
-        found = self._results.get(f"{method} {revision}")
+        found = self._results.get(f"{method} {audience}")
         return cast("dict[str, Any]", found) if isinstance(found, dict) else None
 
-    def store(self, method: str, revision: str, result: Mapping[str, Any]) -> None:
+    def store(self, method: str, audience: str, result: Mapping[str, Any]) -> None:
         """Store a result in memory, and on disk if it is new."""
-        key = f"{method} {revision}"
+        key = f"{method} {audience}"
         if self._results.get(key) == result:
             return
         self._results.pop(key, None)

@@ -140,7 +140,10 @@ class _Host:
         trial.warnings = list_warnings(find_text(introduction, "instructions"), listed.get("tools", []))
 
     async def _introduce(self, revision: str) -> Message:
-        """Make the handshake (since 2026-07-28 `server/discover`), and return what the hub says of itself."""
+        """Make the handshake (since 2026-07-28 `server/discover`), and return what the hub says of itself.
+
+        Raises TrialFailed.
+        """
         client_info: Message = {"name": "hubbub-mcp-check", "version": "1"}
         capabilities: Message = {"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {}}
         if revision == HANDSHAKE:
