@@ -108,7 +108,7 @@ class Gate:
     async def admit(
         self, path: str, metadata: Metadata, oversight: Oversight, peer: Peer | None = None
     ) -> Principal | None:
-        """Authenticate the caller, note it and its trace for the RPC, and return it; None if that needs the `peer`.
+        """Authenticate the caller, note it and its trace for the RPC, and return it; None if that takes a `peer`.
 
         Raises Unauthenticated, PermissionDenied, ResourceExhausted, and InvalidArgument for an invalid name.
         """

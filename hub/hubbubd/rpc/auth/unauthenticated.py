@@ -55,6 +55,7 @@ class UnauthenticatedRpcs:
         behaviour = handler.unary_stream if handler.response_streaming else handler.unary_unary
 
         async def serve_limited(context: status.Context) -> Any:
+            """Serve the RPC if few enough of its caller's group are open; known callers are not limited."""
             group = current().caller_group
             if group is not CallerGroup.KNOWN and self._open[group] >= MAX_OPEN:
                 await status.abort(context, _too_many_open())

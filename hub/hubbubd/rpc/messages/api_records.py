@@ -80,7 +80,7 @@ STDERR = "stderr"
 
 
 def fault(record: Fault | None, *, details: bool, log: bool) -> common_pb2.Fault | None:
-    """Return a fault with its details, without the server's `log`, or without `details` at all."""
+    """Return a fault, None for None; `details` and `log` say whether with its details, and the server's log in them."""
     if record is None:
         return None
     shown = {key: value for key, value in record.details.items() if log or key != STDERR} if details else {}

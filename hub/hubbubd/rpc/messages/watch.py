@@ -39,6 +39,7 @@ async def serialize_events(
     """
 
     def serialize_event(event: WatchEvent[T]) -> bytes:
+        """Return the response with an event, which the first watcher makes for all."""
         if event.record is not None:
             on_shown(event.record)
         if event.encoded is None:

@@ -271,6 +271,7 @@ class _CallStream:
         call_id, seen, calls = requests.followed_call_id(start), access.visible_scope(), self._streams.calls
 
         def on_event(call: Call, live: object) -> None:
+            """Enqueue a change, progress or a log line of the call, as long as it has not ended."""
             if not seen.has_call(call) or call.state.ended:
                 return
             match live:
@@ -301,6 +302,7 @@ class _CallStream:
         assigned_ids: set[str] = set()
 
         def on_assignment(step: Assigned | AssignmentOver) -> None:
+            """Enqueue a pending request for the caller, or that it was taken back; skip one too long for it."""
             match step:
                 case Assigned(request):
                     step_bytes = _serialize_step(id=start.id, assigned=api_records.request(request, with_claim_id=True))

@@ -136,6 +136,7 @@ class Forwarding:
         """Wrap an RPC: before it raises NotFound, it is served again once this member has all that the database has."""
 
         async def recheck(request: Message) -> Message:
+            """Serve the RPC; after NotFound once more, unless this member had all of the record already."""
             try:
                 return await serve(request)
             except NotFound as exc:
