@@ -151,7 +151,7 @@ def read_agent_question(params: Mapping[str, Any]) -> AgentQuestion | None:
 
 
 def other_members(kind: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return what a server sends beside the members of MCP and those of `AgentQuestion`; those of `_meta` by a path."""
+    """Return what a server sends beside the members of MCP and of `AgentQuestion`; those of `_meta` as `_meta.NAME`."""
     members = _find_members(params) if kind == "elicitation_form" else None
     meta = as_object(params.get("_meta"))
     read = {members.command, members.folder, members.changes, members.grant} if members is not None else set[str]()
@@ -249,7 +249,7 @@ def _read_diff(change: Mapping[str, Any], kind: object) -> FileChange:
 
 
 def _unread_of_tool_call(asked: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a tool call has that `AgentQuestion` has not, and its input where that is not shown first."""
+    """Return what a tool call has that `AgentQuestion` has not, and its input beside a command or changes."""
     call = as_object(asked.get("toolCall"))
     unread = {f"toolCall.{name}": value for name, value in call.items() if name not in READ_OF_TOOL_CALL}
     unread |= {name: value for name, value in asked.items() if name not in READ_BESIDE}

@@ -249,6 +249,7 @@ class Inbox:
 
 
 def _approve_message(given: ApproveOptions) -> inbox_pb2.AnswerPendingRequestRequest.Approve:
+    """Return an approval as a message of the API; missing options are empty."""
     arguments, remember_s = given.get("arguments"), given.get("remember_s", 0.0)
     return inbox_pb2.AnswerPendingRequestRequest.Approve(
         arguments=b"" if arguments is None else payload.dumps(arguments),

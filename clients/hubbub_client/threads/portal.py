@@ -21,7 +21,7 @@ class Loop(asyncio.SelectorEventLoop):
     def call_soon_threadsafe(
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.Handle:
-        """As every loop, but do nothing once it is closed."""
+        """Schedule a callback from any thread, as every loop does; do nothing once the loop is closed."""
         try:
             return super().call_soon_threadsafe(callback, *args, context=context)
         except RuntimeError:

@@ -230,6 +230,7 @@ def make_iterating(
             return cast("Any", method)(part, *args, **wrapped)
 
         async def next_event(_: S) -> tuple[R, ...]:
+            """Return the next event alone in a tuple, which is empty at the end."""
             async with turn:
                 async for event in events:
                     return (event,)

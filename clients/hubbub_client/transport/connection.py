@@ -100,6 +100,7 @@ class HubConnection:
 
     @cached_property
     def _seen_revisions(self) -> "SeenRevision":
+        """The newest revision that this client has seen."""
         from hubbub_client.transport.revisions import (
             SeenRevision,  # imported late, as all that only several addresses need
         )
@@ -159,6 +160,7 @@ class HubConnection:
         """Make a call and return the response: over the stream of calls, once there is one. Raises HubbubError."""
 
         async def call_over_stream(stubs: Stubs) -> call_pb2.CallMethodResponse:
+            """Make the call on the stream, or by an RPC, beside which a stream is opened for later calls."""
             try:
                 return await self._find_stream(stubs, request).call(request)
             except NotSent:
