@@ -199,7 +199,7 @@ def _is_offered(capabilities: Mapping[str, Any], name: str) -> bool:
 
 
 def list_warnings(instructions: str, tools: Sequence[Message]) -> list[str]:
-    """Return what hosts would cut off, a line each."""
+    """Return what hosts would cut off, leave out or fail on, a line each."""
     found: list[str] = []
     if len(instructions) > MAX_INSTRUCTIONS_CHARS:
         found.append(

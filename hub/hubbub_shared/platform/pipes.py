@@ -31,7 +31,7 @@ async def write(descriptor: int, data: memoryview) -> int:
 
 
 def has_hung_up(descriptor: int) -> bool:
-    """Return whether nobody writes to a descriptor any more, though there may be something left to be read."""
+    """Return whether nobody writes to a descriptor any more, though something may be left to read; False on Windows."""
     if sys.platform == "win32":
         return False
     poll = select.poll()
