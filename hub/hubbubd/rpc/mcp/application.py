@@ -237,7 +237,7 @@ class McpApplication:
         return self._login
 
     def _find_endpoint(self, path: str, caller: Principal) -> McpEndpoint:
-        """Return what is at a path. Raises NotFound, Unauthenticated and HttpRefusal."""
+        """Return the endpoint at a path. Raises NotFound, Unauthenticated and HttpRefusal."""
         found = endpoint_paths.parse(unquote(path))
         if found is None:
             raise HttpRefusal(404, Refusal(INVALID_REQUEST, endpoint_paths.NONE_HERE))

@@ -51,7 +51,7 @@ def never_failing(convert: Callable[Concatenate[T, P], M]) -> Callable[Concatena
 
 @lru_cache(maxsize=1000)
 def _log_defect(noun: str, name: str, defect: str) -> None:
-    """Log it, once per record however many look at it (the cache deduplicates)."""
+    """Log that a record is shown in part, once per record however many look at it (the cache deduplicates)."""
     log.warning("record shown in part", noun=noun, id=text(name), why=defect)
 
 

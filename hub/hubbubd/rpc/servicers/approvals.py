@@ -168,7 +168,7 @@ class ApprovalService:
                 yield call, collect_facts(call, params, hints, call.created_at)
 
     def _find_warnings(self, rules: CallRules) -> Iterable[str]:
-        """Return what is wrong with rules that can be used, for callers who see all servers: others may be meant."""
+        """Return what is wrong with usable rules; nothing for callers who do not see all servers that may be meant."""
         if access.approval_servers() != EVERYTHING:
             return ()
         return rule_checks.find_unmatched(self._hub, rules)
