@@ -77,7 +77,7 @@ class TypedParams:
 
     @property
     def agent(self) -> AgentQuestion | None:
-        """Return what an agent asks to do, if `request` has the command or the changes of one that is known."""
+        """Return what an agent asks to do; None unless `request` has the command or changes of a known agent."""
         return read_agent_question(as_object(self.request)) if self.kind == "elicitation_form" else None
 
     @property

@@ -150,7 +150,7 @@ def _shuffle(endpoints: list[HubAddress]) -> list[HubAddress]:
 
 @cache
 def _process_seed() -> bytes:
-    """Return what is drawn once per process: a client that looks again finds the same order."""
+    """Return the random seed of this process, always the same, so that the addresses keep their order."""
     return os.urandom(8)
 
 
