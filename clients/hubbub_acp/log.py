@@ -11,6 +11,6 @@ STDERR: Final = 2
 
 
 def log(text: str) -> None:
-    """Write a line; one that nobody reads is lost."""
+    """Write a line to stderr, of at most LINE_CHARACTERS; it is lost if stderr cannot be written."""
     with suppress(OSError):
         os.write(STDERR, f"{shorten(text, LINE_CHARACTERS)}\n".encode(errors="replace"))

@@ -50,7 +50,7 @@ class TextTail:
         self.omitted = 0
 
     def append(self, text: str) -> None:
-        """Add to the end. Costs no more than the text is long, all in all."""
+        """Add to the end, and drop the beginning now and then, so that the time per character stays the same."""
         self._parts.append(text)
         self._length += len(text)
         if self._length > 2 * self._max or len(self._parts) > 1024:

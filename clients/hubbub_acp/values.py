@@ -7,12 +7,12 @@ _MEMBER: Final = re.compile(rb'\s*[{,]\s*"(jsonrpc|id|method)"\s*:\s*("[^"\\]{0,
 
 
 def as_object(value: object) -> dict[str, Any]:
-    """Return an object; an empty one for anything else."""
+    """Return the value itself if it is an object, else an empty one."""
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
 def as_list(value: object) -> list[Any]:
-    """Return an array; an empty one for anything else."""
+    """Return the value itself if it is an array, else an empty one."""
     return cast("list[Any]", value) if isinstance(value, list) else []
 
 

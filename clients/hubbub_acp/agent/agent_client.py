@@ -62,7 +62,10 @@ class AgentClient:
         on_update: UpdateHandler,
         on_loss: Callable[[bool], None],
     ) -> "AgentClient":
-        """Start an agent and introduce this client. Raises AgentFault."""
+        """Start an agent, introduce this client and log in where the options say so; return the client.
+
+        `handler` serves the agent's requests; the other two are those of AgentStream. Raises AgentFault.
+        """
         process = await start_agent(options.command)
         try:
             # While the agent starts: half a second of schemas, which the loop need not wait for.
@@ -113,7 +116,7 @@ class AgentClient:
             raise self._make_refusal(method, exc.code, str(exc), exc.data) from None
 
     async def notify(self, method: str, params: Mapping[str, Any]) -> None:
-        """Send a notification; an agent that has ended needs none."""
+        """Send a notification; it is dropped if the agent has ended."""
         with suppress(ConnectionError):
             await self._connection.send_notification(method, params)
 
@@ -215,6 +218,7 @@ def _make_handler(handler: Handler) -> Any:
     from acp.exceptions import RequestError
 
     async def handle(method: str, params: Any, is_notification: bool) -> dict[str, Any] | None:
+        """Serve a request; raise RequestError if it fails, or if the agent withdraws it."""
         given = as_object(params)
         withdrawn = given.pop(WITHDRAWN)
         serving = asyncio.ensure_future(handler(method, given))

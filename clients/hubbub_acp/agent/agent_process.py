@@ -57,9 +57,9 @@ ProcessStarter = Callable[[Sequence[str]], Awaitable[AgentPipes]]
 
 
 class ProcessMark:
-    """By what processes are known wherever they went: `variables` of their environment.
+    """A mark in the environment of processes, by which they and all that they start can be found; `variables` sets it.
 
-    Within a hub its mark is there already, and the hub ends all that has it. Else it is one of its own.
+    Within a hub it is the hub's mark, and the hub kills all that has it. Elsewhere it is a new one.
     """
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ class ProcessMark:
         self._own = None if inherited else mark
 
     async def kill(self) -> None:
-        """Kill all that has a mark of its own."""
+        """Kill all processes that have the mark, unless it is the hub's: the hub kills those itself."""
         if self._own is not None:
             await asyncio.to_thread(processes.kill_marked, self._own)
 
@@ -164,7 +164,7 @@ class AgentProcess:
         return False
 
     async def _drain_stderr(self) -> None:
-        """Pass on what the agent writes, and keep its end."""
+        """Log each line that the agent writes to stderr, and keep the last TAIL_LINES; drop a line that is too long."""
         async with aclosing(read_lines(self._stderr, STDERR_LINE_BYTES)) as lines:
             async for line in lines:
                 if isinstance(line, LineTooLong):

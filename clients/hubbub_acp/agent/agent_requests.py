@@ -11,7 +11,7 @@ from hubbub_acp.faults import AgentFault
 
 
 class PermissionDesk(Protocol):
-    """Who knows the sessions of the agent."""
+    """What knows the sessions of the agent, as far as its requests need it."""
 
     async def ask_permission(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Return the outcome of a permission request."""
@@ -22,7 +22,7 @@ class PermissionDesk(Protocol):
         ...
 
     def note_written(self, session_id: str, path: str) -> None:
-        """Note that the agent had a file written."""
+        """Add a file that the agent has written to the changed files of its session."""
         ...
 
 

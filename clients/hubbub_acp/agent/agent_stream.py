@@ -62,7 +62,10 @@ class AgentStream:
         self._read = 0
 
     async def receive(self) -> dict[str, Any] | None:
-        """Return the next request or response; None at the end."""
+        """Return the next request, with WITHDRAWN among its params, or the next response; None at the end.
+
+        Session updates and cancellations that come before it are handled here.
+        """
         async for line in self._lines:
             self._read += 1
             if self._read % TURN_MESSAGES == 0:
@@ -86,7 +89,10 @@ class AgentStream:
         return None
 
     async def send(self, message: dict[str, Any]) -> None:
-        """Queue a message. Raises ConnectionError if the agent reads no more."""
+        """Queue a message; a response also frees the place of its request.
+
+        If the agent reads no more, a response is dropped, and for anything else ConnectionError is raised.
+        """
         is_response = "method" not in message
         if is_response:
             self._release_request_slot()
@@ -109,7 +115,10 @@ class AgentStream:
         self.is_open = False
 
     async def _pass_over(self, line: bytes | LineTooLong) -> dict[str, Any] | None:
-        """Refuse what cannot be read if it is a request; return the error that stands for it if it is a response."""
+        """Count a line that cannot be read. Refuse it if it is a request; if it is a response, return an error for it.
+
+        `on_loss` is called for a request, and for a line that is too long and no response.
+        """
         is_long = isinstance(line, LineTooLong)
         beginning = line.beginning if isinstance(line, LineTooLong) else line[:BEGINNING_BYTES]
         why = f"it has more than {LINE_BYTES} bytes" if is_long else "it cannot be read as JSON"
@@ -192,9 +201,9 @@ def _parse_message(line: bytes) -> dict[str, Any] | None:
 
 
 def _parse_leniently(line: bytes) -> Any:
-    """Return a value whose texts have half characters, which JavaScript writes where it cuts; None for what is no JSON.
+    """Return the value of a line of JSON with U+FFFD for each half character; None for what is no JSON.
 
-    Nobody else on its way could pass them on: U+FFFD stands for each.
+    JavaScript writes half characters (lone surrogates) where it cuts a text, and orjson refuses them.
     """
     try:
         text = json.dumps(json.loads(line.decode(errors="replace")), ensure_ascii=False)

@@ -7,7 +7,7 @@ from hubbub_local.coding_agents import AGENTS
 
 
 def find_login_hint(command: Sequence[str]) -> str:
-    """Return what to type, by the words of the agent's command."""
+    """Return how a person logs in to the agent of this command: its own way if it is known, else a general one."""
     for word in command:
         name = PurePath(word).name.lower()
         for agent, known in AGENTS.items():

@@ -53,7 +53,7 @@ class Terminal:
                 del self.output[: len(self.output) - self.limit]
 
     def to_wire(self) -> dict[str, Any]:
-        """Return the output; a character that was cut is left out."""
+        """Return the output, without a character that was cut, and the exit status once the command has ended."""
         start = next((at for at, byte in enumerate(self.output[:4]) if byte & 0xC0 != 0x80), 0) if self.is_cut else 0
         result: dict[str, Any] = {"output": self.output[start:].decode(errors="replace"), "truncated": self.is_cut}
         if self.process.returncode is not None:
@@ -61,7 +61,7 @@ class Terminal:
         return result
 
     def exit_status(self) -> dict[str, Any]:
-        """Return how it ended."""
+        """Return the exit code or the number of the signal that ended it; both are None while it runs."""
         code = self.process.returncode
         is_signal = code is not None and code < 0
         return {
@@ -85,7 +85,10 @@ class Terminals:
         self._mark = ProcessMark()
 
     async def create(self, params: Mapping[str, Any], cwd: str) -> dict[str, Any]:
-        """Run a command in the folder of the session, or one below the root. Raises AgentFault."""
+        """Start a command in the folder that it names below the root, else in `cwd`; return its terminal's id.
+
+        Raises AgentFault.
+        """
         session_id = str(params.get("sessionId"))
         open_now = sum(each.session_id == session_id for each in self._terminals.values())
         if open_now + self._starting[session_id] >= MAX_TERMINALS:
@@ -132,7 +135,7 @@ class Terminals:
         return self._find(params).to_wire()
 
     async def wait(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Wait for the end of the command, and of its output. Raises AgentFault: NOT_FOUND."""
+        """Wait for the end of the command and of its output; return its exit status. Raises AgentFault: NOT_FOUND."""
         terminal = self._find(params)
         await terminal.process.wait()
         if terminal.reading is not None:  # what it left running may hold its output open

@@ -47,7 +47,7 @@ class Workspace:
         return path
 
     def read(self, given: str, line: int | None = None, limit: int | None = None) -> str:
-        """Return the text of a file: from a line on, counted from 1, at most so many lines."""
+        """Return the text of a file: from `line` on, counted from 1, at most `limit` lines; None: no such bound."""
         path = self.resolve(given)
         with self._open_parent(path) as folder, _translate_errors(path):
             descriptor = os.open(path.name, os.O_RDONLY | NOFOLLOW | NONBLOCK, dir_fd=folder)
@@ -93,7 +93,10 @@ class Workspace:
 
     @contextmanager
     def _open_parent(self, path: Path, *, make: bool = False) -> Generator[int]:
-        """Open the folder of a resolved path, from the root on, without following links."""
+        """Yield a descriptor of the folder that a resolved path is in, opened from the root on without following links.
+
+        With `make`, folders that are missing are made.
+        """
         if path == self.root:
             raise AgentFault("PATH_INVALID", f"{path} is no file")
         with _translate_errors(path):

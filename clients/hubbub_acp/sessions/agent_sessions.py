@@ -92,12 +92,13 @@ class AgentSessions:
         return session
 
     async def start(self, prompt: str, cwd: str, mode: str | None, model: str | None) -> Turn:
-        """Begin a session with a turn. Raises AgentFault for a prompt or a folder that cannot be."""
+        """Begin a session with a turn, and return the turn. Raises AgentFault for a prompt or folder that cannot be."""
         check_prompt(prompt)
         self._check_capacity()
         folder = await asyncio.to_thread(find_folder, cwd, self._options.root)
 
         async def open_new(client: AgentClient) -> AgentSession:
+            """Open the session at the agent, add it, and set its mode and model; without these, remove it again."""
             self._opening += 1
             try:
                 session_id, answer = await open_session(client, folder, self._tools)
@@ -135,6 +136,7 @@ class AgentSessions:
             raise AgentFault("SESSION_BUSY", f"session {session_id} is working: wait for the end of its turn")
 
         async def open_known(client: AgentClient) -> AgentSession:
+            """Return the session, which the agent loads first if another process of it had the session."""
             if session.home is not client:
                 await self._load_session(client, session)
             return session
@@ -188,8 +190,6 @@ class AgentSessions:
         if self._tasks:
             await asyncio.wait(self._tasks)
         await self._file.wait_until_saved()
-
-    # What the agent says and asks.
 
     def apply_update(self, session_id: str, update: Mapping[str, Any]) -> None:
         """Apply an update of the agent to its session; one of a session that is being opened waits."""
@@ -256,8 +256,6 @@ class AgentSessions:
         """Note that the agent had a file written."""
         self._sessions[session_id].calls.add_changed(path)
 
-    # Turns.
-
     def _check_capacity(self) -> None:
         """Raise AgentFault if no further turn can begin."""
         if self._is_closing:
@@ -266,7 +264,7 @@ class AgentSessions:
             raise AgentFault("TOO_MANY_TURNS", f"{MAX_TURNS} turns are under way: wait until one has ended")
 
     def keep(self, turn: Turn) -> None:
-        """Have a turn found by its id; of those that have ended, the oldest are forgotten."""
+        """Keep a turn to be found by its id; forget the oldest ended ones, beyond MAX_ENDED_TURNS."""
         self.turns[turn.id] = turn
         ended = [each.id for each in self.turns.values() if each.has_ended]
         for turn_id in ended[: max(0, len(ended) - MAX_ENDED_TURNS)]:
@@ -336,7 +334,7 @@ class AgentSessions:
             self._report_change(session, is_listed=True)
 
     def _end_unused_client(self, client: AgentClient) -> None:
-        """End an agent that is to get no more turns, once it has none."""
+        """End an agent that has no turns and is to get no more; its sessions are lost if it cannot load sessions."""
         if client.turns or not (client.is_retiring or not client.is_alive):
             return
         for session in self._sessions.values():
@@ -377,6 +375,7 @@ class AgentSessions:
                 self._launch = None  # it may take long to end: nobody else is to wait for it
 
     async def _launch_client(self) -> AgentClient:
+        """Start the agent, and have it get the turns from now on. Raises AgentFault."""
         client = await AgentClient.launch(
             self._options, self._start_agent, self._requests.handle, self.apply_update, self._warn_of_loss
         )
@@ -430,6 +429,7 @@ class AgentSessions:
 
     @property
     def _tools(self) -> list[dict[str, Any]]:
+        """The MCP servers that each session of the agent gets: the hub, or none."""
         return make_tools(self._options.tools_command)
 
     def _add_session(self, session: AgentSession) -> None:

@@ -50,7 +50,10 @@ def check_prompt(prompt: str) -> None:
 
 
 def find_folder(given: str, root: Path | None) -> str:
-    """Return the folder of a session without links. Raises AgentFault: FOLDER_INVALID. Blocks."""
+    """Return the path of a session's folder with its links resolved.
+
+    Raises AgentFault (FOLDER_INVALID) if it is relative, is no folder, or is not below `root`. Blocks.
+    """
     shown = make_line(given, 500)
     if not given.startswith("/") and not Path(given).is_absolute():
         raise AgentFault("FOLDER_INVALID", f"{shown!r} is no absolute path: name the agent's folder from the root on")
@@ -113,7 +116,7 @@ async def select_choices(
 
 
 def _find_config(answer: Mapping[str, Any], category: str) -> dict[str, Any] | None:
-    """Return the option of the session's configuration by which a mode or a model is chosen."""
+    """Return the option of the session's configuration that chooses the mode or the model; None if there is none."""
     given = answer.get("configOptions")
     for each in as_list(given):
         option = as_object(each)
@@ -123,7 +126,7 @@ def _find_config(answer: Mapping[str, Any], category: str) -> dict[str, Any] | N
 
 
 def _list_config_values(given: object) -> list[Any]:
-    """Return the values of a selection, which may be in groups."""
+    """Return the values that an option offers; if they are in groups, those of all groups."""
     entries = as_list(given)
     groups = [
         cast("dict[str, Any]", each)["options"] for each in entries if isinstance(each, dict) and "options" in each

@@ -74,7 +74,7 @@ class _Budget:
         self.omitted = 0
 
     def cut(self, text: str, limit: int) -> str:
-        """Return as much of a text as may be shown."""
+        """Return the beginning of a text, within `limit` bytes and those left; count what is left out as omitted."""
         limit = min(limit, self.left)
         if len(text) <= limit and (size := count_bytes(text)) <= limit:
             self.left -= size
@@ -110,7 +110,10 @@ def _option_rank(option: PermissionOption) -> int:
 def make_form(
     session_id: str, cwd: str, agent: str, tool_call: Mapping[str, Any], options: Sequence[PermissionOption]
 ) -> PermissionForm:
-    """Return what people are asked. `tool_call` has all that is known of it; `agent` is the agent's name for people."""
+    """Return the form that asks people for a decision.
+
+    `tool_call` has all that is known of the call; `agent` is the agent's name for people.
+    """
     shown, omitted = bound_tool_call(tool_call)
     title = make_line(tool_call.get("title"), TITLE_CHARACTERS)
     wish = WISHES.get(str(tool_call.get("kind")), "wants to use a tool")
@@ -152,13 +155,13 @@ def choose_outcome(options: Sequence[PermissionOption], answer: Mapping[str, Any
 
 
 def name_decision(options: Sequence[PermissionOption], outcome: Mapping[str, Any]) -> str:
-    """Return what was decided, for the transcript."""
+    """Return the name of the option that was chosen, for the transcript; `cancelled` if none was."""
     chosen = outcome["outcome"].get("optionId")
     return next((each.name for each in options if each.id == chosen), "cancelled")
 
 
 def bound_tool_call(tool_call: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
-    """Return a tool call as frontends get it, what ACP has of it, and how many bytes were left out to bound it."""
+    """Return a tool call as frontends get it, in the form of ACP, and how many bytes were left out to bound it."""
     budget = _Budget(CALL_BYTES)
     shown: dict[str, Any] = {}
     for key, limit in (("toolCallId", ID_CHARACTERS), ("title", TITLE_CHARACTERS), ("kind", 50)):

@@ -94,7 +94,7 @@ class SessionFile:
             log(f"hubbub acp: {self._path} cannot be written, so sessions are not found after a restart: {exc}")
 
     def write_soon(self, sessions: Mapping[str, AgentSession]) -> None:
-        """Keep the sessions that are there by then; once for all calls that come meanwhile."""
+        """Write the sessions in the background. Calls during a write are served by one write after it."""
         self._unsaved = sessions
         if self._saving is None or self._saving.done():
             self._saving = asyncio.create_task(self._write_unsaved())
@@ -105,6 +105,7 @@ class SessionFile:
             await asyncio.wait({self._saving})
 
     async def _write_unsaved(self) -> None:
+        """Write the sessions until nobody has asked for a further write."""
         while self._unsaved is not None:
             sessions, self._unsaved = self._unsaved, None
             await asyncio.to_thread(self.write, [StoredSession.from_session(each) for each in sessions.values()])

@@ -5,10 +5,10 @@ from datetime import UTC, datetime
 
 
 def format_time(seconds: float) -> str:
-    """Return seconds since the epoch in words of ISO 8601, to the millisecond."""
+    """Return a time, given in seconds since the epoch, as ISO 8601 in UTC, to the millisecond."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def now() -> str:
-    """Return the present time."""
+    """Return the present time in the same form."""
     return format_time(time.time())

@@ -150,7 +150,10 @@ def _content_type(given: object) -> object:
 
 
 def estimate_size(value: object) -> int:
-    """Return about how many characters a value has; text and its containers are counted, to a few levels."""
+    """Return about how many characters a value has: its texts, and 1 for each value in it.
+
+    One that nests deeper than six levels counts KEPT_CHARACTERS more, so that it is not kept.
+    """
     total, level = 0, [value]
     for _ in range(6):
         below: list[Any] = []

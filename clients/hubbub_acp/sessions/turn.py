@@ -1,4 +1,4 @@
-"""A turn: one prompt, from the opening of its session to the agent's response. It goes on whoever looks."""
+"""A turn: one prompt, from the opening of its session to the agent's response; nobody has to wait for it."""
 
 import asyncio
 import secrets
@@ -27,7 +27,7 @@ class TurnQuestion:
         self.problem = ""
 
     def drop(self, problem: str = "") -> None:
-        """Cancel it, unless it is answered: nobody waits for an answer any more."""
+        """Cancel it, unless it is answered. `problem` says why no person could decide, if that is the reason."""
         if not self.outcome.done():
             self.problem = problem
             self.outcome.set_result(CANCELLED)

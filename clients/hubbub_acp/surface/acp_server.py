@@ -102,7 +102,7 @@ class AcpServer:
         if context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
             turn = await self._begin_turn(params.name, params.arguments or {})
             return await follow_turn(turn, context, lambda: self.tasks.cancel_later(turn))
-        if self.tasks.can_follow(context):
+        if self.tasks.has_extension(context):
             return self.tasks.make_task_result(await self._begin_turn(params.name, params.arguments or {}))
         return await self._serve_round(context, params)
 

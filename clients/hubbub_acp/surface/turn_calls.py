@@ -60,7 +60,7 @@ def make_fault_result(fault: AgentFault) -> CallToolResult:
 
 
 def make_elicitation(question: TurnQuestion) -> ElicitRequest:
-    """Return a question as MCP has it."""
+    """Return a question as a request `elicitation/create` of MCP."""
     return ElicitRequest(params=ElicitRequestFormParams.model_validate(question.form.params, by_name=False))
 
 
@@ -91,7 +91,7 @@ class QuestionAsker:
             await asyncio.wait(self._asking)
 
     async def _ask(self, key: str, question: TurnQuestion) -> None:
-        """Put one question to the host until it is answered, by this request or elsewhere."""
+        """Put one question to the host until it is answered, here or elsewhere; if it is not, it can be asked again."""
         asking = asyncio.create_task(self._send_elicitation(question))
         try:
             await asyncio.wait({asking, question.outcome}, return_when=asyncio.FIRST_COMPLETED)

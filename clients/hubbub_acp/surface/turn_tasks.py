@@ -70,12 +70,12 @@ class TurnTasks:
         server.add_request_handler("tasks/cancel", _TaskParams, self._cancel_task)
 
     def declare(self, capabilities: ServerCapabilities) -> None:
-        """Add to the capabilities that calls of tools can be tasks."""
+        """Add to the capabilities of a handshake that calls of tools can be tasks, and take its extensions out."""
         wire: dict[str, Any] = {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}
         capabilities.tasks = ServerTasksCapability.model_validate(wire)
         capabilities.extensions = None
 
-    def can_follow(self, context: Context) -> bool:
+    def has_extension(self, context: Context) -> bool:
         """Return whether the host has the tasks extension."""
         declared = as_object(as_object(context.meta).get(CAPABILITIES))
         return EXTENSION in as_object(declared.get("extensions"))
@@ -85,7 +85,10 @@ class TurnTasks:
         return {"resultType": "task", **_task_to_extension(turn)}
 
     def find(self, turn_id: str) -> Turn:
-        """Return a turn. Raises MCPError; a turn that an earlier process had has failed."""
+        """Return a turn by its id. Raises MCPError if there is none.
+
+        A turn that an earlier process did not end is returned as one that has failed.
+        """
         turn = self._sessions.turns.get(turn_id)
         if turn is not None:
             return turn
@@ -172,7 +175,7 @@ class TurnTasks:
         return {"tasks": [_task_to_wire(turn) for turn in self._sessions.turns.values()]}
 
     async def _update_task(self, context: Context, params: _UpdateParams) -> dict[str, Any]:
-        """Answer questions of a task."""
+        """Answer questions of a task; an answer to a question that is not open is passed over."""
         turn = self.find(params.task_id)
         for key, answer in params.input_responses.items():
             turn.answer(key, as_object(answer))
