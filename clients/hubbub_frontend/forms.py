@@ -289,7 +289,7 @@ def _choices(spec: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
 
 
 def _resolve_choice(field: Field, text: str) -> str:
-    """Resolve a choice by its number, value or title."""
+    """Return the value of a choice by its number (from 1), value or title. Raises ValueError if there is none."""
     number = whole_text(text)
     if number is not None and 1 <= number <= len(field.choices):
         return field.choices[number - 1][0]
@@ -300,7 +300,7 @@ def _resolve_choice(field: Field, text: str) -> str:
 
 
 def _parse_number(text: str, kind: type[int] | type[float], name: str) -> int | float:
-    """Parse a finite number; `name` is what the error tells a person to type."""
+    """Parse a finite number. Raises ValueError, which tells a person to type `name`."""
     try:
         value = kind(text)
     except ValueError:

@@ -130,5 +130,5 @@ def find_page_url(data_dir: Path) -> str | None:
 
 
 def _folder(data_dir: Path) -> Path:
-    """Return the folder of links below a data directory."""
+    """Return the folder, below a data directory, of the page's links and of the files that say where it is."""
     return data_dir / "web"

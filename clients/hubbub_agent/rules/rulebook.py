@@ -193,9 +193,9 @@ class Rule(_Strict):
         """Return the content that takes an agent's option to allow this once, if the rule names what it may do."""
         if self.agent is None:
             return {}
-        from hubbub_frontend.display.decisions import find_once_decision  # imported late, with what draws
+        from hubbub_frontend.display.decisions import once_decision_content  # imported late, with what draws
 
-        return find_once_decision(request)
+        return once_decision_content(request)
 
     def fits(self, request: PendingRequest) -> bool:
         """Return whether every condition holds."""

@@ -43,7 +43,7 @@ class AgentView:
 
 
 def agent_view(request: PendingRequest) -> AgentView:
-    """Return the members of a question that are not MCP's; empty parts where there are none."""
+    """Return what an agent asks to do, and what else its server sent with the question; parts may be empty."""
     asked = request.agent
     return AgentView(
         rows=_question_rows(asked) if asked is not None else (),

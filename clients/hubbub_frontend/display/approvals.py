@@ -143,7 +143,7 @@ def arguments_line(rows: Sequence[ArgumentRow], limit: int = 300) -> str:
 
 
 def _value_line(row: ArgumentRow) -> str:
-    """Return a value for a line of many: of code its first line."""
+    """Return the value of a row as a part of one line: of code, of a change or of a patch the first line."""
     text = (row.new or "nothing") if row.kind == "change" else row.text
     return first_line(text) if row.kind in ("code", "change", "patch") else text
 
@@ -174,16 +174,16 @@ def describe_progress(request: PendingRequest, rule: ApprovalTerms) -> str:
     if request.state != "open" or missing < 1 or (not names and rule.needed == 1):
         return ""
     if not names:
-        return f"{_number(rule.needed).capitalize()} people have to say yes."
+        return f"{_number_word(rule.needed).capitalize()} people have to say yes."
     verb, are = ("has", "is") if len(names) == 1 else ("have", "are")
     are = "is" if missing == 1 else "are"
-    return f"{_join(names)} {verb} said yes; {_number(missing)} more {are} needed."
+    return f"{_join_names(names)} {verb} said yes; {_number_word(missing)} more {are} needed."
 
 
 def describe_approvers(asked: ApprovalRequest) -> str:
     """Return who may approve."""
     rule, names = asked.rule, [_describe_approver(each) for each in asked.rule.approvers]
-    who = _join(names, "or") if names else "everyone with the permission to approve"
+    who = _join_names(names, "or") if names else "everyone with the permission to approve"
     return who + (f", but not {line(asked.caller.name, 60)}" if rule.not_by_caller and asked.caller.name else "")
 
 
@@ -219,12 +219,12 @@ def accepted_suggestions(request: PendingRequest, answer: Mapping[str, Any]) -> 
     return [each.words for index, each in enumerate(offered) if index in taken]
 
 
-def _number(count: int) -> str:
+def _number_word(count: int) -> str:
     """Return a number in words, as far as people write it so."""
     return NUMBERS[count] if count < len(NUMBERS) else str(count)
 
 
-def _join(names: Sequence[str], word: str = "and") -> str:
+def _join_names(names: Sequence[str], word: str = "and") -> str:
     """Return names as people list them: `ada, ben and cleo`; of many the first five."""
     shown = [*names[:5], f"{len(names) - 5} more"] if len(names) > 6 else names
     return f"{', '.join(shown[:-1])} {word} {shown[-1]}" if len(shown) > 1 else "".join(shown)
@@ -234,7 +234,7 @@ def describe_remembered(approval: "RememberedApproval") -> str:
     """Return a remembered approval in one line: what may be called by whom until when, and who said so."""
     what = f"{line(approval.caller, 60)} may call {line(approval.tool, 100)} on {line(approval.server, 60)}"
     same = f" with {arguments_text(approval.arguments)}" if approval.arguments is not None else ""
-    by = _join([line(each, 60) for each in approval.approved_by])
+    by = _join_names([line(each, 60) for each in approval.approved_by])
     return f"{what}{same} until {local_datetime(approval.expires_at)}; {by} said so"
 
 
@@ -256,7 +256,7 @@ def render_approval(page: DetailText, request: PendingRequest) -> None:
     page.heading("The rule")
     page.fact("rule", view.rule).fact("it says", view.message).fact("why", view.reason)
     page.fact("so far", view.progress, "yellow").fact("who may", view.who)
-    labels = _join([each.label for each in view.remember], "or")
+    labels = _join_names([each.label for each in view.remember], "or")
     page.fact("remember", labels and f"for {labels}, if you like")
     page.fact("change", "the arguments may be changed" if view.may_change else "")
     if view.suggestions:
@@ -280,7 +280,10 @@ def _render_hints(hints: Sequence[Hint]) -> Text:
 
 
 def render_rows(page: DetailText, rows: Sequence[ArgumentRow]) -> None:
-    """Render arguments: short ones beside their title, others below it, changes as a diff; so much of each."""
+    """Render arguments: short ones beside their title, others below it, changes as a diff.
+
+    At most MAX_ROWS of them, with about MAX_LINES lines in all; what is left out is counted.
+    """
     if not rows:
         page.paragraph("without arguments", "dim")
     shown = rows[:MAX_ROWS]
@@ -298,7 +301,7 @@ def render_rows(page: DetailText, rows: Sequence[ArgumentRow]) -> None:
         # A later argument is shown with some lines even when one before it has taken all.
         count = max(lines_left, 10)
         lines_left -= min(len(lines), count)
-        for each, number in zip(lines[:count], _numbers(row, lines[:count]), strict=True):
+        for each, number in zip(lines[:count], _line_labels(row, lines[:count]), strict=True):
             style = DIFF_STYLES.get(each[:1], "") if row.kind in ("change", "patch") else ""
             page.paragraph(Text.assemble((number, "dim"), (f"  {line_of_code(each)}", style)))
         if len(lines) > count:
@@ -307,7 +310,7 @@ def render_rows(page: DetailText, rows: Sequence[ArgumentRow]) -> None:
         page.paragraph(f"… {len(rows) - MAX_ROWS} more", "yellow")
 
 
-def _numbers(row: ArgumentRow, lines: Sequence[str]) -> Sequence[str]:
+def _line_labels(row: ArgumentRow, lines: Sequence[str]) -> Sequence[str]:
     """Return what stands before each line: its number in a diff, nothing elsewhere."""
     if row.kind not in ("change", "patch"):
         return [""] * len(lines)

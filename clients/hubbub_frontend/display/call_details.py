@@ -30,7 +30,7 @@ async def fetch_asking_call(hub: Hub, request: PendingRequest) -> Call | None:
 
 
 async def fetch_earlier_calls(hub: Hub, ids: Sequence[str]) -> Sequence[Call]:
-    """Return what a caller has called before, as far as the hub still shows it."""
+    """Return the calls with these ids, without those that the hub does not show any more."""
     calls: list[Call] = []
     for id_ in ids:
         with contextlib.suppress(HubbubError):
@@ -39,7 +39,7 @@ async def fetch_earlier_calls(hub: Hub, ids: Sequence[str]) -> Sequence[Call]:
 
 
 def add_call_approval(page: DetailText, call: Call) -> None:
-    """Say which rule wants a call approved, who has approved it, and what its arguments were changed to."""
+    """Add which rule wants a call approved, who has, and its changed arguments; nothing for a call without approval."""
     if (approval := call.approval) is None:
         return
     page.heading("Approval").fact("rule", text.line(approval.rule))

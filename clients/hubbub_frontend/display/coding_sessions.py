@@ -20,7 +20,7 @@ ORDER: Final[Mapping[str, int]] = {"waiting": 0, "working": 1}
 
 
 def sort_sessions(sessions: Iterable[CodingSession]) -> list[CodingSession]:
-    """Return sessions sorted: those that wait for a person, then those that work, then the newest."""
+    """Return sessions sorted: those that wait for a person, then those that work, then the others; the newest first."""
 
     def sort_key(session: CodingSession) -> tuple[int, float]:
         at = session.updated_at or session.started_at
@@ -35,7 +35,7 @@ def session_title(session: CodingSession) -> str:
 
 
 def describe_end(session: CodingSession) -> str:
-    """Return how the last turn ended, unless it just did; empty while one goes on."""
+    """Return how the last turn ended, if it failed or ended early; empty otherwise, and while a turn goes on."""
     if session.error:
         return line(session.error)
     if session.state in ("working", "waiting") or session.stop_reason in ("", "end_turn"):
@@ -92,7 +92,7 @@ def render_no_agents() -> Text:
 
 
 def session_json(session: CodingSession) -> dict[str, Any]:
-    """Return a session as the page shows it."""
+    """Return a session as JSON for the web page: also its title and its end in words."""
     steps = [
         {"title": step.title, "kind": step.kind, "status": step.status, "paths": step.paths} for step in session.tools
     ]

@@ -26,7 +26,10 @@ LABEL_CHARS: Final = 100
 
 
 def decision_choices(request: PendingRequest) -> tuple[AgentDecision, ...]:
-    """Return the decisions that the agent of this question wants one of; none for others, nor if it has a form."""
+    """Return the decisions of which a question's agent wants one.
+
+    Empty for a question without such decisions, and for one whose form asks for anything else.
+    """
     params = as_object(request.request)
     found = find_decisions(params) if request.kind == "elicitation_form" else None
     form = fields(params.get("requestedSchema"))
@@ -36,13 +39,14 @@ def decision_choices(request: PendingRequest) -> tuple[AgentDecision, ...]:
 
 
 def find_wider_decision(request: PendingRequest) -> AgentDecision | None:
-    """Return the decision that approves more than what is asked now, such as all that is like it in this session."""
+    """Return the decision that approves more than what is asked now, such as all like it in this session, or None."""
     yes = [each for each in decision_choices(request) if each.action == "accept" and not each.is_field]
     return yes[1] if len(yes) > 1 else None
 
 
-def find_once_decision(request: PendingRequest) -> dict[str, str]:
-    """Return the content of a form that takes an agent's option to allow this once; empty if it has none."""
+def once_decision_content(request: PendingRequest) -> dict[str, str]:
+    """Return the content that answers an agent's form with its option to allow this once; empty if it has none."""
+    # Of the options that allow, that for once is the one without a note (NOTES).
     once = [each for each in decision_choices(request) if each.is_field and not each.note and not each.rejects]
     return {once[0].member: once[0].value} if once else {}
 
@@ -55,7 +59,10 @@ def describe_decision(request: PendingRequest) -> str | None:
 
 
 def _option_choices(options: tuple[AgentOption, ...], values: set[str]) -> tuple[AgentDecision, ...]:
-    """Return the options of an agent as they stand in its form; none if they are others than there, or too many."""
+    """Return an agent's options as decisions, those that allow first.
+
+    Empty if they are not the `values` that its form offers, or more than MAX_BUTTONS.
+    """
     if not 0 < len(options) <= MAX_BUTTONS or {each.id for each in options} != values:
         return ()
     order = [*NOTES]

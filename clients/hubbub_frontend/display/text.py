@@ -138,7 +138,7 @@ class DetailText:
         return self
 
     def heading(self, title: str) -> "DetailText":
-        """Add a heading, in our own words."""
+        """Add a heading; `title` is in this program's own words, and not made safe."""
         self.text.append(f"\n{title}\n", style="bold")
         return self
 
