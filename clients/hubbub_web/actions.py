@@ -66,7 +66,10 @@ async def me(session: Session) -> Any:
 
 @action
 async def rename(session: Session, name: str) -> Any:
-    """Set the name under which this browser claims and answers, if the hub accepts it."""
+    """Set the name under which this browser claims and answers; its claims under the old name are released.
+
+    Return the name as the hub knows it. Raises HubbubError if the hub does not accept it.
+    """
     rule = f"has 1 to {MAX_NAME_CHARS} characters that can be printed"
     name = name.strip()
     if not name:
@@ -130,7 +133,10 @@ async def answer(
     deny: str | None = None,
 ) -> Any:
     """Answer a pending request, under the window's claim if it has one. `visit` accepts a page to visit; `approve` is
-    the digest of a call's arguments as they were shown, `arguments` what to send in their place, as JSON."""
+    the digest of a call's arguments as they were shown, `arguments` what to send in their place, as JSON.
+
+    Return the whole request. If the window's claim was lost, the answer is sent without it.
+    """
     inbox = (await session.hub()).inbox
     content = True if visit else accept
     approval: ApproveOptions | bool = False
@@ -141,6 +147,7 @@ async def answer(
             approval["arguments"] = parse_arguments(arguments)
 
     async def send(under_claim: str | None) -> PendingRequest:
+        """Send the answer under a claim, or under none; return the request as it is then."""
         return await inbox.answer(
             id,
             accept=False if content is None else content,
@@ -203,7 +210,7 @@ async def start(
 
 @action
 async def cancel_call(session: Session, id: Id) -> Any:  # noqa: A002
-    """Cancel a call, even on the wire."""
+    """Cancel a call, also one that was sent to its server already; return it."""
     return (await (await session.hub()).calls.cancel(id, abort=True)).to_json()
 
 
@@ -238,7 +245,7 @@ async def server(session: Session, name: Id) -> Any:
 
 @action
 async def set_server(session: Session, name: Id, to: Literal["connected", "disconnected"]) -> Any:
-    """Connect or disconnect a server."""
+    """Connect or disconnect a server, and return it."""
     servers = (await session.hub()).servers
     server = await (servers.connect(name) if to == "connected" else servers.disconnect(name))
     return server.to_json()
@@ -246,7 +253,7 @@ async def set_server(session: Session, name: Id, to: Literal["connected", "disco
 
 @action
 async def may_add(session: Session) -> Any:
-    """Return whether this person may add servers, as administrator of any, and the `command` that adds each of them."""
+    """Return whether this person, as an administrator, may add servers, and how the `command` that adds one begins."""
     caller = await (await session.hub()).admin.whoami()
     return {
         "may": any(grant.role == "admin" for grant in caller.grants),
@@ -308,7 +315,7 @@ async def hosts(session: Session) -> Any:
 
 @action
 async def host(session: Session, id: Id) -> Any:  # noqa: A002 - the field's name
-    """Return a whole host; none if it is not connected any more."""
+    """Return a whole `host`, None if it is not connected any more; or `refused`, why this person may not see it."""
     try:
         records = await (await session.hub()).hosts.list(ids=[id])
     except PermissionDenied:
@@ -340,13 +347,13 @@ async def catalog(session: Session, server: Id, kind: CatalogKind) -> Any:
         record = await hub.servers.get(server)
         modes = [asdict(call_modes(record, entry.object)) for entry in entries]
     return {
-        "entries": [entry.object if kind != "skill" else _as_resource(entry) for entry in entries],
+        "entries": [entry.object if kind != "skill" else _skill_object(entry) for entry in entries],
         "ways": modes,
         "lists": [entry_list.to_json() for entry_list in lists],
     }
 
 
-def _as_resource(skill: CatalogEntry) -> dict[str, Any]:
+def _skill_object(skill: CatalogEntry) -> dict[str, Any]:
     """Return a skill with its name and description where all other kinds have them."""
     return {**as_object(skill.object), "name": skill.name, "description": skill.description}
 

@@ -100,7 +100,10 @@ class Bridge:
         return FileResponse(STATIC / "index.html")
 
     async def _log_in(self, request: Request) -> Response:
-        """Use a one-time link up, and begin a session of this browser with it. Raises Unauthenticated."""
+        """Use a one-time link up, and begin a session of this browser; one that is logged in may keep its session.
+
+        Return the session's token, and where the link leads. Raises Unauthenticated for a useless link.
+        """
         to = await self._entrance.use(str((await _read_body(request)).get("link", "")))
         session = self._find_session(request)
         if session is not None and to is not None:  # a link of a notification, in a browser that is in already
@@ -220,7 +223,7 @@ async def _until_logout(lines: AsyncGenerator[bytes], session: Session) -> Async
 
 
 class FollowedStream(Protocol):
-    """A stream for one browser: `follow` fills it, `lines` drains it."""
+    """A stream for one browser: `follow` fills it, `lines` drains it, `close` ends `lines`."""
 
     async def follow(self) -> None: ...
 
@@ -238,7 +241,7 @@ class _FollowedResponse(StreamingResponse):
         self._closed = closed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Follow what happens and send it."""
+        """Send the lines of the stream while `follow` fills it, until the browser leaves or the page is closed."""
         async with anyio.create_task_group() as group:
             group.start_soon(self._stream.follow)
             group.start_soon(self._close_with_the_page)

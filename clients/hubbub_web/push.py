@@ -73,7 +73,7 @@ def parse_subscription(document: object, hosts: Sequence[str]) -> Subscription:
 
 
 def _is_allowed(endpoint: str, hosts: Sequence[str]) -> bool:
-    """Return whether an endpoint is at one of the hosts, and reached privately."""
+    """Return whether an endpoint is at one of the hosts, and is reached over https, or over http on loopback."""
     if len(endpoint) > MAX_ENDPOINT_CHARS or not endpoint.isascii():
         return False
     try:

@@ -73,11 +73,12 @@ class Guard:
         self._site = site
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
+        """Serve one request of HTTP, or refuse it; either way the response gets HEADERS."""
         if scope["type"] != "http":
             return
 
         async def send_guarded(message: Message) -> None:
+            """Send a message of the response, with HEADERS at its start."""
             if message["type"] == "http.response.start":
                 MutableHeaders(scope=message).update(HEADERS)
             await send(message)

@@ -34,7 +34,7 @@ class People:
         self._opening = anyio.Lock()
 
     async def hub(self, name: str | None) -> Hub:
-        """Return the connection under a name. Raises Unavailable."""
+        """Return the connection under a name, opened if it is not yet; None: no name was given. Raises Unavailable."""
         async with self._opening:
             if name not in self._hubs:
                 self._hubs[name] = await self._open(name)
@@ -45,10 +45,9 @@ class People:
             return self._hubs[name][0]
 
     async def _open(self, name: str | None) -> tuple[Hub, AsyncExitStack]:
-        """Connect under a name.
+        """Connect under a name; without one, under that of the hub's credential, which is then named in each call.
 
-        Who has not given one acts under that of the hub's credential, and says so: a call that names nobody would be
-        the machine's owner, whose servers may start any command.
+        A call that names nobody would be the machine's owner's, whose servers may start any command.
         """
         async with AsyncExitStack() as stack:
             hub = await stack.enter_async_context(self._connect(name))
@@ -114,7 +113,7 @@ class Sessions:
         self.subscribed = anyio.Event()
 
     def subscribe(self, session: Session, subscription: Subscription | None) -> None:
-        """Push to a session's browser from now on; not any more, if there is no subscription."""
+        """Set where the browser of a session gets its pushes; None: it gets none any more."""
         session.subscription = subscription
         if subscription is not None:
             self.subscribed.set()
@@ -136,7 +135,7 @@ class Sessions:
         return True
 
     def begin_session(self) -> tuple[str, Session]:
-        """Begin a session; return its cookie as well. The oldest of too many ends."""
+        """Begin a session; return its cookie and the session. Beyond MAX_SESSIONS the oldest one ends."""
         cookie = secrets.token_urlsafe(32)
         self._sessions[cookie] = Session(self._people)
         if len(self._sessions) > MAX_SESSIONS:
@@ -154,7 +153,7 @@ class Sessions:
         return list(subscribers.values())
 
     def find(self, cookie: str | None, token: str | None) -> Session | None:
-        """Return the session of a request that brings both its cookie and its token."""
+        """Return the session that has both this cookie and this token; None if there is none."""
         session = self._sessions.get(cookie or "")
         return session if session is not None and _is_same_secret(session.token, token or "") else None
 

@@ -33,7 +33,7 @@ ChangedRow = dict[str, Any]
 
 
 def approval_json(request: PendingRequest, caller: Caller) -> dict[str, Any] | None:
-    """Return all that the page shows of a call to approve, to somebody who acts under the hub's name for them.
+    """Return all that the page shows of a call to approve; `caller` is the person who looks, as the hub knows them.
 
     None for a pending request that is no such call, or cannot be read.
     """
@@ -136,6 +136,7 @@ def parse_arguments(text: str) -> dict[str, Any]:
     """Return the arguments that somebody has written as JSON. Raises InvalidArgument, which says what is wrong."""
 
     def build_object(found: list[tuple[str, Any]]) -> dict[str, Any]:
+        """Return an object of its keys and values; raise ValueError if it has a key twice."""
         given: dict[str, Any] = {}
         for key, value in found:
             if key in given:

@@ -113,7 +113,7 @@ def question_excerpt(request: PendingRequest) -> str:
 
 
 def boolean_field(request: PendingRequest) -> dict[str, str] | None:
-    """Return the name and title of the field of a form that asks for one boolean alone, if all of it is short."""
+    """Return the name and title of the field of a form that asks for one boolean alone and is short; else None."""
     params = as_object(request.request)
     fields = as_object(as_object(params.get("requestedSchema")).get("properties"))
     if request.kind != "elicitation_form" or len(fields) != 1:

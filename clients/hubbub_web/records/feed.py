@@ -130,7 +130,7 @@ class Feed:
         self._wake()
 
     def complete_snapshot(self, kind: str) -> None:
-        """Remove the rows of this kind that its snapshot did not have."""
+        """Remove the rows of this kind that its snapshot did not have. Streams begin once all kinds have had one."""
         for name in self._unconfirmed.pop(kind, ()):
             self._remove(kind, name)
         self._synced.add(kind)

@@ -15,7 +15,7 @@ export class Refused extends Error {
   }
 }
 
-/** Send a POST to the bridge, with the token of this browser. */
+/** Send a POST to the bridge, with the token of this browser; return a promise of the response. */
 function post(path, args, options = {}) {
   return fetch(`/api/${path}`, {
     method: "POST",

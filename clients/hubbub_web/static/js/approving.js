@@ -66,7 +66,7 @@ class ApprovalPage extends RequestPage {
     super.stop();
   }
 
-  /** Take over what the list says. If others have approved it or changed its arguments, read it again; until then no button acts. */
+  /** Note what the list says of the request. If others have approved it or changed its arguments, read it again; until then no button acts. */
   onListed(short) {
     super.onListed(short);
     const it = this.whole.approval;

@@ -31,6 +31,7 @@ function allServersPage(main) {
     timer = setTimeout(searchNow, SETTLE_MS);
   }
 
+  /** Search for what is typed and show what was found; without a text, show the servers. */
   const searchNow = oneAtATime(async () => {
     const text = search.element.value.trim();
     const none = !text;

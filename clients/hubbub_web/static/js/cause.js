@@ -11,7 +11,7 @@ export function callLink(id) {
 // Candidates that are named.
 const NAMED = 8;
 
-/** Render links to the calls of which one caused a pending request; null if there are none. One that is left alone is not certain either. */
+/** Render links to the calls of which one caused a pending request; null if there are none. A single one is not certain either. */
 export function candidateLinks(request) {
   const ids = request.candidate_call_ids ?? [];
   if (!ids.length) return null;

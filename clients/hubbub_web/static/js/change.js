@@ -80,7 +80,10 @@ export function changePanel({ id, approval }, { say, redraw, changed }) {
   };
 }
 
-/** Make the editor that has a field for each argument. */
+/**
+ * Make the editor that has a field for each argument. `read()` returns all arguments as JSON, null if a field is wrong;
+ * `showProblems` shows the violations at their fields, and returns those that belong to none.
+ */
 function fieldsEditor(approval) {
   const form = schemaForm(approval.schema, "approve.arguments", { given: approval.given });
   return {
@@ -99,7 +102,7 @@ function fieldsEditor(approval) {
   };
 }
 
-/** Make the editor that has all arguments as JSON. */
+/** Make the editor that has all arguments as JSON, with the same functions; the bridge checks the text. */
 function textEditor(approval) {
   const id = uniqueId("arguments");
   const input = h("textarea", { id, rows: 12, class: "code", spellcheck: "false", dir: "ltr", "aria-describedby": `${id}-problem` });

@@ -10,7 +10,7 @@ const SHORT = 10;
 /** A value that cannot be sent as it is. */
 export class Problem extends Error {}
 
-/** Make the control for pairs of value and title: radio buttons, a select, or a search; check boxes when `multiple`. */
+/** Make the control for pairs of value and title: radio buttons, a select, or a search; check boxes when `multiple`. It has the functions of `makeControl` (form.js). */
 export function choicesField(choices, spec, multiple, place) {
   if (multiple) return checkBoxField(choices, spec, place);
   if (choices.length <= FEW) return radioField(choices, spec, place);

@@ -72,8 +72,8 @@ export class Claiming {
   }
 
   /** Claim the request, and renew the claim from now on; `listed` is the claim in the lists. */
-  start(heard) {
-    this.listed = heard ?? null;
+  start(listed) {
+    this.listed = listed ?? null;
     this.ticking = setInterval(() => this.handle("tick"), RENEW_MS);
     this.perform(ASK);
   }

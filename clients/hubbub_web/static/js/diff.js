@@ -28,7 +28,7 @@ export function diffLines(before, after) {
     ...a.slice(a.length - end).map(withSign(" "))]));
 }
 
-/** Add its number to each line [sign, text]: to a removed one its number before, to others that after. The arguments are the first numbers. */
+/** Add its number to each line [sign, text]: to a removed one its number before, to others that after. `before` and `after` are the numbers of the first line. */
 function numberLines(lines, before = 1, after = 1) {
   let [old, now] = [before, after];
   return lines.map(([sign, text]) => {
@@ -114,7 +114,7 @@ export function parsePatch(text) {
 /** Render the lines of `diffLines`; of very many the first, and a button for more. */
 export function renderDiff(lines, label) {
   const box = h("div", { class: "code diff", tabindex: "0", role: "group", "aria-label": clean(label), dir: "ltr" });
-  const more = h("button", { type: "button", class: "plain", on: { click: drawRest } });
+  const more = h("button", { type: "button", class: "plain", on: { click: drawMore } });
   let next = 0;
   let rest = "";
   let left = LETTERS;
@@ -126,10 +126,13 @@ export function renderDiff(lines, label) {
     box.append(renderRun(sign, part, [number ? h("span", { class: "number", "aria-hidden": "true", text: number }) : null,
       h("span", { class: "sign", "aria-hidden": "true", text: sign === "@" ? "" : sign })]));
   }
-  offerRest();
+  offerMore();
 
-  /** Draw what is left, lines of one sign in one element: a browser takes long for many elements, not for much text. */
-  function drawRest() {
+  /**
+   * Draw up to RUNS more runs, and offer what is left then. A run is the neighbouring lines of one sign in one element: a browser takes
+   * long for many elements, not for much text.
+   */
+  function drawMore() {
     more.remove();
     if (rest) append(box.lastElementChild, rest);
     rest = "";
@@ -142,11 +145,11 @@ export function renderDiff(lines, label) {
       }
       box.append(renderRun(sign, texts.join("\n")));
     }
-    offerRest();
+    offerMore();
   }
 
   /** Append the button for what is not drawn yet, if there is any. */
-  function offerRest() {
+  function offerMore() {
     if (next === lines.length && !rest) return;
     more.textContent = next < lines.length ? `Show all (${(lines.length - next).toLocaleString()} lines more)` : `Show all (${rest.length.toLocaleString()} characters more)`;
     box.append(more);

@@ -10,8 +10,8 @@ const LINES = "input:not([type=radio], [type=checkbox])";
 const INPUTS = { email: "email", uri: "url", date: "date", "date-time": "datetime-local" };
 
 /**
- * Make the form for an object schema, filled in with the values `given` by name. With `explicit`, a no has to be chosen. `values()` returns the content, or null
- * when a field is wrong, which then shows why; `showProblems` shows a refusal's violations, whose paths begin with `path`, and returns those of no field.
+ * Make the form for an object schema, filled in with the values `given` by name. With `explicit`, a no has to be chosen. `values()` returns the content, of some
+ * fields alone if they are given, or null when a field is wrong, which then shows why; `showProblems` shows a refusal's violations, whose paths begin with `path`, and returns those of no field.
  */
 export function schemaForm(schema, path, { given = {}, explicit = false } = {}) {
   const properties = Object.entries(isObject(schema?.properties) ? schema.properties : {});
@@ -123,7 +123,10 @@ function visibleFields(form) {
   return all.filter((each) => each.type !== "radio" || stops.get(each.name) === each);
 }
 
-/** Make the field of one property: label, help, control and problem. `initial` is the value that it begins with, instead of the schema's default. */
+/**
+ * Make the field of one property: label, help, control and problem. `initial` is the value that it begins with, instead of the schema's default.
+ * `read()` returns the value, undefined for none, and throws a Problem; `showProblem(text)` shows one, an empty text removes it.
+ */
 function makeField(name, given, required, { initial: begun, explicit }) {
   const spec = withoutNull(given);
   const filled = begun === undefined ? spec : { ...spec, default: begun };
@@ -190,7 +193,10 @@ export function choicesOf(spec) {
   return values.map((value, at) => [value, String(names[at])]);
 }
 
-/** Return whether a boolean is shown as a box to tick. In an answer, a box that is left alone would say no, under a button that says yes. */
+/**
+ * Return whether a boolean is shown as a box to tick, not as a choice of Yes and No. With `explicit`, it is one only if it begins ticked: a box
+ * that a person has overlooked would say no.
+ */
 function isCheckbox(spec, { required, explicit }) {
   return spec.default === true || (!explicit && (spec.default === false || !required));
 }

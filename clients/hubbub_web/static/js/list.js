@@ -48,7 +48,7 @@ export function rowList(row, { name, empty }) {
     if (key !== null && all.length && indexOf(key) < 0) focusOn(Math.min(focused, all.length - 1));
   }
 
-  /** Draw what is in sight, and the row with the focus wherever it is. Returns whether this list is still of use. */
+  /** Draw what is in sight, the row with the focus wherever it is, and the row at the index `also`. Returns whether the list is still on the page. */
   function draw(also = -1) {
     const wanted = rowsInSight();
     for (const at of [focusedIndex(), also]) if (at >= 0) wanted.add(at);

@@ -43,6 +43,7 @@ export function returnedResult() {
   let over = false;
   let asked = null;
 
+  /** Read the call, and show what it returned, or that it goes on. */
   const read = oneAtATime(async () => {
     if (over || !asked) return;
     const call = await readCall(asked);

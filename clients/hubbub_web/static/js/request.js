@@ -91,10 +91,12 @@ export class RequestPage {
     return clean(this.whole.request?.message ?? "").trim();
   }
 
+  /** Render the heading: the question or its beginning. */
   renderHeading() {
     return renderCodeSpans(this.title);
   }
 
+  /** Return whether the request waits for an answer, as far as this page knows. */
   get isOpen() {
     return this.whole.state === "open";
   }
@@ -122,7 +124,7 @@ export class RequestPage {
     else this.drawOutcome();
   }
 
-  /** Take over the claim that the list has of the open request. */
+  /** Compare the claim of this page with the one that the list shows for the open request. */
   onListed(short) {
     this.claiming.onListed(short.claim);
   }
@@ -182,11 +184,13 @@ export class RequestPage {
     return [[!call && it.candidate_call_ids?.length === 1 ? "Perhaps because of" : "Because of", call || candidateLinks(it) || "an unknown call"], ["Called by", it.caller], ["Host", this.host], ["Asked as", task]];
   }
 
+  /** Draw the time that is left, or what came of the request. */
   drawStatus() {
     const it = this.whole;
     refill(this.status, it.state === "open" ? timeLeft(it.deadline) : pill(it.outcome));
   }
 
+  /** Draw the question with the form that answers it, and the buttons that refuse. */
   drawForm() {
     const params = this.whole.request ?? {};
     const send = (answer) => this.sendAnswer(answer);
@@ -221,6 +225,7 @@ export class RequestPage {
     (field ?? this.heading).focus({ preventScroll: true });
   }
 
+  /** Draw the question without a form, and what happened to it: the request is not open any more. */
   drawQuestion() {
     const it = this.whole;
     const asked = [this.renderQuestion(), it.kind === "elicitation_url" ? renderAddress(String(it.request?.url ?? "")) : null].filter(Boolean);
@@ -327,6 +332,7 @@ export class RequestPage {
     }
   }
 
+  /** Set whether an answer is under way; meanwhile no button acts. */
   setBusy(isBusy) {
     this.sending = isBusy;
     this.body.setAttribute("aria-busy", String(isBusy));
@@ -355,7 +361,7 @@ export class RequestPage {
     window.scrollTo(0, 0);
   }
 
-  /** Show what the call returns whose question was answered. */
+  /** Once the question is answered, show what the call returns that asked it. */
   updateReturned() {
     if (this.whole.state === "answered") this.returned.update(this.whole.call_id);
   }
@@ -371,6 +377,7 @@ export class RequestPage {
     return it.state === "expired" ? TOLD[it.delivery] : DELIVERY[it.delivery] ? `${it.answered_at ? " · " : ""}The answer ${DELIVERY[it.delivery]}.` : null;
   }
 
+  /** Draw what came of the request: who answered what, whether it arrived, and where to go next. */
   drawOutcome() {
     const it = this.whole;
     this.outcome.hidden = false;

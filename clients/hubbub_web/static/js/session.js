@@ -157,6 +157,7 @@ function questionBox(server, id) {
   let shown = "";
   let sending = false;
 
+  /** Read and draw the first open question, if another one is first, or its claim or the number of questions has changed. */
   const update = oneAtATime(async () => {
     const open = openRequests().filter((each) => each.server === server && each.coding_session === id);
     const [first] = open;

@@ -15,12 +15,12 @@ export function duration(ms) {
   return `${Math.floor(s / size)} ${unit}${rest ? ` ${rest} ${next[1]}` : ""}`;
 }
 
-/** Render `12 s ago`, kept up to date. */
+/** Render `12 s ago`, kept up to date; null without a moment. */
 export function ago(moment) {
   return moment ? liveTime(moment, "ago") : null;
 }
 
-/** Render `4:32 left`, kept up to date; urgent when little is left. */
+/** Render `4:32 left`, kept up to date; urgent when little is left; null without a moment. */
 export function timeLeft(moment) {
   return moment ? liveTime(moment, "left") : null;
 }

@@ -4,7 +4,7 @@ import { h, isWebUrl, scrollAttributes, textBlock, uniqueId } from "./dom.js";
 
 const RIGHT_TO_LEFT = /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]/;
 
-/** Return warnings about an address, in words. */
+/** Return what may deceive a reader of a web address, in words. */
 export function addressWarnings(url) {
   const { authority, host } = splitAddress(url);
   const found = [];
