@@ -87,6 +87,7 @@ class HubbubApp(App[None]):
         self._claims: dict[str, str] = {}
 
     def compose(self) -> ComposeResult:
+        """Yield the header, a tab for each pane, what the last answer led to, and the keys."""
         yield Header()
         with TabbedContent(initial="inbox", id="panes"):
             for number, (name, pane) in enumerate(PANES, 1):
@@ -96,12 +97,14 @@ class HubbubApp(App[None]):
         yield Footer()
 
     def on_mount(self) -> None:
+        """Start the watches of the hub, and go to the inbox."""
         for watch in self.boards.watches():
             self.run_worker(watch(), group="watches")
         self.set_interval(TICK_S, self._update_tabs)
         self.action_pane("inbox")
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
+        """Yield the commands of the palette: those of Textual, and those of this application."""
         yield from super().get_system_commands(screen)  # pyright: ignore[reportUnknownMemberType] - as typed there
         for name, _ in PANES:
             yield SystemCommand(f"Go to {name}", f"Shows the {name} pane", lambda name=name: self.action_pane(name))
@@ -152,9 +155,11 @@ class HubbubApp(App[None]):
             self.run_worker(self.boards.follow_sessions(), group="watches")
 
     def action_help(self) -> None:
+        """Show which keys there are."""
         self.push_screen(Help())
 
     def action_light_or_dark(self) -> None:
+        """Change from dark to light colours, or back."""
         self.theme = DARK if self.theme == LIGHT else LIGHT
 
     @property
@@ -163,7 +168,7 @@ class HubbubApp(App[None]):
         return self._exception
 
     def show_row(self, name: str, key: str) -> None:
-        """Go to a pane, and put the cursor on the row with this key."""
+        """Go to a pane, and put the cursor on the row with this key, or notify that it is not there."""
         self.action_pane(name)
         pane = self._find_pane(name)
         if isinstance(pane, ListPane) and not pane.select(key):
@@ -174,9 +179,10 @@ class HubbubApp(App[None]):
         self.screen_stack[0].query_one(Outcome).show_answer(request)
 
     def open_request(self, id_: str) -> None:
-        """Open a pending request to answer it."""
+        """Open a pending request to answer it; if it is not open any more, only notify of what came of it."""
 
         async def fetch_and_open() -> None:
+            """Read the request, and open the screen of its kind; notify of an error, or of how it ended."""
             try:
                 request = await self.hub.inbox.get(id_)
             except HubbubError as error:
@@ -194,7 +200,7 @@ class HubbubApp(App[None]):
         self.open_first_open(call.pending_ids or self.boards.candidate_requests(call))
 
     def open_first_open(self, ids: Collection[str]) -> None:
-        """Open the first of these pending requests that is open."""
+        """Open the first of these pending requests that is open; if none is, only notify of that."""
         for id_ in ids:
             request = self.boards.request(id_)
             if (request is not None and request.state == "open") or id_ in self.boards.open.hidden:
@@ -214,6 +220,7 @@ class HubbubApp(App[None]):
         """Open the form that makes a call again, filled in with what it was sent with."""
 
         async def find_and_open() -> None:
+            """Open the form, or notify of why the call cannot be made again."""
             try:
                 self.push_screen(InvokeScreen(*await find_repeated_call(self.hub, id_)))
             except NotRepeatable as reason:
@@ -230,6 +237,7 @@ class HubbubApp(App[None]):
             return
 
         async def start_call() -> None:
+            """Make the call, and show its screen or the error."""
             try:
                 call = await self.hub.start(entry.server, *build_request(entry, {}))
             except HubbubError as error:
@@ -240,7 +248,7 @@ class HubbubApp(App[None]):
         self.run_worker(start_call(), group="open", exclusive=True)
 
     def cancel_call(self, call: Call, about: str) -> None:
-        """Cancel a call after confirmation; one on the wire is aborted."""
+        """Cancel a call after confirmation; one that its server has already is aborted. `about` names the call."""
         if call.ended:
             self.notify("this call has ended")
             return
@@ -266,6 +274,7 @@ class HubbubApp(App[None]):
         """Run an action, and notify of `done` or of the error; an empty `done` when the action reports it itself."""
 
         async def run_and_notify() -> None:
+            """Wait for the action, and show how it ended."""
             try:
                 await action
             except HubbubError as error:

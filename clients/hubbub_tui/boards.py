@@ -58,7 +58,7 @@ class Board(Generic[R]):
         self._keep_oldest = keep_oldest
 
     def put(self, row: BoardRow[R], word: str = "") -> None:
-        """Add or replace a row; `word` is what it is counted by while it is hidden."""
+        """Add or replace a row. Beyond `max_rows`, one row becomes hidden, and is counted by `word`."""
         self.version += 1
         if row.key in self.rows:
             self.rows[row.key] = row
@@ -201,7 +201,7 @@ class Boards:
         return [*ids, *(id_ for id_ in call.perhaps_pending_ids if id_ in self.open.rows and id_ not in ids)]
 
     def loading_status(self, board: Board[Any] | None) -> str:
-        """Return why it is not known what the hub has for a board, or of events (None); empty while it is known."""
+        """Return in words why a board (None: the events) may not show what the hub has; empty if it does."""
         if not self._hub.connected:
             return "The hub cannot be reached; what there is will be shown here"
         if board is None or board.synced:
@@ -322,7 +322,7 @@ def _answer_without_content(answer: object) -> object:
 
 
 def event_line(event: ServerEvent) -> str:
-    """Return an event in one line, by its kind."""
+    """Return what an event says, by its kind; it may have several lines."""
     params = as_object(event.params)
     match event.kind:
         case "stderr" | "throttled":

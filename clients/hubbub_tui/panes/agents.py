@@ -50,9 +50,11 @@ class AgentsPane(ListPane):
 
     @property
     def board(self) -> Board[Any]:
+        """Return the board of sessions."""
         return self.boards.sessions
 
     def rows(self) -> Sequence[BoardRow[CodingSession]]:
+        """Return the sessions: those that wait for a person, those that work, then the newest."""
         by_key = {row.key: row for row in self.board.rows.values()}
         return [by_key[_row_key(each)] for each in sort_sessions(row.record for row in by_key.values())]
 
@@ -64,6 +66,7 @@ class AgentsPane(ListPane):
             self.screen.dismiss()
 
     def summary_line(self) -> str:
+        """Return how many sessions there are, how many wait, and which agents cannot be read."""
         problems = [f"{text.line(name)}: {text.line(why)}" for name, why in self.boards.agent_problems.items()]
         if not self.board.total:
             return " · ".join(["No session of a coding agent", *problems])
@@ -72,18 +75,22 @@ class AgentsPane(ListPane):
         return " · ".join(filter(None, [self.board.describe_count("session"), waits, *problems]))
 
     def empty_detail(self) -> Text:
+        """Return how to start the first session, or how to add the first agent."""
         if self.boards.agents:
             return Text("No agent works. Press n to start a session.")
         return render_no_agents()
 
     def search_text(self, row: BoardRow[Any]) -> str:
+        """Return what the filter searches: also the prompt, the folder, the agent and the state."""
         session: CodingSession = row.record
         return f"{super().search_text(row)} {session.title} {session.cwd} {session.agent} {session.state}"
 
     def detail_version(self, row: BoardRow[Any]) -> object:
+        """Return a value that changes with the session, and with the question that it waits for."""
         return row.record, self._find_question_id(row.record)
 
     async def fetch_detail(self, row: BoardRow[Any]) -> Text:
+        """Render the session in full, with the question that it waits for; nothing is fetched."""
         open_row = self.boards.open.rows.get(self._find_question_id(row.record) or "")
         return render_session(row.record, open_row.about if open_row is not None else "")
 
@@ -94,7 +101,7 @@ class AgentsPane(ListPane):
             self.hub_app.open_first_open([asked] if asked else [])
 
     def action_continue(self) -> None:
-        """Go on with a prompt."""
+        """Ask for a prompt, and go on with it in the session; only notify while a turn is under way."""
         row = self.current
         if row is None:
             return
@@ -104,6 +111,7 @@ class AgentsPane(ListPane):
         session: CodingSession = row.record
 
         def send_prompt(prompt: str | None) -> None:
+            """Send what was typed; nothing if the person left, or typed nothing."""
             if prompt and prompt.strip():
                 self._start_turn(session, "continue", {"session": session.id, "prompt": prompt.strip()})
 
@@ -129,6 +137,7 @@ class AgentsPane(ListPane):
         agents = sorted(self.boards.agents)
 
         def open_form_of(index: int | None) -> None:
+            """Open the form of the agent at an index; None: the person left."""
             if index is not None:
                 self.run_worker(self._open_form(agents[index]), group="new", exclusive=True)
 
@@ -155,9 +164,13 @@ class AgentsPane(ListPane):
             self.hub_app.invoke(start)
 
     def _start_turn(self, session: CodingSession, tool: str, arguments: dict[str, str]) -> None:
-        """Start a turn that goes on whatever this program does; say why it failed, if it does."""
+        """Start a turn in the background by a tool of the agent, and show why it failed, if it does.
+
+        The turn goes on at the agent, also after this program has ended.
+        """
 
         async def call_tool() -> None:
+            """Call the tool, wait for its result, and show a failure."""
             try:
                 call = await self.hub_app.hub.start_tool(session.server, tool, arguments)
                 self.notify("sent")
@@ -185,6 +198,7 @@ class AgentsScreen(Part, Screen[None]):
         yield Footer()
 
     def on_mount(self) -> None:
+        """Begin to follow the sessions, and show those that are known."""
         self.hub_app.follow_sessions()
         pane = self.query_one(AgentsPane)
         pane.refresh_rows(at_once=True)

@@ -147,45 +147,57 @@ class CallsPane(ListPane):
 
     @property
     def board(self) -> Board[Any]:
+        """Return the board of calls."""
         return self.boards.calls
 
     def rows(self) -> Sequence[BoardRow[Call]]:
+        """Return the calls, newest first."""
         return sorted(self.board.rows.values(), key=lambda row: row.record.created_at, reverse=True)
 
     def summary_line(self) -> str:
+        """Return how many calls there are, and how many have not ended."""
         if not self.board.total:
             return "No calls yet"
         going = sum(row.record.state not in CALL_ENDED for row in self.board.rows.values())
         return f"{self.board.describe_count('call')} · {going} not ended"
 
     def empty_detail(self) -> Text:
+        """Return how to make the first call."""
         return DetailText().paragraph("5 shows what can be called; enter on a tool calls it.").text
 
     def search_text(self, row: BoardRow[Any]) -> str:
+        """Return what the filter searches: also the state, as it is kept and as it is shown."""
         return f"{super().search_text(row)} {row.record.state} {call_state(row.record)}"
 
     def open_row(self, row: BoardRow[Any]) -> None:
+        """Open the screen of the call."""
         self.hub_app.show_call(row.key)
 
     def detail_version(self, row: BoardRow[Any]) -> object:
+        """Return a value that changes with the call, and with what it waits for."""
         return row, waiting_version(row.record, self.boards)
 
     async def fetch_detail(self, row: BoardRow[Any]) -> Text:
+        """Fetch the call and render it in full. Raises HubbubError."""
         return (await fetch_call_text(self.hub_app.hub, row.key, self.boards))[1]
 
     def action_answer(self) -> None:
+        """Open the pending request that the call under the cursor waits for."""
         if (row := self.current) is not None:
             self.hub_app.open_request_of(row.record)
 
     def action_again(self) -> None:
+        """Open the form that makes the call under the cursor again."""
         if (row := self.current) is not None:
             self.hub_app.open_repeated_call(row.key)
 
     def action_cancel(self) -> None:
+        """Cancel the call under the cursor, after a question."""
         if (row := self.current) is not None:
             self.hub_app.cancel_call(row.record, row.about)
 
     def action_clear_queue(self) -> None:
+        """Cancel all queued calls of the same server, after a question."""
         if (row := self.current) is not None:
             self.hub_app.clear_queue(row.record.server)
 

@@ -76,6 +76,7 @@ class CatalogPane(Part, Vertical):
             yield self._detail
 
     def on_mount(self) -> None:
+        """Look for changes of the lists, every TICK_S seconds."""
         self.set_interval(TICK_S, self.refresh_lists)
 
     def focus_list(self) -> None:
@@ -109,7 +110,7 @@ class CatalogPane(Part, Vertical):
                 self._remove_branch(key)
 
     def _summary_line(self, lists: Sequence[CatalogList]) -> str:
-        """Return the line above the tree."""
+        """Return the line above the tree: how many entries there are, of how many servers, and how many match."""
         servers = len({entries.server for entries in lists})
         count = sum(entries.count for entries in lists)
         if lists:
@@ -206,9 +207,11 @@ class CatalogPane(Part, Vertical):
         self.run_worker(fetch(), group=entries.id, exclusive=True)
 
     def action_filter(self) -> None:
+        """Show the field for the words that the filter looks for."""
         self._filter.show_and_focus()
 
     def action_back(self) -> None:
+        """Show all entries again, and put the focus on the tree."""
         self._filter.clear_and_hide()
         self.focus_list()
 
@@ -244,6 +247,7 @@ class CatalogPane(Part, Vertical):
         self._detailed = subject
 
         async def show_subject() -> None:
+            """Show the detail, once the cursor has rested; a newer one cancels this."""
             await anyio.sleep(CURSOR_REST_S)
             self._text.update(_render_detail(subject))
             self._detail.scroll_home(animate=False)
@@ -268,7 +272,7 @@ class CatalogPane(Part, Vertical):
             self.hub_app.invoke(event.node.data)
 
     def action_fetch(self) -> None:
-        """Refresh the lists of the server under the cursor."""
+        """Have the hub fetch the lists of the server under the cursor again."""
         node = self._tree.cursor_node
         while node is not None and node.data is None:
             node = node.children[0] if node.children else None

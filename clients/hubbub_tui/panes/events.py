@@ -44,18 +44,22 @@ class EventsPane(ListPane):
 
     @property
     def board(self) -> None:
+        """Return None: events are no records, and the hub keeps none."""
         return None
 
     def version(self) -> object:
+        """Return a value that changes with the events and with which of them are shown."""
         return self._paused is not None, self.boards.events_seen, len(self.boards.events), self._server, self._kind
 
     def rows(self) -> Sequence[BoardRow[ServerEvent]]:
+        """Return the events of the chosen server and kind, newest first; while paused, those from before the pause."""
         rows = self._paused if self._paused is not None else list(reversed(self.boards.events))
         return [
             row for row in rows if self._server in (None, row.record.server) and self._kind in (None, row.record.kind)
         ]
 
     def summary_line(self) -> str:
+        """Return how many events there were, which are shown, and how many were lost or came during a pause."""
         boards = self.boards
         parts = [f"the last {len(boards.events)} of {boards.events_seen} events" if boards.events else "No events yet"]
         chosen = [text.line(choice) for choice in (self._server, self._kind) if choice]
@@ -70,6 +74,7 @@ class EventsPane(ListPane):
         return " · ".join(parts)
 
     def empty_detail(self) -> Text:
+        """Return why there are no events to show."""
         if self.boards.events:
             return DetailText().paragraph("Nothing fits. s and e choose server and kind; escape clears the words.").text
         page = DetailText().paragraph(
@@ -78,9 +83,11 @@ class EventsPane(ListPane):
         return page.paragraph("Events are not stored: those from before this screen was opened are gone.", "dim").text
 
     def search_text(self, row: BoardRow[Any]) -> str:
+        """Return what the filter searches: the server, the kind and the line of the event."""
         return f"{row.record.server or HUB} {row.record.kind} {row.about}"
 
     async def fetch_detail(self, row: BoardRow[Any]) -> Text:
+        """Render the event in full, with its params as JSON; nothing is fetched."""
         event: ServerEvent = row.record
         page = DetailText().fact("kind", event.kind).fact("server", event.server or HUB).fact("method", event.method)
         page.fact("call", event.call_id).fact("at", local_datetime(event.at))
@@ -115,6 +122,7 @@ class EventsPane(ListPane):
         """Ask for one of the values; `choose` gets None for any of them, and is not called if the person leaves."""
 
         def choose_by_index(index: int | None) -> None:
+            """Call `choose` with the value at an index of the labels, and show its events."""
             if index is not None:
                 choose(values[index - 1] if index else None)
                 self.refresh_rows(at_once=True)
@@ -130,6 +138,7 @@ class EventsPane(ListPane):
         self.refresh_rows(at_once=True)
 
     def action_clear(self) -> None:
+        """Remove all events, also those of a pause."""
         self.boards.events.clear()
         self._paused = [] if self._paused is not None else None
         self.refresh_rows(at_once=True)

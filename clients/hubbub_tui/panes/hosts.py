@@ -49,12 +49,15 @@ class HostsPane(ListPane):
 
     @property
     def board(self) -> Board[Any]:
+        """Return the board of hosts."""
         return self.boards.hosts
 
     def version(self) -> object:
+        """Return a value that changes with the hosts and with which of them are shown."""
         return self._with_gone, self.board.version
 
     def rows(self) -> Sequence[BoardRow[ConnectedHost]]:
+        """Return the hosts, newest first; those that have probably gone only if they are wanted."""
         return [row for row in self.board.rows.values() if self._with_gone or not row.record.gone]
 
     def refresh_rows(self, *, at_once: bool = False) -> None:
@@ -66,6 +69,7 @@ class HostsPane(ListPane):
         super().refresh_rows(at_once=at_once)
 
     def summary_line(self) -> str:
+        """Return how many hosts are connected, wait for an answer, and have probably gone."""
         rows = self.board.rows.values()
         gone = sum(row.record.gone for row in rows)
         connected = self.board.total - gone
@@ -78,6 +82,7 @@ class HostsPane(ListPane):
         return f"{newest}{connected} host{'' if connected == 1 else 's'}{waiting_note}{gone_note}"
 
     def empty_detail(self) -> Text:
+        """Return how to connect a host, or why this person may not see them."""
         if self.boards.hosts_refused:
             return DetailText().paragraph(hosts.REFUSED).text
         return (
@@ -89,14 +94,17 @@ class HostsPane(ListPane):
         )
 
     def search_text(self, row: BoardRow[Any]) -> str:
+        """Return what the filter searches: the names of the host, whom it acts for, its endpoint and its state."""
         host: ConnectedHost = row.record
         names = f"{row.key} {hosts.name_and_version(host)} {host.principal} {hosts.endpoint_name(host)}"
         return f"{names} {host.transport} {hosts.host_state(host)}"
 
     def detail_version(self, row: BoardRow[Any]) -> object:
+        """Return a value that changes with the host, and with what its requests are called."""
         return row.record, [_describe_request(request, self.boards) for request in row.record.requests]
 
     async def fetch_detail(self, row: BoardRow[Any]) -> Text:
+        """Render the host in full, with what it waits for; nothing is fetched."""
         host: ConnectedHost = row.record
         page = DetailText().fact("state", text.styled_state(hosts.host_state(host))).heading("What it waits for")
         can_answer = False

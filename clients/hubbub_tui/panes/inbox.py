@@ -78,24 +78,29 @@ class InboxPane(ListPane):
 
     @property
     def board(self) -> Board[PendingRequest]:
+        """Return the board of the list that is shown: the open requests, or those that have ended."""
         return self.boards.ended if self.history else self.boards.open
 
     def version(self) -> object:
+        """Return a value that changes with the rows, and with the list that is shown."""
         return self.history, self.board.version
 
     def rows(self) -> Sequence[BoardRow[PendingRequest]]:
+        """Return the open requests, the most urgent first; of the history, the newest first."""
         rows = self.board.rows.values()
         if self.history:
             return sorted(rows, key=lambda row: row.record.created_at, reverse=True)
         return sorted(rows, key=lambda row: (row.record.deadline or FOREVER, row.record.created_at))
 
     def summary_line(self) -> str:
+        """Return how many requests the list that is shown has."""
         board = self.board
         if not board.total:
             return "Nothing was asked yet" if self.history else "Nothing waits for you"
         return board.describe_count("past request" if self.history else "open request")
 
     def empty_detail(self) -> Text:
+        """Return what is going to be shown in an empty list."""
         if self.history:
             return DetailText().paragraph("What servers asked, and what was answered, is kept here.").text
         page = DetailText().paragraph("When a server asks something, it appears here at once.")
@@ -103,6 +108,7 @@ class InboxPane(ListPane):
         return page.text
 
     async def fetch_detail(self, row: BoardRow[Any]) -> Text:
+        """Fetch the request, its call and the host that waits, and render them in full. Raises HubbubError."""
         hub = self.hub_app.hub
         request = await hub.inbox.get(row.key)
         host = None
@@ -113,14 +119,17 @@ class InboxPane(ListPane):
         return render_request(request, about, await fetch_asking_call(hub, request), host)
 
     def detail_version(self, row: BoardRow[Any]) -> object:
+        """Return a value that changes with the request, and once the call that asks has ended."""
         call_row = self.boards.calls.rows.get(row.record.call_id or "")
         return row, bool(call_row and call_row.record.ended)
 
     def search_text(self, row: BoardRow[Any]) -> str:
+        """Return what the filter searches: also the kind, the state, the outcome and who answered."""
         record = row.record
         return f"{super().search_text(row)} {record.kind} {record.state} {outcome(record)} {record.answered_by or ''}"
 
     def select(self, key: str) -> bool:
+        """Go to the list that has the request, and move the cursor to it; return whether it is there."""
         self._show_list(history=key in self.boards.ended.rows)
         return super().select(key)
 
@@ -131,14 +140,15 @@ class InboxPane(ListPane):
         return self.history if action == "open" else True
 
     def action_history(self) -> None:
+        """Show the requests that have ended."""
         self._show_list(history=True)
 
     def action_open(self) -> None:
+        """Show the open requests."""
         self._show_list(history=False)
 
     def action_decline(self) -> None:
-        """Decline the elicitation under the cursor after a question; deny a call; refuse another kind, for the usual
-        reason."""
+        """Decline the elicitation under the cursor, deny the call, or refuse another kind; each after a question."""
         if (row := self.current) is None:
             return
         about, server = text.line(row.about, 100), text.line(row.record.server)
@@ -164,6 +174,7 @@ class InboxPane(ListPane):
         self.hub_app.show_remembered()
 
     def action_call(self) -> None:
+        """Show the call that caused the request under the cursor, if it is known."""
         row = self.current
         if row is not None and row.record.call_id:
             self.hub_app.show_row("calls", row.record.call_id)
@@ -171,6 +182,7 @@ class InboxPane(ListPane):
             self.notify("no call is known to have caused it")
 
     def open_row(self, row: BoardRow[Any]) -> None:
+        """Open an open request to answer it; show the detail of one that has ended."""
         if row.record.state == "open":
             self.hub_app.open_request(row.key)
         else:

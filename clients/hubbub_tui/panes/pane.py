@@ -141,6 +141,7 @@ class ListPane(Part, Vertical, metaclass=AbstractWidget):
             yield self._detail
 
     def on_mount(self) -> None:
+        """Look for changes of the rows, every TICK_S seconds."""
         self.set_interval(TICK_S, self.refresh_rows)
 
     def refresh_rows(self, *, at_once: bool = False) -> None:
@@ -180,6 +181,7 @@ class ListPane(Part, Vertical, metaclass=AbstractWidget):
         return self.table.go_to(key)
 
     def action_filter(self) -> None:
+        """Show the field for the words that the filter looks for."""
         self._filter.show_and_focus()
 
     def open_row(self, row: BoardRow[Any]) -> None:

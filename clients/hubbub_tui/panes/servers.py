@@ -54,12 +54,15 @@ class ServersPane(ListPane):
 
     @property
     def board(self) -> Board[Any]:
+        """Return the board of servers."""
         return self.boards.servers
 
     def rows(self) -> Sequence[BoardRow[Server]]:
+        """Return the servers, by name."""
         return sorted(self.board.rows.values(), key=lambda row: row.key)
 
     def summary_line(self) -> str:
+        """Return how many of the servers are connected."""
         servers = [row.record for row in self.board.rows.values()]
         if not servers:
             return "No servers yet"
@@ -68,13 +71,16 @@ class ServersPane(ListPane):
         return f"{connected} of {self.board.total} connected{shown}"
 
     def empty_detail(self) -> Text:
+        """Return how to add the first server."""
         page = DetailText().paragraph("A server is a program that offers tools over MCP. a adds one.")
         return page.paragraph(with_hub_options("Those of your other programs: hubbub init"), "dim").text
 
     def search_text(self, row: BoardRow[Any]) -> str:
+        """Return what the filter searches: the name, the state and the transport."""
         return f"{row.key} {row.record.state} {row.record.transport}"
 
     async def fetch_detail(self, row: BoardRow[Any]) -> Text:
+        """Render the server in full: its state, its error, its queue, what it says of itself; nothing is fetched."""
         server: Server = row.record
         page = (
             DetailText().defect(server.defect).fact("state", _styled_state(server)).fact("wanted", server.desired_state)
@@ -110,6 +116,7 @@ class ServersPane(ListPane):
         """Ask for a server, and add it."""
 
         def confirm_added(name: str | None) -> None:
+            """Say that a server was added, and show all rows; None: the person left."""
             if name is not None:
                 self.notify(f"{text.line(name)} is added", markup=False)
                 self.clear_filter()
@@ -117,10 +124,12 @@ class ServersPane(ListPane):
         self.hub_app.push_screen(AddServer(), confirm_added)
 
     def action_connect(self) -> None:
+        """Connect the server under the cursor."""
         if (row := self.current) is not None:
             self.hub_app.start_action(self.hub_app.hub.servers.connect(row.key), f"{row.key} is being connected")
 
     def action_disconnect(self) -> None:
+        """Disconnect the server under the cursor, after a question."""
         if (row := self.current) is not None:
             question = f"Disconnect {text.line(row.key)}? Its calls fail, and its pending requests are withdrawn."
             self.hub_app.confirm(
@@ -128,5 +137,6 @@ class ServersPane(ListPane):
             )
 
     def action_clear_queue(self) -> None:
+        """Cancel all queued calls of the server under the cursor, after a question."""
         if (row := self.current) is not None:
             self.hub_app.clear_queue(row.key)

@@ -37,24 +37,30 @@ class TasksPane(ListPane):
 
     @property
     def board(self) -> Board[Any]:
+        """Return the board of tasks."""
         return self.boards.tasks
 
     def rows(self) -> Sequence[BoardRow[Task]]:
+        """Return the tasks, newest first."""
         return sorted(self.board.rows.values(), key=lambda row: row.record.created_at, reverse=True)
 
     def summary_line(self) -> str:
+        """Return how many tasks there are, and how many have not ended."""
         if not self.board.total:
             return "No tasks yet"
         going = sum(row.record.status not in ENDED for row in self.board.rows.values())
         return f"{self.board.describe_count('task')} · {going} not ended"
 
     def empty_detail(self) -> Text:
+        """Return what is going to be shown here."""
         return DetailText().paragraph("Work that takes longer, and whose result is fetched later, is shown here.").text
 
     def search_text(self, row: BoardRow[Any]) -> str:
+        """Return what the filter searches: also the role, the status and the method."""
         return f"{super().search_text(row)} {row.record.role} {row.record.status} {row.record.method}"
 
     async def fetch_detail(self, row: BoardRow[Any]) -> Text:
+        """Render the task in full, with its result, which is fetched if it has ended, or why there is none."""
         task: Task = row.record
         page = (
             DetailText()
@@ -76,10 +82,12 @@ class TasksPane(ListPane):
         return page.text
 
     def action_answer(self) -> None:
+        """Open the first open request that the task under the cursor waits for."""
         if (row := self.current) is not None:
             self.hub_app.open_first_open(row.record.pending_ids)
 
     def action_cancel(self) -> None:
+        """Cancel the task under the cursor, after a question; only notify if it has ended."""
         row = self.current
         if row is None:
             return
@@ -90,6 +98,7 @@ class TasksPane(ListPane):
         self.hub_app.confirm(question, lambda: self.hub_app.hub.tasks.cancel(row.key), "cancellation asked for")
 
     def action_call(self) -> None:
+        """Show the call that caused the task under the cursor, if it is known."""
         row = self.current
         if row is not None and row.record.call_id:
             self.hub_app.show_row("calls", row.record.call_id)

@@ -100,7 +100,7 @@ class AnswerScreen(Part, Screen[None]):
         yield Footer()
 
     def compose_buttons(self) -> ComposeResult:
-        """Yield what there is to decide; `#leave` is the harmless one."""
+        """Yield the buttons of what there is to decide; `#leave` is the one that decides nothing."""
         if self._options:
             yield from self._compose_options()
             return
@@ -121,7 +121,7 @@ class AnswerScreen(Part, Screen[None]):
         return [each for each in decision_choices(self._request) if each.is_field]
 
     def _compose_options(self) -> ComposeResult:
-        """Yield a button for each option; keys have the narrowest yes, the wider one and the first no."""
+        """Yield a button for each of the agent's options, one that declines if none rejects, and `#leave`."""
         keys = self._option_keys()
         for index, each in enumerate(self._options):
             key = next((f" ({key})" for key, option in keys.items() if option == each), "")
@@ -145,6 +145,7 @@ class AnswerScreen(Part, Screen[None]):
             self._start_answering({"accept": {option.member: option.value}})
 
     def on_mount(self) -> None:
+        """Claim the request, show the arguments of its call, and focus the first field, never a button that sends."""
         self._show_banner("")
         self.set_interval(TICK_S, self._refresh)
         self.run_worker(self._hold_claim(), group="claim")
@@ -156,6 +157,7 @@ class AnswerScreen(Part, Screen[None]):
         self._refresh()
 
     def on_unmount(self) -> None:
+        """Release the claim, unless the request has ended."""
         if not self._over:
             self.hub_app.release(self._request.id, self._claim_id)
 
@@ -169,6 +171,7 @@ class AnswerScreen(Part, Screen[None]):
         await self.run_action("dismiss_request" if id_ == "dismiss" else id_)
 
     def action_send(self) -> None:
+        """Send what is filled in, or the option that allows; go back if the request has ended."""
         if self._over:
             self.action_leave()
             return
@@ -193,13 +196,14 @@ class AnswerScreen(Part, Screen[None]):
             return
 
         def reject(reason: str | None) -> None:
+            """Refuse with a reason, DEFAULT_REFUSAL for an empty one; None: the person left."""
             if reason is not None:
                 self._start_answering({"reject": reason or DEFAULT_REFUSAL})
 
         self.hub_app.push_screen(TextPrompt("Reason that the server gets", DEFAULT_REFUSAL), reject)
 
     def action_approve_wider(self) -> None:
-        """Approve what an agent asks, and what is like it."""
+        """Answer with the decision that allows more than what is asked now, if there is one."""
         self._answer_with(self._option_keys().get("f5"))
         if not self._over and (wider := find_wider_decision(self._request)) is not None:
             self._start_answering({"accept": {wider.member: wider.value}})
@@ -210,7 +214,7 @@ class AnswerScreen(Part, Screen[None]):
             self._start_answering({"cancel": True})
 
     def action_take_over(self) -> None:
-        """Take over the same person's claim from another window or program."""
+        """Have the claim loop take over the same person's claim from another window or program."""
         if not self._over and self._own_elsewhere:
             self._take_over = True
             self._claim_again.set()
@@ -246,7 +250,7 @@ class AnswerScreen(Part, Screen[None]):
             self._show_end(answered, from_here=True)
 
     async def _handle_refusal(self, error: FailedPrecondition) -> None:
-        """Claim again after a claim was lost; else show how the request ended."""
+        """Have the request claimed again if its claim was lost, and say why; else show how the request ended."""
         if error.reason in ("ALREADY_CLAIMED", "CLAIM_LOST"):
             self._has_claim = False
             self._claim_again.set()
@@ -285,7 +289,7 @@ class AnswerScreen(Part, Screen[None]):
         return headline(self._request)
 
     def follow_changes(self, current: PendingRequest) -> None:
-        """Follow what else changes of a pending request while it is open; `current` is without payloads."""
+        """Handle what the board has of the open request now; nothing here. `current` is without payloads."""
 
     async def _fetch_end(self) -> None:
         """Read the ended request, and show how it ended; the next refresh tries again if that fails."""
@@ -329,7 +333,7 @@ class AnswerScreen(Part, Screen[None]):
         self._disable_all()
 
     def _show_forbidden(self, message: str) -> None:
-        """Say that this person may only look."""
+        """Say that this person may only look, and disable all but the way back."""
         self._over = True
         self._show_banner(f"you can only look at this: {message}", "bad")
         self._disable_all()

@@ -90,6 +90,7 @@ class FormBody(Body):
         self._form = Form(fields(self.params.get("requestedSchema")))
 
     def compose(self) -> ComposeResult:
+        """Yield the question, what an agent would do, and the form; an agent's own options are buttons elsewhere."""
         yield from self.compose_message()
         page = DetailText()
         render_agent(page, self.request)
@@ -105,13 +106,16 @@ class FormBody(Body):
 
     @property
     def verb(self) -> str:
+        """Return the label of the button that answers: that of an agent's first decision, if it has any."""
         choices = decision_choices(self.request)
         return choices[0].label if choices else "Send"
 
     def answer(self) -> dict[str, Any]:
+        """Return the content of the form. Raises Incomplete; the fields show why."""
         return {"accept": self._form.values()}
 
     def show_violations(self, violations: Iterable[tuple[str, str]]) -> None:
+        """Show what the hub refused at the fields, or below the question if no form is shown."""
         if self._form.is_attached:
             self._form.show_violations(violations)
         else:
@@ -139,6 +143,7 @@ class Consent(Static, can_focus=True):
         self.action_tick()
 
     def action_tick(self) -> None:
+        """Tick the box or clear it, and tell the body."""
         self.agreed = not self.agreed
         self.post_message(self.Changed())
 
@@ -152,6 +157,7 @@ class PageBody(Body):
         self._is_authorization = str(self.params.get("elicitationId", "")).startswith(AUTHORIZATION)
 
     def compose(self) -> ComposeResult:
+        """Yield the question, the address, and the box to tick; for a log-in of the hub, a field for where it ended."""
         yield from self.compose_message()
         yield Static(text.render_url(self._url), classes="location", markup=False)
         yield Button("Copy the address", id="copy", compact=True)
@@ -165,6 +171,7 @@ class PageBody(Body):
         yield self.problem
 
     def answer(self) -> dict[str, Any]:
+        """Return the consent, or the address where a log-in of the hub ended. Raises Incomplete if it is missing."""
         if self._is_authorization:
             redirect_url = self.query_one("#redirect", Input).value.strip()
             if not redirect_url:
@@ -178,9 +185,11 @@ class PageBody(Body):
 
     @property
     def verb(self) -> str:
+        """Return the label of the button that answers."""
         return "Send" if self._is_authorization else "Agree"
 
     def follow_up(self) -> str | None:
+        """Return that the person has to open the page; None for a log-in of the hub, which is done."""
         return None if self._is_authorization else "You agreed to visit the page: now open its address yourself."
 
     @on(Consent.Changed)
@@ -210,6 +219,7 @@ class SamplingBody(Body):
         yield self.problem
 
     def answer(self) -> dict[str, Any]:
+        """Return the reply; with another model's name, as a whole result. Raises Incomplete without a reply."""
         reply, model = self.query_one("#reply", TextArea).text, self.query_one("#model", Input).value.strip()
         if not reply:
             self.reject_answer("write a reply, or refuse")
@@ -228,6 +238,7 @@ class RootsBody(Body):
         yield self.problem
 
     def answer(self) -> dict[str, Any]:
+        """Return the directories, of which there may be none."""
         lines = self.query_one("#roots", TextArea).text.split("\n")
         return {"result": {"roots": [{"uri": line.strip()} for line in lines if line.strip()]}}
 
@@ -249,10 +260,12 @@ class ApprovalBody(Body):
         yield self.problem
 
     def on_mount(self) -> None:
+        """Show the call."""
         self.show_request(self.request)
 
     @property
     def verb(self) -> str:
+        """Return the label of the button that answers."""
         return "Approve"
 
     @property
@@ -280,6 +293,7 @@ class ApprovalBody(Body):
             self._editor.focus()
 
     def answer(self) -> dict[str, Any]:
+        """Return the digest of what is shown, and the arguments if they were changed. Raises Incomplete."""
         self.problem.set_problem("")
         given: dict[str, Any] = {"digest": self.request.arguments_digest or ""}
         if self._editor.display:
@@ -295,5 +309,5 @@ class ApprovalBody(Body):
 
 
 def _is_same_json(one: object, other: object) -> bool:
-    """Compare as JSON does: true is not 1."""
+    """Return whether two values are the same JSON: true is not 1."""
     return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)

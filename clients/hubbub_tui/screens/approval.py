@@ -56,6 +56,7 @@ class ApprovalScreen(AnswerScreen):
         return text.append(f" · f7 shows {calls} before" if count else "")
 
     def compose_buttons(self) -> ComposeResult:
+        """Yield the ways to decide that the rule allows."""
         view = self._view
         yield Button("Approve (ctrl+s)", id="send", variant="success", compact=True)
         if view is not None and (view.remember or view.suggestions):
@@ -66,7 +67,7 @@ class ApprovalScreen(AnswerScreen):
         yield Button("Leave (esc)", id="leave", compact=True)
 
     def follow_changes(self, current: PendingRequest) -> None:
-        """Show the call anew when somebody has approved it or changed its arguments."""
+        """Read the call again when somebody has approved it or changed its arguments."""
         news = (current.arguments_digest, current.approvals)
         if news != (self._request.arguments_digest, self._request.approvals) and not self._reading:
             self._reading = True
@@ -107,6 +108,7 @@ class ApprovalScreen(AnswerScreen):
             return
 
         def approve(index: int | None) -> None:
+            """Approve with the option at an index; None: the person left."""
             if index is not None:
                 self._approve(options[index][1])
 
@@ -129,6 +131,7 @@ class ApprovalScreen(AnswerScreen):
         """Deny the call with a reason."""
 
         def deny(reason: str | None) -> None:
+            """Deny with a reason, which may be empty; None: the person left."""
             if reason is not None:
                 self._start_answering({"deny": reason})
 
@@ -161,6 +164,7 @@ class ApprovalScreen(AnswerScreen):
         question = describe_change(self._call.arguments, answer["approve"]["arguments"])
 
         def send_if_confirmed(confirmed: bool | None) -> None:
+            """Send the changed arguments, if the person said yes and nothing has changed meanwhile."""
             if confirmed and not self._must_look:
                 self._start_answering(answer)
 

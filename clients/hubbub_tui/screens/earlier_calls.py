@@ -36,6 +36,7 @@ class EarlierCalls(Part, ModalScreen[None]):
             yield Static("escape goes back", classes="note", markup=False)
 
     def on_mount(self) -> None:
+        """Fetch the calls in the background."""
         self.run_worker(self._load())
 
     async def _load(self) -> None:

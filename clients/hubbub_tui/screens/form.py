@@ -48,6 +48,7 @@ class Question(Vertical):
         self._problem = InputProblem()
 
     def compose(self) -> ComposeResult:
+        """Yield the title, the description, the control and the problem."""
         field = self.field
         mark = Content.styled(" *", "$error") if field.required else Content("")
         hint = ", ".join(part for part in (field.hint, "" if field.required else "optional") if part)
@@ -132,6 +133,7 @@ class Form(Vertical):
         self._problem = InputProblem()
 
     def compose(self) -> ComposeResult:
+        """Yield the fields and the editor for JSON, of which one is shown, and the problem."""
         if self._too_many:
             yield Static("This form is too large to be shown; answer it as JSON.", classes="note", markup=False)
         yield from self._questions
@@ -221,7 +223,7 @@ class Form(Vertical):
             question.display = not self._as_json
 
     def _valid_values(self) -> Mapping[str, Any]:
-        """Return the valid values so far."""
+        """Return the values of the fields that are filled in and valid, by name."""
         values: dict[str, Any] = {}
         for question in self._questions:
             try:

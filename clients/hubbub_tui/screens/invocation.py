@@ -57,6 +57,7 @@ def build_request(entry: CatalogEntry, values: dict[str, Any]) -> tuple[str, dic
         case "template" if "uri" not in values or "{uri}" in str(entry.uri):
 
             def expand(match: re.Match[str]) -> str:
+                """Return the value of a variable, escaped for its place in the URI."""
                 reserved = "/:?#[]@!$&'()*+,;=" if match[1] else ""  # RFC 6570: + and # let these stand
                 return quote(str(values.get(match[2], "")), safe=reserved)
 
@@ -109,6 +110,7 @@ class InvokeScreen(Part, Screen[None]):
         yield Footer()
 
     def on_mount(self) -> None:
+        """Focus the first field, or the button that goes back."""
         self._show_banner("")
         # Without a field, the harmless button: who presses Enter twice must not call by it.
         if not self.query_one(Form).focus_first():
@@ -120,10 +122,11 @@ class InvokeScreen(Part, Screen[None]):
         await self.run_action(event.button.id or "leave")
 
     def action_start(self) -> None:
-        """Make the call; if there is only one way, in that way."""
+        """Make the call plainly, or as a task if that is the only way."""
         self._start(as_task=not self._modes.plain)
 
     def action_start_task(self) -> None:
+        """Make the call as a task; show why, if that is impossible."""
         if self._modes.task:
             self._start(as_task=True)
         elif self._modes.reason:
@@ -194,17 +197,21 @@ class CallScreen(Part, Screen[None]):
         yield Footer()
 
     def on_mount(self) -> None:
+        """Show the call, and look for changes every TICK_S seconds."""
         self.set_interval(TICK_S, self._refresh)
         self.query_one("#sheet").focus()
 
     def action_answer(self) -> None:
+        """Open the pending request that the call waits for."""
         if row := self.hub_app.boards.calls.rows.get(self._id):
             self.hub_app.open_request_of(row.record)
 
     def action_again(self) -> None:
+        """Open the form that makes the call again."""
         self.hub_app.open_repeated_call(self._id)
 
     def action_cancel(self) -> None:
+        """Cancel the call, after a question."""
         if row := self.hub_app.boards.calls.rows.get(self._id):
             self.hub_app.cancel_call(row.record, row.about)
 

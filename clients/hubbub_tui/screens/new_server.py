@@ -112,6 +112,7 @@ class AddServer(Part, ModalScreen[str | None]):
         self.query_one("#what", Static).update(_pairs_label(event.value.strip()))
 
     def action_add(self) -> None:
+        """Add the server that is typed; show why, if it cannot be read."""
         name, target = self.query_one("#name", Input).value.strip(), self.query_one("#reached", Input).value.strip()
         try:
             spec = parse_spec(name, target, self.query_one("#more", TextArea).text)

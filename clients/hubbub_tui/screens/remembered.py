@@ -42,10 +42,12 @@ class RememberedScreen(Part, ModalScreen[None]):
             yield self._note
 
     def on_mount(self) -> None:
+        """Fetch the approvals in the background."""
         self._list.focus()
         self._start_fetch()
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        """Revoke the approval that is chosen with enter."""
         event.stop()
         self.action_revoke()
 
@@ -57,6 +59,7 @@ class RememberedScreen(Part, ModalScreen[None]):
         approval = self._approvals[index]
 
         async def revoke_and_reload() -> None:
+            """Revoke it, show an error, and read the list again."""
             try:
                 await self.hub_app.hub.approvals.revoke(approval.id)
             except HubbubError as error:

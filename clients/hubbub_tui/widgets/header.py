@@ -20,6 +20,7 @@ class Header(Part, Static):
         self._shown = Text()
 
     def on_mount(self) -> None:
+        """Draw the line, and look for changes every LOOK_S seconds."""
         self.set_interval(LOOK_S, self.refresh_line)
         self.refresh_line()
 

@@ -29,6 +29,7 @@ class Outcome(Part, Static):
         self.display = False
 
     def on_mount(self) -> None:
+        """Look how the call goes on, every LOOK_S seconds."""
         self.set_interval(LOOK_S, self._refresh)
 
     def show_answer(self, request: PendingRequest) -> None:

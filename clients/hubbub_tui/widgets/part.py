@@ -18,7 +18,10 @@ R = TypeVar("R")
 
 
 class Application(Protocol):
-    """What parts need of the application. `HubbubApp` knows each part; no part knows it."""
+    """What parts need of the application: methods of `HubbubApp`, which says what each does.
+
+    It knows each part; no part knows it.
+    """
 
     hub: Hub
     who: str | None

@@ -77,6 +77,7 @@ class RecordTable(DataTable[Text]):
         return False
 
     def on_resize(self, _: events.Resize) -> None:
+        """Choose the columns again that fit."""
         self._lay_out()
 
     def _lay_out(self) -> None:
