@@ -17,7 +17,7 @@ def as_list(value: object) -> list[Any]:
 
 
 def is_deeper(value: object, levels: int) -> bool:
-    """Return whether a value has more levels of objects and arrays than this."""
+    """Return whether a value has more than `levels` levels of objects and arrays."""
     level = [value]
     for _ in range(levels):
         below: list[Any] = []

@@ -159,7 +159,7 @@ def _parse_json(text: str, problem: str) -> Any:
 
 
 def _choice_value(field: Field, text: str) -> str:
-    """Find a choice by its value, or else its title. A number is a value here: there is no list to count in."""
+    """Return the value of a choice by this value, or else by its title. Raises ValueError if there is none."""
     wanted = text.strip()
     values = [value for value, _ in field.choices]
     if wanted in values:

@@ -52,7 +52,7 @@ class SessionFeed:
             await anyio.sleep(RETRY_S)
 
     async def _follow_catalogs(self, group: TaskGroup) -> None:
-        """Follow which servers are agents. Raises HubbubError."""
+        """Read again which servers are agents, whenever a catalog changes. Raises HubbubError."""
         async with aclosing(self._hub.catalog.watch(kinds=["resource"])) as events:
             await self._update_agents(group)
             async for event in events:

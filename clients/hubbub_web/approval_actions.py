@@ -69,6 +69,6 @@ async def revoke(session: Session, id: Id) -> Any:  # noqa: A002
 
 
 def _remembered_json(record: RememberedApproval) -> dict[str, Any]:
-    """Return a remembered approval; the only arguments that it holds for as text, since browsers round numbers."""
+    """Return a remembered approval; the arguments to which it is limited as text, since browsers round numbers."""
     text = "" if record.arguments is None else write_json(record.arguments)
     return record.to_json() | {"arguments": None, "text": text}

@@ -92,13 +92,13 @@ class AgentSessions:
         return session
 
     async def start(self, prompt: str, cwd: str, mode: str | None, model: str | None) -> Turn:
-        """Begin a session with a turn, and return the turn. Raises AgentFault for a prompt or folder that cannot be."""
+        """Begin a session with a turn, and return the turn. Raises AgentFault for an unusable prompt or folder."""
         check_prompt(prompt)
         self._check_capacity()
         folder = await asyncio.to_thread(find_folder, cwd, self._options.root)
 
         async def open_new(client: AgentClient) -> AgentSession:
-            """Open the session at the agent, add it, and set its mode and model; without these, remove it again."""
+            """Open the session at the agent, add it, and set its mode and model; if that fails, remove it again."""
             self._opening += 1
             try:
                 session_id, answer = await open_session(client, folder, self._tools)
@@ -219,7 +219,7 @@ class AgentSessions:
                 self._on_change(session)
 
     async def ask_permission(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the outcome of a permission request: what a person chose."""
+        """Ask people for a permission, and return the outcome; cancelled outside of a turn, or without options."""
         session = self._sessions.get(str(params.get("sessionId")))
         if session is None or session.turn is None:
             log(f"hubbub acp: the agent asked outside of a turn: {make_line(params.get('sessionId'), 100)}")
@@ -253,7 +253,7 @@ class AgentSessions:
         return session.cwd
 
     def note_written(self, session_id: str, path: str) -> None:
-        """Note that the agent had a file written."""
+        """Add a file that the agent has written to the changed files of its session."""
         self._sessions[session_id].calls.add_changed(path)
 
     def _check_capacity(self) -> None:

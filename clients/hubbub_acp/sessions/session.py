@@ -36,7 +36,7 @@ class AgentInfo:
     version: str
 
     def to_wire(self) -> dict[str, str]:
-        """Return it as in a session's state."""
+        """Return the agent as JSON, for the state of a session."""
         return {"name": self.name, "title": self.title, "version": self.version}
 
 
@@ -83,7 +83,7 @@ class AgentSession:
         self.transcript.add(PROMPT, prompt)
 
     def end_turn(self, at: str, *, stop_reason: str | None = None, error: str | None = None) -> None:
-        """Set how the turn ended."""
+        """Set how the turn ended, and say so in the transcript, unless it ended as usual (`end_turn`)."""
         self.updated_at = at
         self.stop_reason = stop_reason
         self.error = None if error is None else shorten(strip_escapes(error), ERROR_CHARACTERS)
@@ -93,7 +93,7 @@ class AgentSession:
             self.transcript.add(EVENT, f"*The turn ended: {stop_reason}*")
 
     def warn(self, text: str) -> None:
-        """Add a warning for whoever called the turn, and an event of the transcript."""
+        """Add a warning to the result of the turn and to the transcript, unless there are MAX_WARNINGS already."""
         if len(self.warnings) < MAX_WARNINGS:
             self.warnings.append(text)
             self.transcript.add(EVENT, f"*{text}*")
@@ -109,7 +109,7 @@ class AgentSession:
         return history
 
     def restore_history(self, history: History) -> None:
-        """Set what was said in the session."""
+        """Set what was said in the session to what `forget_history` returned."""
         self.transcript, self.calls, self.plan, self.text = history
 
     def apply_update(self, update: Mapping[str, Any], at: str) -> str | None:
@@ -182,7 +182,7 @@ class AgentSession:
         return "lost" if self.is_lost else "idle"
 
     def to_wire(self, *, is_listed: bool = False) -> dict[str, Any]:
-        """Return its state; in a list of sessions with the end of its text alone."""
+        """Return the state of the session as JSON; in a list of sessions with the end of its text alone."""
         text = self.text.read()
         question = next(iter(self.turn.questions.values()), None) if self.turn is not None else None
         return {
@@ -216,12 +216,12 @@ class AgentSession:
 
 
 def describe_call(call: ToolCallView) -> str:
-    """Return a tool call in a line."""
+    """Return the title and the status of a tool call, in a line."""
     return f"{call.title or call.kind}: {call.status.replace('_', ' ')}"
 
 
 def _block_text(content: object) -> str:
-    """Return the text of a content block; of another kind what it is."""
+    """Return the text of a content block; of another kind its type and its link, in square brackets."""
     block = as_object(content)
     text = block.get("text")
     if isinstance(text, str):

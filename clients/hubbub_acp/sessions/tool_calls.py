@@ -68,7 +68,7 @@ class ToolCallView:
         return self.diff_paths or (self.paths if self.kind in CHANGING_KINDS else [])
 
     def to_wire(self) -> dict[str, Any]:
-        """Return it as in a session's state."""
+        """Return the tool call as JSON, for the state of a session."""
         keys = ("id", "title", "kind", "status", "paths", "at")
         return {key: getattr(self, key) for key in keys}
 
@@ -104,7 +104,7 @@ class ToolCalls:
         return call
 
     def add_changed(self, *paths: str) -> None:
-        """Note files that were changed."""
+        """Add files to those that were changed, as far as the limits allow."""
         for path in paths:
             has_room = self._changed_characters + len(path) <= CHANGED_CHARACTERS and len(self.changed) < MAX_CHANGED
             if has_room and path not in self.changed:
@@ -128,7 +128,7 @@ class ToolCalls:
         return merged
 
     def to_wire(self) -> list[dict[str, Any]]:
-        """Return them as in a session's state, the oldest first."""
+        """Return the calls as JSON, for the state of a session, the oldest first."""
         return [call.to_wire() for call in self._calls.values()]
 
 
@@ -145,7 +145,7 @@ def read_paths(given: object) -> list[str]:
 
 
 def _content_type(given: object) -> object:
-    """Return the type of an entry of a tool call's content; None if it is none."""
+    """Return the type of an entry of a tool call's content; None for what is no object."""
     return cast("dict[str, Any]", given).get("type") if isinstance(given, dict) else None
 
 

@@ -33,7 +33,7 @@ class TurnQuestion:
             self.outcome.set_result(CANCELLED)
 
     def to_wire(self) -> dict[str, str]:
-        """Return it as in a session's state."""
+        """Return the question as JSON, for the state of a session."""
         return {"question": self.form.message, "title": self.form.title, "since": self.since}
 
 

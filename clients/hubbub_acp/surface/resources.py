@@ -61,7 +61,7 @@ class SessionResources:
         self._listed: list[str] = []
 
     def register(self, server: Server[Any]) -> None:
-        """Add the handlers."""
+        """Add the handlers of resources and of subscriptions to the server."""
         server.add_request_handler("resources/list", Page, self._list_resources)
         server.add_request_handler("resources/templates/list", Page, self._list_templates)
         server.add_request_handler("resources/read", ReadResourceRequestParams, self._read_resource)

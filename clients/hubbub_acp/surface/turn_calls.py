@@ -75,7 +75,7 @@ class QuestionAsker:
         self._asking: set[asyncio.Task[None]] = set()
 
     def ask_new(self) -> None:
-        """Ask what nobody has asked yet."""
+        """Begin to put each question to the host that is not put to it yet; do not wait for answers."""
         for key, question in self._turn.questions.items():
             if not question.is_asked:
                 question.is_asked = True
@@ -84,7 +84,7 @@ class QuestionAsker:
                 asking.add_done_callback(self._asking.discard)
 
     async def close(self) -> None:
-        """Withdraw what is not answered."""
+        """Withdraw the questions that are not answered."""
         for asking in self._asking:
             asking.cancel()
         if self._asking:

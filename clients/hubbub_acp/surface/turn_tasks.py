@@ -60,7 +60,7 @@ class TurnTasks:
         self._background: set[asyncio.Task[Any]] = set()
 
     def register(self, server: Server[Any]) -> None:
-        """Add the handlers, and what turns calls into tasks."""
+        """Add the extension, the handlers of tasks, and the middleware that makes a call a task, to the server."""
         server.extensions = {**(server.extensions or {}), EXTENSION: {}}
         server.middleware.append(self._create_for_caller)
         server.add_request_handler("tasks/get", _TaskParams, self._get_task)
@@ -183,7 +183,7 @@ class TurnTasks:
         return {}
 
     async def _cancel_task(self, context: Context, params: _TaskParams) -> dict[str, Any]:
-        """Cancel a task; do not wait until its turn has ended."""
+        """Cancel a task; do not wait for the end of its turn. Up to 2025-11-25, MCPError is raised for an ended one."""
         turn = self.find(params.task_id)
         is_stateless = context.protocol_version in MODERN_PROTOCOL_VERSIONS
         if turn.has_ended and not is_stateless:
@@ -234,6 +234,6 @@ def _task_to_extension(turn: Turn) -> dict[str, Any]:
 
 
 def _poll_interval_ms(turn: Turn) -> int:
-    """Return how long a host is to wait before it asks for the state of a turn again."""
+    """Return how many ms a host is to wait before it asks for the state of a turn again."""
     since = asyncio.get_running_loop().time() - turn.moved
     return next((interval_ms for within_s, interval_ms in POLLS if since < within_s), SLOW_POLL_MS)

@@ -137,7 +137,7 @@ def _name_change(change: FileChange) -> str:
 
 
 def _more_rows(members: Mapping[str, object]) -> tuple[ArgumentRow, ...]:
-    """Return the members of a question that nobody knows, as rows."""
+    """Return the members of a question that have no known meaning, as rows."""
     shown = dict(islice(members.items(), MAX_MORE))
     rows = [_shorten_texts(each) for each in argument_rows(shown, {})]
     if len(members) > MAX_MORE:

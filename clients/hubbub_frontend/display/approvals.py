@@ -181,7 +181,7 @@ def describe_progress(request: PendingRequest, rule: ApprovalTerms) -> str:
 
 
 def describe_approvers(asked: ApprovalRequest) -> str:
-    """Return who may approve."""
+    """Return in words who may approve."""
     rule, names = asked.rule, [_describe_approver(each) for each in asked.rule.approvers]
     who = _join_names(names, "or") if names else "everyone with the permission to approve"
     return who + (f", but not {line(asked.caller.name, 60)}" if rule.not_by_caller and asked.caller.name else "")

@@ -120,7 +120,7 @@ def may_imitate_host(url: str) -> bool:
 
 
 def question_text(request: PendingRequest) -> str:
-    """Return what is asked, in one line."""
+    """Return what is asked; a server's message may have several lines."""
     params = as_object(request.request)
     match request.kind:
         case "sampling":
@@ -161,7 +161,7 @@ def _quoted(name: str) -> str:
 
 
 def _content_text(content: object) -> str:
-    """Return the content of a message, which is one block, or a list of them, on one line."""
+    """Return the content of a message, which is one block, or a list of them, as one text."""
     blocks = as_objects(content) or [as_object(content)]
     return " ".join(str(block.get("text") or f"[{block.get('type')}]") for block in blocks if block)
 
@@ -227,7 +227,7 @@ def describe_asked_hosts(request: PendingRequest) -> list[str]:
 
 
 def describe_hangup(request: PendingRequest) -> str | None:
-    """Return that the host which made the call has hung up, if it has."""
+    """Return that the host which made the call has hung up, and when; None if it has not."""
     if request.caller_left_at is None:
         return None
     return f"its host hung up at {local_time(request.caller_left_at)}: perhaps nobody hears of the result"

@@ -98,7 +98,10 @@ class ApprovalScreen(AnswerScreen):
         self._approve({})
 
     def action_remember(self) -> None:
-        """Approve it, and what the same caller calls of this tool for a while, or what its host suggests."""
+        """Ask for how long, or with which suggestion of the host, to approve the call, and approve it so.
+
+        Only notify if the rule allows neither.
+        """
         view = self._view
         if self._over or view is None:
             return
@@ -174,7 +177,7 @@ class ApprovalScreen(AnswerScreen):
         """Show no arguments: the screen shows the whole call."""
 
     async def _handle_refusal(self, error: FailedPrecondition) -> None:
-        """After a refusal of an open call, say why, and show it as it is now."""
+        """If the call has changed, or this person has approved it, say so and show it; else as for any request."""
         if error.reason not in ("ARGUMENTS_CHANGED", "ALREADY_APPROVED"):
             await super()._handle_refusal(error)
             return

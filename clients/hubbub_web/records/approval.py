@@ -65,7 +65,7 @@ def approval_json(request: PendingRequest, caller: Caller) -> dict[str, Any] | N
 
 
 def call_approval_json(call: Call, requests: Sequence[PendingRequest]) -> dict[str, Any] | None:
-    """Return the approval that a call needed: by which rule, by whom, when, and the arguments that were changed."""
+    """Return the approval of a call: by which rule, by whom, when, and changed arguments; None if it needed none."""
     approval = call.approval
     if approval is None:
         return None
@@ -145,6 +145,7 @@ def parse_arguments(text: str) -> dict[str, Any]:
         return given
 
     def reject_constant(name: str) -> Any:
+        """Raise ValueError for NaN and Infinity, which Python reads as JSON."""
         raise ValueError(f"{name} is no number of JSON")
 
     try:
