@@ -105,6 +105,7 @@ function inputField(title, help, make, note = "") {
       h("p", { class: "help", id: `${id}-help`, text: help }), input, problem),
     get value() { return input.value.trim(); },
     focus: () => input.focus(),
+    /** Show a problem below the field; an empty one removes it. */
     showProblem(text) {
       problem.hidden = !text;
       problem.textContent = asSentence(text);

@@ -46,6 +46,7 @@ export function agentCalls(trouble) {
         return false;
       }
     },
+    /** Once the running call has ended, show why it failed, if it did. */
     update() {
       const call = running && tables.call.get(running);
       if (!call?.done) return;

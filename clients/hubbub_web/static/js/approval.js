@@ -187,6 +187,7 @@ export class ApprovalForm {
     const send = h("button", { type: "submit", class: "primary" });
     /** Return the chosen length of time. */
     const chosen = () => spans[inputs.findIndex((each) => each.checked)];
+    /** Write the chosen length of time on the button. */
     const draw = () => { send.textContent = `Approve for ${chosen().label}`; };
     for (const each of inputs) each.addEventListener("change", draw);
     draw();
@@ -207,6 +208,7 @@ export class ApprovalForm {
     const comment = this.commentField();
     return {
       label: "Approve and allow more",
+      /** Approve with the ticked suggestions; say so if none is ticked. */
       submit: () => {
         const taken = it.suggestions.filter((_, at) => ticks[at].checked).map((each) => each.index);
         return taken.length ? this.approve({ suggestions: taken, comment: comment.input.value }) : this.say("Tick what else is allowed, or go back.");
@@ -223,6 +225,7 @@ export class ApprovalForm {
     const comment = this.commentField();
     return {
       label: "Change the arguments",
+      /** Show what is different, and approve the changed arguments once that is shown. */
       submit: async () => {
         const given = await this.editor.next();
         if (given) this.approve({ arguments: given, comment: comment.input.value });

@@ -73,6 +73,7 @@ export function changePanel({ id, approval }, { say, redraw, changed }) {
     element: h("div", {}, editor.element, preview),
     button,
     next,
+    /** Show the editor again with the violations; return those of no field. */
     showProblems(violations) {
       showPreview(null);
       return editor.showProblems(violations);
@@ -88,6 +89,7 @@ function fieldsEditor(approval) {
   const form = schemaForm(approval.schema, "approve.arguments", { given: approval.given });
   return {
     element: form.element,
+    /** Return all arguments as JSON, with what the person changed; null if a field is wrong. */
     read() {
       const changes = form.changes();
       if (!changes) return null;
@@ -117,10 +119,12 @@ function textEditor(approval) {
   }
   return {
     element: h("div", { class: "field" }, h("label", { for: id, text: "Arguments as JSON" }), input, problem),
+    /** Return the text, and remove the problem that is shown. */
     read() {
       showProblem("");
       return input.value;
     },
+    /** Show the violations of the arguments below the text; return the others. */
     showProblems(violations) {
       const own = violations.filter(([place]) => place.startsWith("approve.arguments"));
       showProblem(own.map(([place, text]) => `${place.slice("approve.arguments".length + 1)}${place.length > "approve.arguments".length ? ": " : ""}${text}`).join("; "));

@@ -68,6 +68,7 @@ function searchField(choices, spec, { id, described, required }) {
   return {
     element: h("div", {}, input, list),
     inputs: () => [input],
+    /** Return the value whose title or value is typed, undefined for no text. Throws a Problem for any other text. */
     read() {
       if (!input.value) return undefined;
       const found = choices.find(([value, title]) => title === input.value || value === input.value);
@@ -96,6 +97,7 @@ function checkBoxField(choices, spec, { title, required }) {
     element: h("div", {}, choices.length > 4 * FEW ? filter : null, box),
     group: true,
     inputs: () => inputs,
+    /** Return the ticked values, undefined if none has to be. Throws a Problem for too few or too many. */
     read() {
       const values = choices.map(([value]) => value).filter((value) => chosen.has(value));
       if (!values.length && !required && spec.default === undefined) return undefined;

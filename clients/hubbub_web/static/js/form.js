@@ -45,6 +45,7 @@ export function schemaForm(schema, path, { given = {}, explicit = false } = {}) 
   return {
     element: box,
     empty: properties.length === 0,
+    /** Return the values of fields by name, null if one is wrong, which then shows why and gets the focus. */
     values(those = fields) {
       const found = [];
       let wrong = null;
@@ -67,6 +68,7 @@ export function schemaForm(schema, path, { given = {}, explicit = false } = {}) 
       const values = this.values(fields.filter((each) => each.touched));
       return values && fields.filter((each) => each.touched).map(({ name }) => [name, Object.hasOwn(values, name) ? values[name] : undefined]);
     },
+    /** Show violations at their fields; return those of no field. */
     showProblems(violations) {
       const others = [];
       let first = null;
@@ -149,16 +151,19 @@ function makeField(name, given, required, { initial: begun, explicit }) {
     name,
     element,
     get touched() { return touched; },
+    /** Return the value. Throws a Problem if there is none, and one is required. */
     read() {
       const value = control.read();
       if (value === undefined && required && spec.default === undefined) throw new Problem("Please give a value.");
       return value;
     },
+    /** Show a problem at the field; an empty one removes it. */
     showProblem(problem) {
       error.hidden = !problem;
       error.textContent = problem ? asSentence(problem) : "";
       for (const input of control.inputs()) input.setAttribute("aria-invalid", String(Boolean(problem)));
     },
+    /** Focus the first input of the field. */
     focus() {
       (control.inputs()[0] ?? element).focus();
     },
@@ -340,6 +345,7 @@ export function optionButtons(decisions, send) {
 
 /** Render the buttons that refuse a pending request of a kind; null where one of the agent's own options refuses. */
 export function refusalButtons(kind, decisions, decline, cancel) {
+  /** Render the button that refuses. */
   const refuse = (text) => h("button", { type: "button", class: "refuse", text, on: { click: decline } });
   if (decisions[0]?.is_field) return decisions.some((each) => each.rejects) ? null : refuse("Decline");
   if (!kind.startsWith("elicitation")) return refuse("Refuse");

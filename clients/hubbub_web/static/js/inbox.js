@@ -105,6 +105,7 @@ export class Inbox {
     const id = uniqueId("quick");
     const { name, title } = request.yes_or_no;
     // For the pointer: who types a word, Tab and Enter in the list must answer nothing. Enter on the row opens the form.
+    /** Render the button that answers with a value. */
     const button = (text, value) => h("button", { type: "button", text, tabindex: "-1", "aria-describedby": id,
       "aria-label": `${text}: ${clean(request.question)}`, on: { click: (event) => this.answerQuickly(event, request, { accept: { [name]: value } }, text) } });
     return h("span", { class: "quick" }, h("span", { id, class: "quiet", dir: "auto", text: title }), button("Yes", true), button("No", false));

@@ -142,6 +142,7 @@ export function rowList(row, { name, empty }) {
     moveFocus,
     draw,
     current: () => records[focusedIndex()] ?? null,
+    /** Mark the row with this key, which was opened; null marks none. */
     select(key) {
       selected = key;
       last = key ?? last;
@@ -250,6 +251,7 @@ export function searchBox(label, changed) {
   const input = h("input", { type: "search", "aria-label": label, placeholder: label, spellcheck: "false", autocomplete: "off", on: { input: changed } });
   return {
     element: input,
+    /** Return whether one of the texts has what is typed; true if nothing is. */
     matches: (...texts) => {
       const wanted = input.value.trim().toLowerCase();
       return !wanted || texts.some((text) => text?.toLowerCase().includes(wanted));

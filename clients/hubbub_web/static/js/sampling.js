@@ -83,6 +83,7 @@ export function replyForm(send) {
   return {
     element,
     bar,
+    /** Show all violations below the reply, and mark it, or the whole result if one is written; return none. */
     showProblems(violations) {
       if (!violations.length) return [];
       showProblem(violations.map(([place, what]) => `${place.replace(/^result\./, "")}: ${what}`).join("; "), raw.value.trim() ? raw : text);
@@ -106,6 +107,7 @@ export function rootsForm(send) {
   return {
     element,
     bar,
+    /** Show all violations below the field, by their lines; return none. */
     showProblems(violations) {
       problem.hidden = !violations.length;
       problem.textContent = violations.map(([place, what]) => `${place.replace(/^result\.roots\.(\d+)\.uri$/, (_, at) => `Line ${Number(at) + 1}`)}: ${what}`).join("; ");

@@ -14,6 +14,7 @@ export function serversPage(main) {
   const add = h("a", { class: "button primary", href: "#/add", hidden: true, text: "Add a server" });
   refill(main, h("div", { class: "heading" }, h("h1", { text: "Servers" }), add), list.element);
   runAction("may_add").then(({ may }) => { add.hidden = !may; }, () => {});
+  /** Draw the servers by name. */
   const draw = () => list.show([...tables.server.values()].sort((a, b) => (a.name < b.name ? -1 : 1)));
   draw();
   return { update: draw, leave() {}, list };

@@ -109,6 +109,7 @@ function textBox() {
   let shown = "";
   return {
     element,
+    /** Show the text so far; hide the box while there is none. */
     show(text) {
       element.hidden = !text;
       if (text === shown) return;
@@ -142,6 +143,7 @@ function promptForm(send) {
   return {
     element,
     get isDirty() { return prompt.value !== ""; },
+    /** Show the form for a session in this state: nothing can be sent while a turn is under way. */
     show(state) {
       element.hidden = false;
       going = GOING.has(state);

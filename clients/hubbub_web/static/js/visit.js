@@ -69,6 +69,7 @@ export function visitForm(params, send) {
   return {
     element,
     bar,
+    /** Unfold the field for the address, and show violations there; return those of no field. */
     showProblems(violations) {
       back.element.hidden = false;
       back.element.setAttribute("open", "");
@@ -88,6 +89,7 @@ function redirectField(send) {
     h("button", { type: "button", text: "Send this address", on: { click: () => send({ accept: { redirect_url: input.value.trim() } }) } }));
   return {
     element,
+    /** Show the violations of the address below the field; return the others. */
     showProblems(violations) {
       const own = violations.filter(([place]) => place.startsWith("content"));
       problem.hidden = !own.length;
