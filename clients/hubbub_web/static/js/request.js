@@ -92,14 +92,10 @@ export class RequestPage {
   }
 
   /** Render the heading: the question or its beginning. */
-  renderHeading() {
-    return renderCodeSpans(this.title);
-  }
+  renderHeading() { return renderCodeSpans(this.title); }
 
   /** Return whether the request waits for an answer, as far as this page knows. */
-  get isOpen() {
-    return this.whole.state === "open";
-  }
+  get isOpen() { return this.whole.state === "open"; }
 
   /** Apply changes of the tables. */
   update() {
@@ -125,9 +121,7 @@ export class RequestPage {
   }
 
   /** Compare the claim of this page with the one that the list shows for the open request. */
-  onListed(short) {
-    this.claiming.onListed(short.claim);
-  }
+  onListed(short) { this.claiming.onListed(short.claim); }
 
   /** Leave the page, and release the claim. */
   leave() {
@@ -142,9 +136,7 @@ export class RequestPage {
   }
 
   /** Return whether the person has begun to write an answer. */
-  get isDirty() {
-    return this.isOpen && this.touched === true;
-  }
+  get isDirty() { return this.isOpen && this.touched === true; }
 
   /** Show the arguments of the call that asks, or perhaps asks: who approves it has to know them. */
   async showCallArguments() {
