@@ -32,14 +32,14 @@ HUB: dict[str, Any] = {
 )
 def test_a_call_declares_at_most_what_the_hub_can_do_and_its_caller(caller: object, declared: dict[str, Any]) -> None:
     revision = StatelessRevision("2026-07-28", HUB)
-    params, _ = revision.stamp("tools/call", {"name": "t", "_meta": {KEY: caller, "mine": 1}})
+    params, _ = revision.fit_params("tools/call", {"name": "t", "_meta": {KEY: caller, "mine": 1}})
     assert params is not None
     assert (params["_meta"][KEY], params["_meta"]["mine"]) == (declared, 1)
 
 
 def test_what_the_operator_has_turned_off_no_caller_turns_on() -> None:
     revision = StatelessRevision("2026-07-28", {"roots": {}})
-    params, _ = revision.stamp("tools/call", {"name": "t", "_meta": {KEY: HUB}})
+    params, _ = revision.fit_params("tools/call", {"name": "t", "_meta": {KEY: HUB}})
     assert params is not None
     assert params["_meta"][KEY] == {"roots": {}}
 
@@ -70,7 +70,7 @@ def test_a_call_says_of_pages_what_its_host_says_and_the_hubs_own_lists_what_any
     method: str, caller: object, entry: object
 ) -> None:
     meta = {} if caller is None else {KEY: caller}
-    params, _ = StatelessRevision("2026-07-28", APPS).stamp(method, {"name": "t", "_meta": meta})
+    params, _ = StatelessRevision("2026-07-28", APPS).fit_params(method, {"name": "t", "_meta": meta})
     assert params is not None
     assert params["_meta"][KEY].get("extensions", {}).get(UI) == entry
 
@@ -80,5 +80,5 @@ def test_a_call_says_of_pages_what_its_host_says_and_the_hubs_own_lists_what_any
     [({KEY: HUB}, {"name": "t"}), ({KEY: HUB, "mine": 1}, {"name": "t", "_meta": {"mine": 1}})],
 )
 def test_where_a_handshake_has_said_it_a_call_does_not(meta: dict[str, Any], sent: dict[str, Any]) -> None:
-    params, _ = HandshakeRevision("2025-11-25").stamp("tools/call", {"name": "t", "_meta": meta})
+    params, _ = HandshakeRevision("2025-11-25").fit_params("tools/call", {"name": "t", "_meta": meta})
     assert params == sent

@@ -16,7 +16,7 @@ class PausableDeadlines:
 
     @contextmanager
     def limit(self, seconds: float | None) -> Generator[anyio.CancelScope]:
-        """Like `anyio.move_on_after`, but the time in which a person is asked does not count."""
+        """Like `anyio.move_on_after`, but the time in which a person is asked does not count; None is no limit."""
         scope = anyio.CancelScope()
         self._remaining_s[scope] = math.inf if seconds is None else seconds
         try:
@@ -48,4 +48,5 @@ class PausableDeadlines:
                     self._start_clock(scope)
 
     def _start_clock(self, scope: anyio.CancelScope) -> None:
+        """Set a limit's deadline from the seconds that remain of it."""
         scope.deadline = anyio.current_time() + self._remaining_s[scope]

@@ -78,7 +78,7 @@ def fault(
 
 
 def error(code: str, message: str | None = None, **details: Any) -> UpstreamError:
-    """Return the exception for a fault, which is made as `fault` makes it."""
+    """Return an UpstreamError with a fault of the table; the arguments are those of `fault`."""
     return UpstreamError(fault(code, message, **details))
 
 

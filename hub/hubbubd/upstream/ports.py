@@ -116,7 +116,7 @@ class Inbound(Protocol):
         ...
 
     def pause_clock(self, call_id: str | None) -> AbstractContextManager[None]:
-        """Pause the clock of a call for the block, which waits for authorization; None: of the hub's own requests."""
+        """Pause the clock of a call for the block, in which a person authorizes; None is for the hub's own requests."""
         ...
 
 
@@ -216,7 +216,7 @@ class McpLink(Protocol):
         ...
 
     def missing_response_hint(self) -> str | None:
-        """Return what the server did that may explain why a response is missing, as the end of a sentence."""
+        """Return what may explain why a response is missing, as the end of a sentence; None if nothing does."""
         ...
 
     def stderr_tail(self) -> tuple[str, ...]:

@@ -22,7 +22,10 @@ def defer_packages() -> None:
 
 
 def _load_attribute(package: ModuleType, name: str) -> Any:
-    """Return an attribute that no submodule has put into the package (PEP 562). Raises AttributeError."""
+    """Run a deferred package, and return its attribute: its `__getattr__` until then (PEP 562).
+
+    Raises AttributeError, and runs nothing, for names that begin with two underscores.
+    """
     if name.startswith("__") or package.__spec__ is None or package.__spec__.loader is None:
         raise AttributeError(name)
     del vars(package)["__getattr__"]

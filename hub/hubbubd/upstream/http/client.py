@@ -253,7 +253,7 @@ class HttpClient:
 
 @lru_cache
 def _time_limits(connect_s: float, read_s: float | None) -> aiohttp.ClientTimeout:
-    """Return the limits of a request, the same ones for all that have the same."""
+    """Return aiohttp's limits for these seconds, None for no limit; cached, as most requests have the same."""
     return aiohttp.ClientTimeout(total=None, connect=connect_s, sock_connect=connect_s, sock_read=read_s)
 
 
@@ -284,6 +284,7 @@ class _Content(Payload):
         self._progress.handed_over = True
 
     async def _write(self, writer: AbstractStreamWriter) -> None:
+        """Send the content in parts of WRITE_BYTES, and wait until the connection has taken them."""
         view = memoryview(self._content)
         for start in range(0, len(view), WRITE_BYTES):
             await writer.write(view[start : start + WRITE_BYTES])

@@ -50,13 +50,13 @@ class SendWatch:
         self._watch: AcknowledgmentWatch | None = None
 
     def watch_reused(self, descriptor: int) -> None:
-        """Watch a connection that has been used before."""
+        """Watch a connection that has been used before, in place of an earlier one; skipped if it is closed already."""
         self.close()
         with suppress(OSError):
             self._watch = AcknowledgmentWatch(descriptor)
 
     def note_failure(self, exc: Exception) -> None:
-        """Note in `progress` whether the server acknowledged anything of it, after its connection broke with `exc`.
+        """Note in `progress` if the server surely acknowledged none of the request, whose connection broke with `exc`.
 
         Without a reset the count of acknowledged bytes is certain. After a reset it is not: the server may have read
         the request without acknowledging it.

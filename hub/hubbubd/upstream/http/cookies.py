@@ -45,7 +45,7 @@ class ServerCookies:
                     self._cookies[name] = morsel.coded_value, ends_at
 
     def header(self, url: URL, configured: str | None) -> str | None:
-        """Return the `Cookie` header of a request for this URL; None without any cookie."""
+        """Return the `Cookie` header of a request for this URL, after the `configured` one; None without any cookie."""
         self._drop_expired()
         matching = self._cookies.items() if url.origin() == self._home else ()
         pairs = [configured] if configured else []

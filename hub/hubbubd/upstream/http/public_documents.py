@@ -10,7 +10,7 @@ from hubbubd.upstream.http.connections import Connections
 
 
 async def get_json_text(url: str, rules: HostRules, max_bytes: int) -> bytes:
-    """Return the JSON at an address, unparsed. Redirects are not followed; the caller owns the clock.
+    """Return the JSON at an address, unparsed. Redirects are not followed, and there is no time limit.
 
     Raises HubError for a host that the rules forbid, OSError, and ValueError for what is no such document.
     """

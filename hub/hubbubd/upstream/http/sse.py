@@ -103,7 +103,7 @@ class HttpWithSse:
         return self._fault or await closed_stream_fault()
 
     async def _read(self, response: HttpResponse) -> None:
-        """Read the stream to its end: first where to post to, then the messages of the server."""
+        """Read the stream to its end: where to post to, then messages. `_fault` says why it ended, if that is known."""
         events = EventParser(self._max_bytes)
         try:
             async for piece in body.read_in_turns(response.chunks()):

@@ -88,7 +88,7 @@ async def http_transport(
 
 
 async def closed_stream_fault() -> Fault:
-    """Return why a read stream has ended."""
+    """Return the fault of a read stream that has ended for no other reason: the server closed it."""
     return faults.fault("CONNECTION_LOST", "the server closed the stream")
 
 
@@ -111,7 +111,10 @@ class StreamableHttp:
         self._version: str | None = None
 
     async def send(self, item: SessionMessage, /) -> None:
-        """Start to POST a message; a cancellation may close the connection of its request instead."""
+        """Start to POST a message; a cancellation may close the connection of its request instead.
+
+        The revision that its headers name holds from then on. After `initialized` the server's own stream is opened.
+        """
         message, metadata = item.message, item.metadata
         if isinstance(message, JSONRPCNotification) and message.method == "notifications/cancelled":
             if self._version in MODERN_PROTOCOL_VERSIONS:  # there, the end of the request's connection cancels it
@@ -177,12 +180,12 @@ class StreamableHttp:
             response = await self._delivery.send(request)
         except MessageRefused as refusal:  # noted in the exchange
             if refusal.fault.code == FaultCode.SESSION_LOST:
-                self._note_not_found(message)
+                self._handle_not_found(message)
             return
         self._write_stream.start(response.drain_and_close())
 
-    def _note_not_found(self, message: JSONRPCMessage) -> None:
-        """Note that an answer or notification got 404, and find out whether the session is over."""
+    def _handle_not_found(self, message: JSONRPCMessage) -> None:
+        """Note a notification that got 404; for an answer, too, start to check whether the session is over."""
         if isinstance(message, JSONRPCNotification):
             about = describe_deviation(Deviation.NOTIFICATION_REFUSED, f"{message.method}, HTTP 404")
             self._callbacks.note(Deviation.NOTIFICATION_REFUSED, about)

@@ -71,6 +71,7 @@ class LinkInstrumentation:
         """Return `send` extended so that the duration of the request is recorded."""
 
         async def send_timed(sent_params: dict[str, Any] | None) -> dict[str, Any]:
+            """Send the request as `send` does, and record how long it took and how it ended."""
             started_at = time.perf_counter()
             error = CANCELLED
             response_attributes: Attributes = {}
@@ -158,7 +159,7 @@ def _outgoing_attributes(outgoing: OutgoingMessage | None) -> Attributes:
 
 
 def _error_type(exc: Exception) -> str:
-    """Return the value of the attribute `error.type`."""
+    """Return the `error.type` of an exception: the code of an error or a fault, else the name of its class."""
     if isinstance(exc, PeerError):
         return str(exc.code)
     return exc.fault.code if isinstance(exc, UpstreamError) else type(exc).__name__

@@ -179,6 +179,7 @@ class ServerLink:
     async def _receive(
         self, dispatcher: Dispatcher, streams: TransportStreams, *, task_status: TaskStatus[None]
     ) -> None:
+        """Receive until the stream ends or the link is lost; note why it ended, unless that is known."""
         with self._receive_scope:
             await dispatcher.run(task_status=task_status)
         if self._fault is None:
@@ -219,10 +220,7 @@ class ServerLink:
     async def _send_checked(
         self, method: str, params: dict[str, Any] | None, call_id: str | None, on_progress: OnProgress | None
     ) -> dict[str, Any]:
-        """Send a request that the revision has, and check its result.
-
-        When the server refuses a tool's headers, the tools are listed again, and the call is sent once more.
-        """
+        """Send a request that the revision has, and check its result; once more if a tool's headers are refused."""
         revision = self._revision
         assert revision is not None, "connected"
         if method == "initialize":
@@ -234,13 +232,13 @@ class ServerLink:
             await self._learn_tool_headers()
         leveled_params = self._with_log_level(params)
         try:
-            result = await self._send(method, *revision.stamp(method, leveled_params), call_id, on_progress)
+            result = await self._send(method, *revision.fit_params(method, leveled_params), call_id, on_progress)
         except PeerError as refusal:
             if not needs_tool_headers or refusal.code != HEADER_MISMATCH:
                 raise
             self._tools_listed = False
             await self._learn_tool_headers()
-            result = await self._send(method, *revision.stamp(method, leveled_params), call_id, on_progress)
+            result = await self._send(method, *revision.fit_params(method, leveled_params), call_id, on_progress)
         await self._check_result(revision, method, params, result)
         return result
 
@@ -254,7 +252,7 @@ class ServerLink:
         """Send a notification; dropped once the connection is gone."""
         assert self._revision is not None, "connected"
         if self._dispatcher is not None:
-            await self._dispatcher.notify(method, *self._revision.stamp(method, params))
+            await self._dispatcher.notify(method, *self._revision.fit_params(method, params))
 
     async def listen(self, notifications: dict[str, Any], on_acknowledged: OnAcknowledged) -> None:
         """Subscribe to a stateless server's notifications, and return when the server ends that, as `ports.McpLink`."""
@@ -262,23 +260,24 @@ class ServerLink:
         method = "subscriptions/listen"
         if self._revision.era is Era.HANDSHAKE:
             raise faults.error("METHOD_NOT_IN_REVISION", "this server tells of changes unasked", method=method)
-        stamped = self._revision.stamp(method, {"notifications": notifications})
-        await self._send(method, *stamped, on_acknowledged=on_acknowledged)
+        fitted = self._revision.fit_params(method, {"notifications": notifications})
+        await self._send(method, *fitted, on_acknowledged=on_acknowledged)
 
     async def probe(self, *, by_list: bool = False) -> None:
-        """Check that the server responds. Any response is a sign of life: an error, a refusal, a page of HTML.
-
-        Not so a ping that is refused though others were answered before (`SessionLossDetector`).
-        """
+        """Check that the server responds: to ping, server/discover or (`by_list`) tools/list. Raises UpstreamError."""
         assert self._revision is not None, "connected"
         method = "ping" if self._revision.era is Era.HANDSHAKE else "server/discover"
         await self._probe_session("tools/list" if by_list else method)
 
     async def _probe_session(self, method: str, other_refusal: Exception | None = None) -> None:
+        """Send a request to which any response is a sign of life: an error, a refusal, a page of HTML.
+
+        Raises UpstreamError without one, and if a refused ping shows the session is over: that ends the connection.
+        """
         assert self._revision is not None, "connected"
         try:
             # Not cancellable: any answer counts, so there is nothing to cancel at the server.
-            await self._send(method, *self._revision.stamp(method, None), cancellable=False, may_authorize=False)
+            await self._send(method, *self._revision.fit_params(method, None), cancellable=False, may_authorize=False)
         except (PeerError, UpstreamError) as exc:
             pending_ids = self._dispatcher.pending_ids if self._dispatcher is not None else ()
             has_session = method == "ping" and self._has_session
@@ -295,7 +294,7 @@ class ServerLink:
                 self._inbound.note(Deviation.PING_ANSWERED_ODDLY, describe_deviation(Deviation.PING_ANSWERED_ODDLY))
 
     async def _check_session(self, other_refusal: Exception | None = None) -> None:
-        """Ping the server after another refusal, REASON_LIMIT_S at most; mark a connection without session as lost."""
+        """Ping the server after another refusal, REASON_LIMIT_S at most; if the session is over, the link is lost."""
         with suppress(PeerError, UpstreamError), anyio.move_on_after(REASON_LIMIT_S):
             await self._probe_session("ping", other_refusal)
 
@@ -412,6 +411,7 @@ class ServerLink:
     async def _check_result(
         self, revision: Revision, method: str, params: dict[str, Any] | None, result: dict[str, Any]
     ) -> None:
+        """Check a result, repaired in place where that does no harm, and note what deviates. Raises UpstreamError."""
         found = self._result_notes.findings_for(method, params)
         try:
             for _ in check_result(revision, method, params, result, found):
@@ -424,6 +424,7 @@ class ServerLink:
         self._result_notes.note_result(method, result, found)
 
     def _on_notification(self, method: str, params: dict[str, Any], call_id: str | None) -> None:
+        """Check a notification, and pass it on to the runtime; one that cannot be repaired is dropped."""
         # Progress needs no validation: the dispatcher has parsed what matters.
         if self._revision is not None and method != "notifications/progress":
             try:
@@ -444,7 +445,5 @@ class ServerLink:
         first = str(problem).partition("\n")[0]  # further lines repeat what was sent
         log.debug("invalid message received", server=self._config.name, problem=first)
         if in_a_row >= MAX_UNUSABLE:
-            last = str(problem).partition(":")[0]
-            self._mark_lost(
-                faults.fault("INVALID_RESPONSE", f"{in_a_row} messages in a row could not be read, the last: {last}")
-            )
+            note = f"{in_a_row} messages in a row could not be read, the last: {str(problem).partition(':')[0]}"
+            self._mark_lost(faults.fault("INVALID_RESPONSE", note))

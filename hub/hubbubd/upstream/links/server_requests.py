@@ -99,6 +99,7 @@ class ServerRequests:
         answer = OutgoingMessage(awaits_result=False)
 
         def report_outcome(reason: str | None) -> None:
+            """Report to `sent` that the answer was handed over (None), or why not."""
             self._unsettled.discard(answer)
             if sent is not None:
                 sent(reason)
@@ -127,7 +128,7 @@ class ServerRequests:
             raise MCPError(INVALID_PARAMS, f"Invalid params: {exc}") from None
 
     def _defining_revision(self, method: str, version: str) -> str:
-        """Return the revision whose form a request has: a later one, if this one does not have the method.
+        """Return the revision whose form a request has: a later one, which is noted, if this one lacks the method.
 
         A server may ask what the hub declared, though it chose a revision from before that (elicitation: 2025-06-18).
         """

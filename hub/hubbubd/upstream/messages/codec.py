@@ -113,7 +113,7 @@ class LineSplitter:
             self._skip_overlong_line()
 
     def take_line(self) -> bytes | bytearray | Oversized | None:
-        """Return the next line without its newline; None when it is not complete."""
+        """Return the next line without its newline, an Oversized for one too long; None when it is not complete."""
         end = self._buffer.find(b"\n", self._scanned_bytes)
         if end < 0:
             self.may_have_line = False

@@ -282,7 +282,7 @@ class Dispatcher:
     def _find_call_id(self, params: dict[str, Any]) -> str | None:
         """Return the id of the call of a notification: that of its stream, or of the request that `_meta` names.
 
-        Agents name it (codex: `requestId`), as they report what they do without MCP's progress; it counts as such.
+        Agents name it (codex: `requestId`), as they report without MCP's progress: `on_progress` is called with None.
         """
         stream_call = self._receive_stream.last_call
         meta = params.get("_meta")
@@ -427,6 +427,7 @@ class _ReceiveStream:
             await self._rate_limit.charge(self._last_size)
 
     async def aclose(self) -> None:
+        """Close the inner stream."""
         await self._inner.aclose()
 
     def __aiter__(self) -> Self:

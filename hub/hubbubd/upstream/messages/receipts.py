@@ -78,6 +78,7 @@ class ReceiptStream:
             answer.settle(None)
 
     async def aclose(self) -> None:
+        """Close the inner stream."""
         await self._inner.aclose()
 
     async def __aenter__(self) -> Self:

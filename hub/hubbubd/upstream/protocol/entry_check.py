@@ -69,7 +69,10 @@ class ResultShape:
 
 @cache
 def result_shape(version: str, method: str) -> ResultShape | None:
-    """Return what the results of a list, or of `tools/call`, `prompts/get` and `resources/read`, are made of."""
+    """Return what the results of a list, or of `tools/call`, `prompts/get` and `resources/read`, are made of.
+
+    None for other methods, and for those that the revision does not define.
+    """
     result_model = result_type(version, method)
     has_entries = method.endswith("/list") or method in ("tools/call", "prompts/get", "resources/read")
     if result_model is None or not has_entries:
@@ -116,7 +119,10 @@ def check_content(
     *,
     params: dict[str, Any] | None,
 ) -> Iterator[None]:
-    """Repair an invalid result of `tools/call`, `prompts/get` or `resources/read` in place. Raises Mismatch."""
+    """Repair an invalid result of `tools/call`, `prompts/get` or `resources/read` in place.
+
+    Yields between the pieces. Raises Mismatch.
+    """
     content: Any = result.get(shape.member)
     if method == "tools/call":
         content = _repair_tool_content(content, result, found)
@@ -136,7 +142,10 @@ def _check_frame_and_entries(
     checker: "_EntryChecker",
     found: ResultFindings,
 ) -> Iterator[None]:
-    """Check a result without its long list, then each of its entries, and put those that are accepted in place."""
+    """Check a result without its long list, then each of its entries; put the accepted ones into the result.
+
+    Yields between the pieces. Raises Mismatch.
+    """
     if not isinstance(entries, list):
         raise Mismatch(f"{shape.member}: Input should be a valid list")
     result[shape.member] = []
@@ -237,7 +246,7 @@ class _EntryChecker:
             self.accepted.append(entry)
 
     def _check_entry(self, entry: Any, index: int) -> None:
-        """Accept an entry, if need be repaired; else leave it out, or what `_give_up_entry` says."""
+        """Accept an entry, repaired if need be; one that cannot be repaired is for `_give_up_entry`."""
         why = validation_error(self._validate, entry)
         if why is None:
             self.accepted.append(entry)

@@ -96,7 +96,7 @@ _NAME_PARAMS: Final = {
 }
 """The param that Mcp-Name repeats, by method; for the tasks extension see SEP-2663, routing headers."""
 
-Stamped = tuple[dict[str, Any] | None, dict[str, str]]
+ParamsAndHeaders = tuple[dict[str, Any] | None, dict[str, str]]
 """The params to send, and the headers that go with them over HTTP."""
 
 
@@ -113,8 +113,11 @@ class Revision(Protocol):
         """The family it belongs to."""
         ...
 
-    def stamp(self, method: str, params: dict[str, Any] | None) -> Stamped:
-        """Return what a request or notification carries in this revision."""
+    def fit_params(self, method: str, params: dict[str, Any] | None) -> ParamsAndHeaders:
+        """Return the params of a message as this revision has them, and the headers that go with them over HTTP.
+
+        `params` is not changed. Raises InvalidArgument for what no header can express.
+        """
         ...
 
     def normalize_result(self, result: dict[str, Any]) -> None:
@@ -133,7 +136,7 @@ class HandshakeRevision:
     version: str
     era: Era = Era.HANDSHAKE
 
-    def stamp(self, method: str, params: dict[str, Any] | None) -> Stamped:
+    def fit_params(self, method: str, params: dict[str, Any] | None) -> ParamsAndHeaders:
         """Return the params without what only later revisions have, and the header that names the revision."""
         meta = as_object(params["_meta"]) if params is not None and "_meta" in params else {}
         if params is not None and not _REQUEST_META_KEYS.isdisjoint(meta):
@@ -161,7 +164,7 @@ class StatelessRevision:
     def __post_init__(self) -> None:
         object.__setattr__(self, "_for_calls", without_apps(self.capabilities))
 
-    def stamp(self, method: str, params: dict[str, Any] | None) -> Stamped:
+    def fit_params(self, method: str, params: dict[str, Any] | None) -> ParamsAndHeaders:
         """Return the params with `_meta`'s envelope, and headers that repeat parts of them. Raises InvalidArgument.
 
         Capabilities that the params declare narrow those of the hub.
@@ -230,7 +233,10 @@ class Negotiation:
             self.side_output.release()
 
     async def _negotiate(self) -> tuple[Hello, Revision]:
-        """Introduce the hub in the revision that is configured, or else in the newest that both have."""
+        """Introduce the hub in the revision that is configured, or else in the newest that both have.
+
+        Returns as `run`. Raises PeerError, UpstreamError.
+        """
         pinned = self.config.protocol
         if pinned == LATEST_MODERN_VERSION:
             return await self._discover()
@@ -250,7 +256,10 @@ class Negotiation:
         return await self._discover()
 
     async def _probe(self) -> tuple[Hello, Revision] | None:
-        """Try whether the server is stateless; return None when the handshake is to be tried."""
+        """Return the introduction and the revision of a stateless server; None when the handshake is to be tried.
+
+        Raises PeerError, UpstreamError.
+        """
         limit = None if self.hint is Era.STATELESS else min(PROBE_LIMIT_S, self.config.connect_timeout_s / 3)
         self.side_output.hold()
         with self.limit(limit):
@@ -270,14 +279,14 @@ class Negotiation:
         """Return the introduction of a stateless server. Raises PeerError, UpstreamError."""
         version = LATEST_MODERN_VERSION
         revision = StatelessRevision(version, declare_capabilities(self.config, version))
-        stamped = revision.stamp("server/discover", None)
+        fitted = revision.fit_params("server/discover", None)
         try:
-            raw = await self.send("server/discover", *stamped)
+            raw = await self.send("server/discover", *fitted)
         except PeerError as refusal:
             # Refusing a revision and listing it as supported means: ask again in this one.
             if refusal.code != UNSUPPORTED_PROTOCOL_VERSION or version not in _supported_revisions(refusal):
                 raise
-            raw = await self.send("server/discover", *stamped)
+            raw = await self.send("server/discover", *fitted)
         revision.normalize_result(raw)
         await _check_introduction(DiscoverResult, raw, self.found)
         supported: list[str] = raw["supportedVersions"]

@@ -162,13 +162,13 @@ def _value_at(value: Any, path: tuple[int | str, ...]) -> Any:
     return value
 
 
-# These functions fill in required members that are missing or odd. Each returns whether it changed anything.
+# These functions fill in required members that are missing or odd.
 
 
 def fill_in_tool_schemas(tool: dict[str, Any]) -> bool:
     """Give a tool's schemas the type object, as arguments and structured content always are objects.
 
-    A tool without a usable `inputSchema` takes any arguments (tools, data types).
+    A tool without a usable `inputSchema` takes any arguments (tools, data types). Returns whether anything changed.
     """
     arguments, structured = tool.get("inputSchema"), tool.get("outputSchema")
     if isinstance(arguments, dict):
@@ -189,7 +189,7 @@ def _object_schema(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def fill_in_resource_name(resource: dict[str, Any]) -> bool:
-    """Name a resource or a template without a name by its title or its URI."""
+    """Name a resource or a template without a name by its title or its URI; return whether that was done."""
     if isinstance(resource.get("name"), str):
         return False
     for member in ("title", "uri", "uriTemplate"):
@@ -201,7 +201,10 @@ def fill_in_resource_name(resource: dict[str, Any]) -> bool:
 
 
 def fill_in_caching(result: dict[str, Any]) -> bool:
-    """Forbid to cache a result that does not say how long it may be cached (2026-07-28, caching)."""
+    """Forbid to cache a result that does not say how long it may be cached (2026-07-28, caching).
+
+    Returns whether anything changed.
+    """
     changed = False
     if not isinstance(result.get("ttlMs"), int) or isinstance(result["ttlMs"], bool):
         result["ttlMs"] = 0
@@ -213,7 +216,10 @@ def fill_in_caching(result: dict[str, Any]) -> bool:
 
 
 def fill_in_introduction(result: dict[str, Any]) -> bool:
-    """Fill in name and version of a server, and read a capability of `true` as one without options."""
+    """Fill in name and version of a server, and read a capability of `true` as one without options.
+
+    Returns whether anything changed.
+    """
     changed = False
     if "protocolVersion" in result:  # of initialize
         server_info: object = result.get("serverInfo")
@@ -240,7 +246,7 @@ _NEAREST: Final = {"trace": "debug", "verbose": "debug", "warn": "warning", "err
 
 
 def fill_in_log_message(params: dict[str, Any]) -> None:
-    """Give a log message the nearest level of RFC 5424, and data: those of `message` if it has none."""
+    """Give a log message the nearest level of RFC 5424 and data (else `message`); drop a `logger` that is no text."""
     named_level = params.get("level")
     level = named_level.lower() if isinstance(named_level, str) else ""
     params["level"] = level if level in _LEVELS else _NEAREST.get(level, "info")

@@ -205,7 +205,7 @@ def repair_notification(version: str, method: str, params: dict[str, Any]) -> bo
 def _result_adapter(
     revision: Revision, method: str, params: dict[str, Any] | None, result: dict[str, Any]
 ) -> TypeAdapter[Any] | None:
-    """Return what validates a result; None when the revision does not define the method."""
+    """Return what validates a result; None when the revision does not define the method. Raises ValidationError."""
     if isinstance(revision, StatelessRevision):
         return _stateless_adapter(revision, method, result)
     return _handshake_adapter(revision.version, method, bool(params and "task" in params))
@@ -214,7 +214,7 @@ def _result_adapter(
 def learn_tool_headers(
     revision: StatelessRevision, listing: dict[str, Any], cursor: str | None, found: ResultFindings
 ) -> Iterator[None]:
-    """Learn which arguments of a page's tools are repeated as headers, and drop tools with an invalid annotation of it.
+    """Learn which arguments of a page's tools are repeated as headers; drop tools whose annotation of that is invalid.
 
     A client must do the latter (2026-07-28, tools, x-mcp-header). `cursor` is the one the page was requested with.
     `found` gets the names of the dropped ones. Yields after each STEP.
@@ -244,7 +244,10 @@ def _fill_in_ttl(result: dict[str, Any]) -> None:
 
 
 def _stateless_adapter(revision: StatelessRevision, method: str, result: dict[str, Any]) -> TypeAdapter[Any] | None:
-    """Return the type that a result's resultType names; any other resultType is invalid (basic, results)."""
+    """Return what validates a result of its resultType, which is filled in first; None for an unknown method.
+
+    Raises ValidationError for a resultType that the method does not have (basic, results).
+    """
     adapters = _adapters_by_type(revision.version, method)
     if not adapters:
         return _EXTENSION_RESULTS.get(method)
@@ -276,7 +279,10 @@ def _adapters_by_type(version: str, method: str) -> Mapping[str, TypeAdapter[Any
 
 @cache
 def _handshake_adapter(version: str, method: str, as_task: bool) -> TypeAdapter[Any] | None:
-    """Return what validates a result in a revision with a handshake; with `as_task` it may also be a new task."""
+    """Return what validates a result in a revision with a handshake; with `as_task` it may also be a new task.
+
+    None when the revision does not define the method.
+    """
     shape = result_type(version, method)
     if version == TASKS_REVISION and as_task and shape is not None:
         shape = CreateTaskResult | shape  # the server may answer at once instead

@@ -107,7 +107,7 @@ def pieces(document: Any, size: int, depth: int = 0) -> Iterator[tuple[Any, tupl
 
 
 def _list_pieces(entries: list[Any], size: int, depth: int) -> Iterator[tuple[Any, tuple[int, ...]]]:
-    """Split a list into pieces, as `pieces`."""
+    """Split a list as `pieces` does: into parts of it, and each piece of a large entry as a list of one."""
     start, filled = 0, 0
     for at, entry in enumerate(entries):
         entry_weight = weight(entry)
@@ -125,7 +125,7 @@ def _list_pieces(entries: list[Any], size: int, depth: int) -> Iterator[tuple[An
 
 
 def _object_pieces(members: dict[str, Any], size: int, depth: int) -> Iterator[tuple[Any, tuple[int, ...]]]:
-    """Split an object into pieces, as `pieces`; each has the members that a schema may require."""
+    """Split an object as `pieces` does; each piece also has, reduced, the members that a schema may require."""
     frame = _required_members(members, _ReductionBudget(_FRAME))
     group, filled = dict(frame), 0
     for name, member in members.items():

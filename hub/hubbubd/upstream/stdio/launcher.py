@@ -137,7 +137,7 @@ class _LauncherProcess:
 
 
 def _read_umask() -> int:
-    """Return the hub's umask; in the thread of the event loop, which has another while it binds a Unix socket."""
+    """Return the hub's umask. Call it in the event loop's thread, which alone changes it, to bind a Unix socket."""
     umask = os.umask(0o077)
     os.umask(umask)
     return umask

@@ -189,7 +189,10 @@ def _inherited_variables() -> dict[str, str]:
 
 
 def _open_pipe(reaper_ends: ExitStack, hub_ends: ExitStack, *, towards_us: bool) -> tuple[int, FileIO]:
-    """Make a pipe; return the server's end as a descriptor, and the hub's end, which is non-blocking."""
+    """Make a pipe; return the server's end as a descriptor, and the hub's end, which is non-blocking.
+
+    With `towards_us` the server writes to it. The two stacks close the ends.
+    """
     read, write = os.pipe()
     hub_end, reaper_end = (read, write) if towards_us else (write, read)
     reaper_ends.callback(os.close, reaper_end)

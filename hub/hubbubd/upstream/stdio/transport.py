@@ -106,6 +106,7 @@ class _PipeReader:
         return bool(chunk)
 
     def close(self) -> None:
+        """Stop reading, and close the pipe."""
         self.pause()
         self.ended = True
         if self._resume_timer:
@@ -113,6 +114,7 @@ class _PipeReader:
         self._pipe.close()
 
     def _wake(self) -> None:
+        """Resume reading at the end of a rest."""
         self._resume_timer = None
         self.resume()
 
@@ -123,6 +125,7 @@ class _PipeEnd:
     closed = False
 
     async def aclose(self) -> None:
+        """Close this end of the pipe for messages."""
         self.closed = True
 
     async def __aenter__(self) -> Self:
@@ -202,9 +205,11 @@ class MessageReader(_PipeEnd):
         self._wake()
 
     def close(self) -> None:
+        """Close the pipe."""
         self._pipe_reader.close()
 
     async def aclose(self) -> None:
+        """Close the stream, but not yet the pipe: what comes is discarded (`drain`) until `close`."""
         self.drain()
 
     async def _wait_for_data(self) -> None:
@@ -222,10 +227,12 @@ class MessageReader(_PipeEnd):
         self._turn_cost = 0
 
     def _wake(self) -> None:
+        """Let `receive` look again, if it waits for data."""
         if self._waiter and not self._waiter.done():
             self._waiter.set_result(None)
 
     def _on_chunk(self, chunk: bytes) -> None:
+        """Add a chunk to the lines, unless draining; read on later if much waits; wake `receive` if it can go on."""
         if not self._draining:
             self._lines.feed(chunk)
         if len(chunk) == CHUNK and (self._draining or self._lines.is_skipping):
@@ -276,7 +283,7 @@ class MessageReader(_PipeEnd):
                 self._give_up(f"{STRAY_LIMIT} lines in a row are not JSON-RPC", text)
 
     def _give_up(self, message: str, sample: str) -> None:
-        """Note that this is no MCP server, with a sample of what it wrote: `read` ends."""
+        """Note that this is no MCP server, with a sample of what it wrote: `receive` then raises EndOfStream."""
         self.fault = fault(
             "INVALID_RESPONSE",
             message,

@@ -197,5 +197,5 @@ def _join_scopes(members: dict[str, Any]) -> dict[str, Any]:
 
 
 def _whole_seconds(value: Any) -> int | None:
-    """Return whole seconds; None for what is no number."""
+    """Return a number of seconds, which may be a text, as a whole one; None for what is no number."""
     return bounds.clamp_whole(bounds.parse_real(value) if isinstance(value, str) else value)

@@ -214,7 +214,7 @@ class OAuth:
         raise AssertionError("unreachable")
 
     async def _obtain_token(self, access_request: _AccessRequest) -> bool:
-        """Run the flow until there is another token; return whether the next pass is the last one."""
+        """Run the flow for another token; return whether the next pass is the last one. Raises UpstreamError."""
         failures = self._failures
         with self._inbound.pause_clock(CALL.get()):
             async with self._flow_lock:
@@ -273,7 +273,7 @@ class OAuth:
                 outgoing = await flow.asend(reply)
 
     async def _send_flow_request(self, outgoing: httpx2.Request, access_request: _AccessRequest) -> httpx2.Response:
-        """Send a request of the flow and return its reply, after what follows from it for the hub's client."""
+        """Send a request of the flow; return its reply, once what that says of the hub's client is applied."""
         context, kind = self._provider.context, request_kind(outgoing)
         known = context.oauth_metadata
         expected = FlowKnowledge(
@@ -304,11 +304,9 @@ class OAuth:
         """Return whether the configuration, the challenge or the resource says which scopes to ask for."""
         resource = self._provider.context.protected_resource_metadata
         named = resource is not None and resource.scopes_supported is not None
-        return (
-            self._configured_scope is not None
-            or named
-            or (refused is not None and extract_scope_from_www_auth(refused) is not None)
-        )
+        if self._configured_scope is not None or named:
+            return True
+        return refused is not None and extract_scope_from_www_auth(refused) is not None
 
     def _choose_auth_method(self, reply: OAuthReply | None = None) -> None:
         """Choose how a configured secret is sent: in a way that the authorization server takes."""
@@ -343,7 +341,7 @@ class OAuth:
             await self._storage.save()
 
     async def _handle_refused_client(self, code: str, why: str) -> Exception:
-        """Forget a client that the authorization server refuses; return what ends this run of the flow.
+        """Forget a client that the authorization server refuses; return the exception to end this run of the flow with.
 
         One that this flow has registered is not registered once more: a person would be asked again, for the same.
         """
@@ -355,10 +353,12 @@ class OAuth:
         return _ClientForgotten(f"the authorization server has forgotten the hub: {details}")
 
     def _current_token(self) -> str | None:
+        """Return the access token, which may have expired; None if there is none."""
         tokens = self._provider.context.current_tokens
         return tokens.access_token if tokens is not None else None
 
     def _has_expired_token(self) -> bool:
+        """Return whether there is a token that has expired and can be refreshed."""
         context = self._provider.context
         return context.can_refresh_token() and not context.is_token_valid()
 
@@ -380,7 +380,7 @@ class OAuth:
         return self._may_ask_person(request) or request.method == "GET"
 
     async def _remember_authorization_url(self, url: str) -> None:
-        """Note the URL that a person is to visit; called by the SDK before `_wait_for_redirect`."""
+        """Note the URL that a person is to visit, and spell the issuer; the SDK then calls `_wait_for_redirect`."""
         self._authorization_url = url
         self._use_spelled_issuer()
 
@@ -396,7 +396,7 @@ class OAuth:
             context.oauth_metadata = OAuthMetadata.model_validate(members | {"issuer": self._issuer})
 
     async def _wait_for_redirect(self) -> AuthorizationCodeResult:
-        """Have a person authorize the hub; return what the authorization server added to the redirect."""
+        """Have a person authorize the hub; return what the redirect says. Raises what ends the flow on a refusal."""
         with self._deadlines.pause():
             try:
                 url = await self._inbound.authorize(self._authorization_url, self._redirect_uri, CALL.get())

@@ -103,7 +103,7 @@ class OAuthStorage:
         REDACTION.set_secrets(oauth_owner(self._server), filter(None, secrets), whole=True)
 
     async def save(self) -> None:
-        """Store the whole context. Raises OSError."""
+        """Store the whole context. Raises OSError; `unsaved` then says whether it is still to be stored."""
         context = self.context
         assert context is not None, "restored"
         self._redact_secrets(context)

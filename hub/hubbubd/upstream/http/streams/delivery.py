@@ -61,7 +61,7 @@ class MessageDelivery:
     _has_notified: bool = False
 
     async def send(self, request: HttpRequest) -> HttpResponse:
-        """Send a message, and return what is neither a refusal nor a redirect. Raises MessageRefused."""
+        """Send a message and return its response. Raises MessageRefused for a refusal, a redirect, or no response."""
         outgoing = OUTGOING.get()
         if outgoing is not None:
             outgoing.session_id = request.headers.get(SESSION)
@@ -109,7 +109,10 @@ class MessageDelivery:
         return await self.client.send(request)
 
     def _note_failure(self, fault: Fault, outgoing: OutgoingMessage | None, *, unreached: bool) -> MessageRefused:
-        """Note that a message could not be sent, or its response not be used; return the exception to raise."""
+        """Note that a message could not be sent, or its response not be used; return the exception to raise.
+
+        The connection is marked as lost if the server was not reached, or if the message is vital.
+        """
         _note_outcome(outgoing, fault)
         if unreached or self._is_vital(outgoing):
             self.mark_lost(fault)

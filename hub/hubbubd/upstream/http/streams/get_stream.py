@@ -90,7 +90,7 @@ async def hand_over(data: bytes, arrivals: HttpReadStream) -> None:
 class _StreamNotOpened(Exception):
     """The stream was refused, or cannot be read. `status` is that of the response, 0 without one.
 
-    With `is_repeatable` the same would come of going on after the last event.
+    With `is_repeatable`, to go on after the last event would fail in the same way.
     """
 
     def __init__(self, why: str, status: int = 0, wait_s: float | None = None, *, is_repeatable: bool = False) -> None:
@@ -159,7 +159,10 @@ class GetStream:
         return not self._has_worked and self._refusals >= ATTEMPTS and refusal.status in NO_STREAM
 
     def _note_refusal(self, refusal: _StreamNotOpened) -> None:
-        """Note a stream that there should be: a server may have none, and most say so in other ways than with 405."""
+        """Note for operators that the stream cannot be opened, if there should be one.
+
+        A server that has refused it with 4xx from the beginning has none: few say so with 405.
+        """
         client_error = 400 <= refusal.status < 500 or refusal.status in NO_STREAM
         if self._refusals >= ATTEMPTS and (self._has_worked or not client_error):
             self._context.callbacks.note(
@@ -174,7 +177,7 @@ class GetStream:
             self._context.callbacks.note(Deviation.STREAM_CUT, describe_deviation(Deviation.STREAM_CUT, about))
 
     async def _read(self, response: HttpResponse, events: EventParser) -> None:
-        """Read a stream to its end, however it ends. Raises _StreamNotOpened for an event that is too long."""
+        """Read a stream to its end; note its age if it is cut. Raises _StreamNotOpened for too long an event."""
         opened_at = anyio.current_time()
         try:
             async for piece in body.read_in_turns(response.chunks()):
