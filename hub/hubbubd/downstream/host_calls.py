@@ -172,6 +172,7 @@ class HostCalls:
         requests: QuestionRequests | None = None
 
         def ask_or_withdraw(question: PendingRequest) -> None:
+            """Ask the host a question of the call, or withdraw it if it is settled."""
             nonlocal requests
             if requests is None:  # most calls have no question
                 requests = QuestionRequests(self._questions, request, host_call)

@@ -27,7 +27,10 @@ ACCEPT_S: Final = 2.0
 
 
 async def listen(hub: Hub, view: EndpointView, tasks: TaskExtension, request: HostRequest) -> bytes:
-    """Notify a host of the changes that it subscribes to, until its request or the hub ends. Raises Refusal."""
+    """Notify a host of the changes that it subscribes to, until its request or the hub ends.
+
+    Returns the result of the request, at its end. Raises Refusal and Unavailable.
+    """
     flags, uris = _parse_filter(request.params.get("notifications"))
     capabilities = view.introduction(request.host.principal).capabilities
     flags = {flag for flag in flags if announces_changes(capabilities, _CAPABILITIES[flag])}
@@ -35,6 +38,7 @@ async def listen(hub: Hub, view: EndpointView, tasks: TaskExtension, request: Ho
     not_yet_sent: list[bytes] | None = []
 
     def notify(method: str, about: Mapping[str, Any]) -> None:
+        """Send a notification of this subscription; one that comes before the acknowledgement is sent after that."""
         message = messages.make_notification(method, {**about, **stamp})
         request.send(message) if not_yet_sent is None else not_yet_sent.append(message)
 

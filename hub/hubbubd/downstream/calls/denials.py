@@ -25,12 +25,12 @@ def is_denial(fault: Fault) -> bool:
 
 
 def render_denied(fault: Fault) -> bytes:
-    """Return the result of a call that was not made, by its fault."""
+    """Return the result of a tool's call that was not made, by its fault, for which `is_denial` is true."""
     return _render_denial(fault.code, fault.message, fault.details)
 
 
 def render_refused(error: HubError) -> bytes | None:
-    """Return the result of a call that was refused for the same reasons; None for an error of another kind."""
+    """Return the result of a tool's call that was refused for want of approval; None for any other error."""
     if isinstance(error, UpstreamError):
         fault = error.fault
         return _render_denial(fault.code, fault.message, fault.details) if fault.category is Category.APPROVAL else None
@@ -54,7 +54,7 @@ def _render_denial(code: str, message: str, details: Mapping[str, Any]) -> bytes
 
 
 def _explain_denied(message: str, details: Mapping[str, Any]) -> str:
-    """Explain that a person, or nobody in particular, denied a call."""
+    """Explain that a call was denied: by a person, if `details` name one."""
     if not details.get("denied_by"):
         return f"This call was not made: {message}. {_NOT_AGAIN}"
     reason = str(details.get("reason", "")).strip()

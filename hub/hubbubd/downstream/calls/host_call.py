@@ -88,6 +88,7 @@ class CallReporter:
         self._send_progress(0.0 if self._latest < 0 else next_progress, None, message)
 
     def _send_progress(self, progress: float, total: float | None, message: str | None) -> None:
+        """Send a notification of progress, if the host has asked for that."""
         if not self.reports_progress:
             return
         self._latest = progress
@@ -168,6 +169,7 @@ class CallObserver:
             listener(question)
 
     def _on_question(self, question: PendingRequest) -> None:
+        """Note a question of the call as it is now, and pass it on to the listeners."""
         self._questions[question.id] = question
         self.signal_news()
         if self.on_question is not None:
@@ -189,7 +191,7 @@ class Attendance:
         self._waiting = Counter[str]()
 
     def add_host(self, call_id: str, call: Call | None) -> None:
-        """Note that one more host waits for a call; None for one that is still to be made."""
+        """Note that one more host waits for a call; `call` is None for one that is still to be made."""
         self._waiting[call_id] += 1
         if self._waiting[call_id] == 1:
             self._note_left_at(call_id, call, None)
@@ -228,10 +230,7 @@ class HoldTerms:
 
     @classmethod
     def for_request(cls, policy: QuestionPolicy, request: HostRequest, now: float, *, progress: bool) -> "HoldTerms":
-        """Return when the hold of a request ends that arrives now (steady clock).
-
-        `progress` says whether its host gets progress.
-        """
+        """Return when the hold of a request ends that arrives `now` (steady clock); `progress`: its host gets it."""
         host, chosen_s = request.host, request.hold_s
         if chosen_s is None and policy.hold_s != "auto":
             chosen_s = policy.hold_s
@@ -290,7 +289,7 @@ class HostCall:
         return self._terms
 
     def end_hold_within(self, wait_s: float | None) -> None:
-        """End the hold after so many seconds at the latest, even if nobody is asked; None for as the host waits."""
+        """End the hold, even if nobody is asked, `wait_s` after its begin at the latest; None: as its terms say."""
         until = self.terms.until if wait_s is None else min(self.terms.until, self._began_at + wait_s)
         self._terms = replace(self.terms, until=until, without_question=True)
 
@@ -342,7 +341,7 @@ class HostCall:
 
     @contextmanager
     def count_dialog(self) -> Generator[None]:
-        """Count a dialog of the host's own during the block."""
+        """Count a dialog of the host's own as open during the block; the hold may last as long (`HoldTerms`)."""
         self._open_dialogs += 1
         try:
             yield
@@ -360,7 +359,7 @@ class HostCall:
             self._departure = asyncio.get_running_loop().call_later(RETURN_S, self._note_departure)
 
     def _count_host(self, call: Call | None) -> None:
-        """Count the host among those that wait, unless it is; it is there."""
+        """Note that the host is there, and count it among those that wait for the call, unless it is counted."""
         if self._departure is not None:
             self._cancel_departure()
         if self.state is HostCallState.GONE:
@@ -376,6 +375,7 @@ class HostCall:
         self._uncount_host(left=True)
 
     def _uncount_host(self, *, left: bool) -> None:
+        """Count the host no longer among those that wait, if it is counted; `left` as in `Attendance.remove_host`."""
         if self._departure is not None:
             self._cancel_departure()
         if self._is_counted:
@@ -405,6 +405,7 @@ class HostCall:
         self._news.set()
 
     def _start_timer(self) -> None:
+        """Start the task that ends the hold in time, unless it runs."""
         if self._timer is None:
             self._timer = asyncio.get_running_loop().create_task(self._end_hold_in_time())
 

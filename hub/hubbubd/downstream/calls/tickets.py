@@ -77,7 +77,7 @@ def refusal_for_unknown_call(call_id: str) -> Refusal:
 
 
 def render_ticket(call: Call, asked: Sequence[PendingRequest] | None, *, as_error: bool) -> bytes:
-    """Return the result that says how to get the real one.
+    """Return the ticket of a call: a result that says how to get the call's own; `as_error` marks it as an error.
 
     `asked` is what the call waits for: empty if that is not certain, None if it waits for no answer.
     """
@@ -94,7 +94,7 @@ def render_ticket(call: Call, asked: Sequence[PendingRequest] | None, *, as_erro
 
 
 def refusal_for_late_answer(call: Call, asked: Sequence[PendingRequest] | None) -> Refusal:
-    """Return the error where there are no tickets. `asked` as in `render_ticket`."""
+    """Return the error in place of a ticket, for requests that have none. `asked` as in `render_ticket`."""
     reason = "ANSWER_AWAITED"
     text = (
         f"{_describe_wait(call, asked)} The call goes on: hubbub calls show {call.id} has its result once there is one."

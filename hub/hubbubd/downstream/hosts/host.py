@@ -279,7 +279,10 @@ class HostRequest:
 
     @property
     def hold_s(self) -> float | None:
-        """The same by what it says itself, else by its credential; None if neither says anything."""
+        """For how many seconds it is to be held while people are asked; None if nothing says so.
+
+        What the request itself says comes before what its credential says.
+        """
         return self.host.principal.hold_s if self.own_hold_s is None else self.own_hold_s
 
     @property

@@ -49,7 +49,7 @@ class HostProcesses:
         """Find out which process sends a request, and set that and what is known of it in `host`.
 
         `connection` is where its request came from: a bridge, or a connection of HTTP. A process may have many of
-        these, but what has one stream open among all that look the same is one process.
+        these. If all hosts that look the same have one stream open together, they are taken for one process.
         """
         identity = _identify(host, endpoint)
         streams = self._listening.get(identity, [])
@@ -71,7 +71,10 @@ class HostProcesses:
                 self._listening.pop(identity, None)
 
     def _set_process(self, host: McpHost, identity: Identity, process: str) -> None:
-        """Set the process of a host, and share with it what is remembered of that process."""
+        """Set the process of a host, and share with it what is remembered of that process.
+
+        Without bridges, `read_from` is shared by all that look the same, unless they have exactly one stream open.
+        """
         host.process = process
         known = self._remember((*identity, process))
         host.silent = known.silent

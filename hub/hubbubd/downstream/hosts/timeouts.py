@@ -65,7 +65,10 @@ def find_hold_s(name: object, via: str, *, hears_progress: bool) -> float:
 
 
 def _find_timeouts(name: object) -> Mapping[str, HostTimeouts] | None:
-    """Return how long a host waits that is a known one, or a part of it: codex-mcp-client, qwen-cli-mcp-client-hub."""
+    """Return how long a host waits, by transport; None if it is not known.
+
+    Its name may go on after a known one: codex-mcp-client, qwen-cli-mcp-client-hub.
+    """
     if not isinstance(name, str):
         return None
     for known_name, by_transport in _WAITS.items():

@@ -66,16 +66,19 @@ class ListChanges:
             task.cancel()
 
     def _on_change(self, server: str, kind: CatalogKind, announced: bool) -> None:
-        """Look soon whether the lists have changed, after a change of one server's list."""
+        """Plan to compare the lists that the host sees, after a change of one server's list."""
         method, transparent = SOURCES[kind].change, self._view.transparent
         if method not in self._kinds or (transparent and server not in self._view.servers(self._get_principal())):
             return
         if announced and transparent:
             self._announced.add(method)
-        self._compare_soon(method)
+        self._schedule_comparison(method)
 
-    def _compare_soon(self, method: str) -> None:
-        """Compare the lists of a notification after QUIET_S since the last one, unless that is planned."""
+    def _schedule_comparison(self, method: str) -> None:
+        """Plan to compare the lists that `method` is about, and to notify the host if they differ.
+
+        This is QUIET_S after its last notification at the earliest. Does nothing if it is planned.
+        """
         if method not in self._timers:
             loop = asyncio.get_running_loop()
             at = max(loop.time(), self._notified_at.get(method, 0.0) + QUIET_S)

@@ -140,9 +140,11 @@ class SessionNotifications:
             self._request_level(self.level)
 
     def _notify_list_changed(self, method: str) -> None:
+        """Notify the host that a list has changed, unless such a notification waits to be read."""
         self._send(messages.make_notification(method), unless_queued=True)
 
     def _notify_updated(self, uri: str) -> None:
+        """Notify the host that a resource has changed, unless such a notification waits to be read."""
         self._send(messages.make_notification("notifications/resources/updated", {"uri": uri}), unless_queued=True)
 
     def _on_log(self, event: ServerEvent) -> None:

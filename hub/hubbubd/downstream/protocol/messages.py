@@ -80,7 +80,11 @@ Message = RequestMessage | NotificationMessage | ResponseMessage
 
 
 def parse(body: bytes) -> Message:
-    """Parse one message. Raises Refusal: PARSE_ERROR for what is no JSON, INVALID_REQUEST for what is no message."""
+    """Parse one message.
+
+    Raises Refusal: PARSE_ERROR for what is no JSON, INVALID_REQUEST for what is no message, and INVALID_PARAMS for a
+    `_meta` that is no object.
+    """
     if payload.bound_value_count(body, MAX_VALUES) > MAX_VALUES:
         raise MessageTooLarge(f"a message may have {MAX_VALUES} values", MAX_VALUES)
     try:
@@ -190,7 +194,7 @@ def with_members(raw: bytes, **members: Any) -> bytes:
 
 
 def check_length(named: str, where: str) -> None:
-    """Raise Refusal for a name or URI that is longer than any that is taken."""
+    """Raise Refusal for a name or URI longer than LONGEST_URI; `where` is what the error calls it."""
     if len(named) > LONGEST_URI:
         raise Refusal(INVALID_PARAMS, f"{where} may have {LONGEST_URI} characters")
 

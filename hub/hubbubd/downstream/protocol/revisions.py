@@ -165,7 +165,7 @@ def select_server_info(own: Mapping[str, Any], revision: str) -> dict[str, Any]:
 def render_read_error(why: Refusal | NotFound, uri: str, own: str, revision: str) -> Refusal:
     """Return the error of `resources/read`, of a server or the hub, as a revision has it.
 
-    That of a resource which is not there has changed. `uri` is the host's for it, `own` the server's.
+    Revisions have different codes for a resource that is not there. `uri` is the host's URI for it, `own` the server's.
     """
     refusal = Refusal(RESOURCE_NOT_FOUND, why.message) if isinstance(why, NotFound) else why
     said: object = refusal.data
@@ -178,7 +178,10 @@ def render_read_error(why: Refusal | NotFound, uri: str, own: str, revision: str
 
 
 def _make_task_optional(raw: bytes) -> bytes:
-    """Return a tool that its server runs only as a task as one that need not be one: the hub follows the task."""
+    """Return a tool with `taskSupport` "optional" where its server has "required", else as it is.
+
+    A host may call it without a task: the hub then follows the server's task for it.
+    """
     tool = cast("dict[str, Any]", payload.loads(raw))
     execution: object = tool.get("execution")
     said = cast("dict[str, Any]", execution) if isinstance(execution, dict) else {}
@@ -234,7 +237,7 @@ def render_blocks(method: str, raw: bytes, revision: str) -> bytes:
 
 
 def _add_structured_as_text(result: dict[str, Any]) -> dict[str, Any]:
-    """Return a tool's result with what it says in `structuredContent` alone as text, too."""
+    """Return a tool's result with its `structuredContent` as text, too, if it has no other content."""
     if result.get("content") or "structuredContent" not in result:
         return result
     return {**result, "content": [{"type": "text", "text": payload.dumps(result["structuredContent"]).decode()}]}
@@ -246,7 +249,10 @@ def render_sampling(params: Mapping[str, Any], revision: str) -> dict[str, Any]:
 
 
 def _render_messages(messages: object, revision: str) -> object:
-    """Return the messages of a prompt or a sampling as a revision has them: what they say, and how many blocks."""
+    """Return the messages of a prompt or a sampling as a revision has them; what is no list as it is.
+
+    Blocks of unknown types become text, and before SEVERAL each block is a message of its own.
+    """
     if not isinstance(messages, list):
         return messages
     found: list[object] = []

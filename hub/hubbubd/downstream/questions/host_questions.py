@@ -114,7 +114,7 @@ class HostQuestions:
         )
 
     def note_host_decision(self, host: McpHost, question: PendingRequest) -> None:
-        """Note in an open question whether a host is asked that has begun to wait after it was opened."""
+        """Note in an open question whether a host is asked, and why not, unless that is noted for this host."""
         open_ = question.state is RequestState.OPEN
         if open_ and len(question.hosts) < MAX_HOSTS and all(each.host != host.name for each in question.hosts):
             decision = AskedHost(host=host.name, at=self.hub.clock.now(), why_not=self.why_not(host, question))

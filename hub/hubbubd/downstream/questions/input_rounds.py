@@ -85,7 +85,7 @@ class InputRounds:
             return await host_call.run_until_hold_ends(self._run_round(host_call, token, round_number))
 
     async def _run_round(self, host_call: HostCall, token: StateToken | None, round_number: int) -> Call | bytes:
-        """Accept the host's answers, wait for the call, and ask the host what its server waits for."""
+        """Accept the host's answers, and wait: return the call once it has ended, or a result that asks for input."""
         request, observer = host_call.request, host_call.observer
         answers = parse_answers(request) if token is not None else {}
         loop = asyncio.get_running_loop()
@@ -199,7 +199,7 @@ def _key_questions(call: Call, asked: list[PendingRequest]) -> dict[str, Pending
 
 
 async def _cancel_tasks(tasks: set[asyncio.Task[Any]]) -> None:
-    """Cancel tasks, and wait for their end, though the endpoint or the credential of the host has ended meanwhile."""
+    """Cancel tasks, and wait for their end, even where the scope of the request itself is cancelled."""
     unfinished = [task for task in tasks if not task.done()]
     for task in unfinished:
         task.cancel()

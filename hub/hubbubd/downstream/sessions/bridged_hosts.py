@@ -89,13 +89,13 @@ class BridgedHosts:
         return any(map(self._calls.knows, call_ids))
 
     def cancel_calls(self, call_ids: Iterable[str]) -> None:
-        """Cancel calls, also those that were sent already, though others may wait for them."""
+        """Begin to cancel calls, also those that were sent already, even if others wait for them; does not wait."""
         cancelling = asyncio.get_running_loop().create_task(self._cancel_each(list(call_ids)))
         self._cancelling.add(cancelling)
         cancelling.add_done_callback(self._cancelling.discard)
 
     def cancel_attached_call(self, call_id: str) -> None:
-        """Cancel a call, unless it is detached."""
+        """Begin to cancel a call, if there is one and it is not detached."""
         if self._calls.knows(call_id) and not self._calls.get(call_id).detached:
             self.cancel_calls([call_id])
 

@@ -163,7 +163,7 @@ class ReplayStreams:
         return None if number is None else (self._streams[key], number)
 
     def parse_lost(self, event_id: str) -> LostStream | None:
-        """Return the stream of an event, if it is of this session in an earlier process or at another member."""
+        """Return the stream of an event of this session, of an earlier process or another member; None for others."""
         if (named := _ID.fullmatch(event_id)) is None:
             return None
         try:

@@ -176,7 +176,7 @@ class EndpointSession:
         self.touch()
 
     def set_principal(self, principal: Principal) -> None:
-        """Set the host's principal, whose permissions may have changed."""
+        """Set the host's principal. If it has changed, messages that wait for the host to listen are dropped."""
         if principal != self.host.principal:
             self.host.principal = principal
             if not self.listening:
@@ -203,7 +203,7 @@ class EndpointSession:
         (self.outlet.send_unless_queued if unless_queued else self.outlet.send)(message)
 
     def _on_done(self, id_: Id) -> None:
-        """Note that a request has ended."""
+        """Note that a request has ended: the session is in use until now."""
         del self._running[id_]
         self.touch()
 

@@ -121,7 +121,10 @@ class EndpointSessions:
         return session
 
     async def find(self, id_: str, principal: Principal, endpoint: McpEndpoint) -> EndpointSession | None:
-        """Return a session, if it is of this principal and endpoint. Raises Unavailable."""
+        """Return a session, restored if need be, and note its use; None unless it is of this principal and endpoint.
+
+        Raises Unavailable.
+        """
         taken_up = self._taken_up.get(id_)
         key = record_id(id_) if taken_up is None else taken_up.key
         if key not in self._entries and await self._hub.find_host_session(key) is None:
@@ -175,6 +178,7 @@ class EndpointSessions:
 
     @property
     def _in_fleet(self) -> bool:
+        """Whether this hub is a member of a fleet."""
         return bool(self._hub.ownership.me)
 
     def _make_session(self, id_: str, host: McpHost, endpoint: McpEndpoint) -> EndpointSession:
@@ -280,7 +284,7 @@ class EndpointSessions:
         return self._clock.steady() - entry.noted_at >= NOTE_EVERY_S
 
     def _stamp_use(self, entry: _SessionEntry) -> float:
-        """Note that this process notes its use of a session now; return the time for the record, in epoch seconds."""
+        """Note that the use of a session goes into its record now; return the time for that, in epoch seconds."""
         entry.noted_at, entry.noted = self._clock.steady(), self._clock.now()
         return entry.noted
 

@@ -110,7 +110,7 @@ class HostTasks:
         return call if call is not None and self._has_task(host, call) else None
 
     def list_calls(self, host: McpHost, after: tuple[float, str] | None = None) -> Iterator[Call]:
-        """Yield the calls that are tasks of a host's principal at this endpoint, oldest first, those after a place."""
+        """Yield a principal's calls that are tasks at this endpoint, oldest first: those after a time and an id."""
         for call in self.hub.calls.newest(CallFilter(), after, oldest_first=True):
             if call.detached and self._has_task(host, call):
                 yield call
@@ -140,6 +140,7 @@ class HostTasks:
         self._start_timer(call_id, present)
 
         def on_call_event(call: Call, live: object) -> None:
+            """Note when the call has changed, and drop what is kept for its host once it has ended."""
             if live is None:
                 present.changed_at = self.hub.clock.now()
             if call.state.ended:  # not at once: others are still to be told of the end
@@ -203,6 +204,7 @@ class HostTasks:
         latest = (known.status, known.status_message) if known is not None else None
 
         def notify_if_changed(*_changed: object) -> None:
+            """Notify of the task if its status is not the latest that the host knows; not of a deleted one."""
             nonlocal latest
             with suppress(NotFound):
                 now = self.to_task(host, self.hub.calls.get(task_id))
@@ -307,7 +309,7 @@ class HostTasks:
         )
 
     def _find_server_task(self, call: Call) -> Task | None:
-        """Return the task that the server has made of the call, if it has."""
+        """Return the task that the server has made of the call; None if it has made none, or that is deleted."""
         try:
             return self.hub.tasks.get(call.task_id) if call.task_id is not None else None
         except NotFound:

@@ -75,13 +75,13 @@ class SessionTasks:
         return payload.dumps({"task": to_wire(self._tasks.to_task(host, call))})
 
     async def _get(self, request: HostRequest) -> bytes:
-        """Serve `tasks/get`."""
+        """Serve `tasks/get`: return the task as it is now. Raises Refusal and Unavailable."""
         call = await self._tasks.find_call(request)
         self._tasks.note_interest(request.host, call)
         return payload.dumps(to_wire(self._tasks.to_task(request.host, call)))
 
     async def _result(self, request: HostRequest) -> bytes:
-        """Serve `tasks/result`: wait for the end of the task."""
+        """Serve `tasks/result`: wait for the end of the task, and return its result. Raises Refusal, Unavailable."""
         call = await self._tasks.find_call(request)
         ended = call if call.state.ended else await self._wait_for_end(request, call)
         if ended.state is CallState.CANCELLED:
@@ -107,7 +107,7 @@ class SessionTasks:
                 await requests.close()
 
     async def _list(self, request: HostRequest) -> bytes:
-        """Serve `tasks/list`."""
+        """Serve `tasks/list`: return a page of the tasks of the host's principal. Raises Refusal."""
         host, cursor = request.host, request.params.get("cursor")
         try:
             after = None if cursor is None else parse_cursor(cursor)
@@ -120,7 +120,7 @@ class SessionTasks:
         return payload.dumps(members)
 
     async def _cancel(self, request: HostRequest) -> bytes:
-        """Serve `tasks/cancel`."""
+        """Serve `tasks/cancel`: cancel the call, and return the task. Raises Refusal if it has ended."""
         call = await self._tasks.find_call(request)
         try:
             call = await self._hub.calls.cancel(call.id, abort=True)

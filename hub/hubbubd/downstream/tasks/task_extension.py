@@ -105,11 +105,11 @@ class TaskExtension:
             yield honoured
 
     async def _get(self, request: HostRequest) -> bytes:
-        """Serve `tasks/get`."""
+        """Serve `tasks/get`: return the task as it is now, with its questions or its result. Raises Refusal."""
         return self._render_detailed(request, await self._find_call(request), {"resultType": "complete"})
 
     def _render_detailed(self, request: HostRequest, call: Call, members: dict[str, Any]) -> bytes:
-        """Return the extension's DetailedTask, after other members."""
+        """Return a task as the extension's DetailedTask, as JSON; `members` come first, and it adds to them."""
         host = request.host
         task = self._tasks.to_task(host, call)
         members |= _render_task(task)
@@ -131,7 +131,7 @@ class TaskExtension:
         return payload.dumps(members)
 
     async def _update(self, request: HostRequest) -> bytes:
-        """Serve `tasks/update`: accept the host's answers."""
+        """Serve `tasks/update`: accept the host's answers. Raises Refusal for one that does not fit."""
         host, call = request.host, await self._find_call(request)
         answers, questions = parse_answers(request), self._tasks.questions
         for question in await questions.find_questions(answers):
@@ -148,7 +148,7 @@ class TaskExtension:
         return _ACKNOWLEDGED
 
     async def _cancel(self, request: HostRequest) -> bytes:
-        """Serve `tasks/cancel`."""
+        """Serve `tasks/cancel`: cancel the call, if it has not ended. Raises Refusal."""
         call = await self._find_call(request)
         with suppress(FailedPrecondition):  # it has ended: that is no error here
             await self._hub.calls.cancel(call.id, abort=True)
@@ -174,7 +174,7 @@ def _parse_ids(wanted: object) -> list[str]:
 
 
 def _render_task(task: Task) -> dict[str, Any]:
-    """Return the extension's Task object."""
+    """Return a task as the extension's Task object."""
     members = to_wire(task)
     members["ttlMs"] = members.pop("ttl")
     members["pollIntervalMs"] = members.pop("pollInterval")

@@ -48,7 +48,7 @@ class KindTable:
         return server in self.groups and self.groups[server].entries[server] is group.entries[server]
 
     def find(self, shown_name: str) -> ListEntry | None:
-        """Return the entry that hosts see under a name."""
+        """Return the entry that hosts see under a name; None if there is none."""
         is_shown = self.settings.has_tool(shown_name) if self.chosen else True
         candidates = (group.by_name.get(shown_name) for group in self.distinct) if is_shown else ()
         return next((entry for entry in candidates if entry is not None), None)

@@ -125,7 +125,7 @@ class ListGroups:
         """The newest group of each rendering that names all servers together: the next one has most of its lists."""
 
     def find(self, rendering: ListRendering, sources: Mapping[str, Source]) -> ListGroup | None:
-        """Return the group of these lists if it is made."""
+        """Return the group that was made of these lists; None if there is none."""
         group = self._groups.get(rendering.key(tuple(sources)))
         return group if group is not None and group.was_made_from(sources) else None
 
@@ -199,7 +199,7 @@ def _name_in_steps(
 
 
 def _reuse_server(group: ListGroup, server: str, previous: ListGroup) -> None:
-    """Show a server's list as it was shown before."""
+    """Put into a group what the previous one has of a server, whose list is shown as before."""
     _note_entries(group, server, previous.entries[server], previous)
     if server in previous.indexes:
         group.indexes[server] = previous.indexes[server]
@@ -208,7 +208,7 @@ def _reuse_server(group: ListGroup, server: str, previous: ListGroup) -> None:
 
 
 def _render_server(rendering: ListRendering, group: ListGroup, server: str, previous: ListGroup | None) -> Steps:
-    """Make what is shown of a server's list. An entry that is the same as before is used again."""
+    """Add to a group what is shown of a server's list, in short steps; an entry that is the same is used again."""
     entries: list[ListEntry] = []
     for raw in group.sources[server]:
         yield

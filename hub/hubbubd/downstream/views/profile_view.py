@@ -3,7 +3,6 @@
     catalog (all servers' lists) ──> groups (`lists`) ──> a KindTable for each kind ──> lists and targets
 
 A table is made when it is needed: at once where little has changed, else in turns, while its hosts wait (`settle`).
-
 What a principal may not call is left out when it asks; the tables are the same for all, so names never depend on who
 looks.
 """
@@ -62,14 +61,10 @@ from hubbubd.timing.turns import run_at_once, run_in_turns
 
 ENTRIES_AT_ONCE: Final = 1000
 """Entries of changed lists that are read when they are needed; more are made ready in turns."""
-
 BYTES_AT_ONCE: Final = 256 * 1024
 """And their bytes."""
-
 MAX_ROUNDS: Final = 5
 """How often a table is made while lists change meanwhile; then the last one will do until the next look."""
-
-
 MAX_NAMED: Final = 10
 """Candidates that an error names."""
 MAX_INSTRUCTIONS: Final = 2000
@@ -202,6 +197,7 @@ class ProfileView:
     def _search_in_steps(
         self, query: str, most: int, table: KindTable, visible_servers: list[str]
     ) -> Generator[None, None, list[bytes]]:
+        """Return the entries of the tools of a table that fit a query best, the best first; in short steps."""
         indexes: list[Index] = []
         for server in filter(table.entries.__contains__, visible_servers):
             index = yield from table.index(server)
@@ -212,7 +208,7 @@ class ProfileView:
     def find_target(
         self, kind: CatalogKind, named: str, principal: Principal, pages_read: PagesRead | None = None
     ) -> ServerTarget:
-        """As `EndpointView.find_target`. InvalidArgument: several servers have it, or only pages may call it."""
+        """Return a target, as in `EndpointView`. Raises InvalidArgument, too: several have it, or it is for pages."""
         if kind in URI_MEMBERS:
             return self._find_resource(named, principal, pages_read or PagesRead())
         entry = self._usable_table(kind).find(named)
@@ -287,8 +283,6 @@ class ProfileView:
         listed = any(group is not None and own_uri in group.by_name for group in groups)
         return listed or own_uri in self._usable_table(CatalogKind.TOOL).pages(server)
 
-    # Tables
-
     def _shown_servers(self, settings: ProfileSettings) -> tuple[str, ...]:
         """Return the servers of the profile, looked up once for each version of the catalog."""
         version, known, servers = self._servers_shown
@@ -306,7 +300,7 @@ class ProfileView:
         return {server: self._hub.catalog.entries(list_id(server, kind)) for server in servers}
 
     def _current_table(self, kind: CatalogKind) -> KindTable | None:
-        """Return the table if it is up to date."""
+        """Return the table of a kind if it is up to date, else None."""
         table = self._tables.get(kind)
         if table is None or table.version != self._hub.catalog.version or table.settings != self._settings():
             return None
@@ -330,21 +324,23 @@ class ProfileView:
         return sum(len(entry) for source in unmade for entry in source) <= BYTES_AT_ONCE
 
     def _table_with_settings(self, kind: CatalogKind, settings: ProfileSettings) -> KindTable | None:
-        """Return the last table if it was made with these settings."""
+        """Return the last table of a kind if it was made with these settings, else None."""
         previous = self._tables.get(kind)
         return previous if previous is not None and previous.settings == settings else None
 
     def _usable_table(self, kind: CatalogKind) -> KindTable:
-        """Return the table as it is now; a somewhat older one while much has to be made."""
+        """Return the table of a kind, made again at once if that is cheap; else the last one, which may be older."""
         current = self._current_table(kind)
         if current is None and (kind not in self._tables or self._is_cheap_to_make(kind)):
             current = self._tables[kind] = run_at_once(self._make_table_in_steps(kind))
         return current or self._tables[kind]
 
     async def _make_table(self, kind: CatalogKind) -> None:
+        """Make the table of a kind in turns of the event loop, and put it in the place of the last one."""
         self._tables[kind] = await run_in_turns(self._make_table_in_steps(kind))
 
     def _make_table_in_steps(self, kind: CatalogKind) -> Generator[None, None, KindTable]:
+        """Return the table of a kind for the catalog and settings of now, in short steps; unchanged lists stay."""
         settings, version = self._settings(), self._hub.catalog.version
         sources, rendering = self._sources(kind, settings), _make_rendering(kind, settings)
         groups: dict[str, ListGroup] = {}
@@ -394,6 +390,7 @@ def _is_listed(settings: ProfileSettings, entry: ListEntry, *, apps: bool) -> bo
 
 
 def _has_tool_filter(settings: ProfileSettings) -> bool:
+    """Return whether the profile leaves out tools by their names."""
     return (settings.allow_tools, settings.deny_tools) != (("*",), ())
 
 
@@ -403,6 +400,7 @@ def _compares_names(kind: CatalogKind, settings: ProfileSettings) -> bool:
 
 
 def _make_rendering(kind: CatalogKind, settings: ProfileSettings) -> ListRendering:
+    """Return how a profile with these settings shows lists of a kind."""
     if kind not in NAMED_KINDS:
         return ListRendering(kind=kind)
     rule = NameRule(
@@ -433,6 +431,7 @@ def _take_templates(max_chars: int, templates: Iterable[str]) -> Iterator[str]:
 
 
 def _join_instructions(own_text: str, by_server: Mapping[str, str]) -> str:
+    """Return a profile's own instructions and those of its servers as one text, each of them cut."""
     parts = [own_text] if own_text else []
     parts += [
         f"## {server}\n{_cut_text(without_headings(text), MAX_SERVER_INSTRUCTIONS)}"

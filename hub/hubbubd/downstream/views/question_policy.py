@@ -88,7 +88,7 @@ class QuestionPolicy:
         )
 
     def who_answers(self, kind: RequestKind) -> Asked:
-        """Return who is asked what is of this kind."""
+        """Return who is asked questions of a kind."""
         match kind:
             case RequestKind.ELICITATION_FORM:
                 return self.form

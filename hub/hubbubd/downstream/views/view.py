@@ -107,8 +107,8 @@ class EndpointView(Protocol):
     ) -> ServerTarget:
         """Return the server that has a tool, prompt or resource, and its own name for it. Raises NotFound.
 
-        `pages_read` is what the host has read of pages, as a page may have named it, the way its server does; None for
-        a host that shows no pages.
+        `pages_read` says of which servers the host has read pages of apps; None for a host that shows none. A page
+        calls a tool by its server's own name for it, so among these servers such a name is searched for as well.
         """
         ...
 
@@ -195,7 +195,7 @@ class ServerView:
         return {**capabilities, "extensions": expected_extensions(self._hub, self._server)}
 
     async def settle(self, kind: CatalogKind) -> None:
-        """Index the entries of a kind by their names, in turns."""
+        """Index the entries of a kind by their names, and find out whom tools are for, in turns."""
         source = self._list_entries(kind)
         if self._indexes.get(kind, ((), {}))[0] is not source:
             self._indexes[kind] = source, await run_in_turns(_index_names(source))
@@ -222,7 +222,7 @@ class ServerView:
             return ()
         if apps or kind is not CatalogKind.TOOL:
             return self._list_entries(kind)
-        return self._examined_tools().for_models
+        return self._tools_by_audience().for_models
 
     def find_target(
         self, kind: CatalogKind, named: str, principal: Principal, pages_read: PagesRead | None = None
@@ -230,11 +230,11 @@ class ServerView:
         """Return the server and the name as it is: the server decides whether it has that. Raises NotFound."""
         if not self.servers(principal):
             raise NotFound("server", self._server)
-        by_page = kind is CatalogKind.TOOL and named in self._examined_tools().for_pages_alone
+        by_page = kind is CatalogKind.TOOL and named in self._tools_by_audience().for_pages_alone
         return ServerTarget(self._server, named, app=by_page)
 
-    def _examined_tools(self) -> "_ServerTools":
-        """Return the tools of the server by whom they are for, examined now if the list has changed."""
+    def _tools_by_audience(self) -> "_ServerTools":
+        """Return the server's tools by their audience: models, or pages of apps alone; found out if the list is new."""
         source = self._list_entries(CatalogKind.TOOL)
         if self._tools.source is not source:
             self._tools = run_at_once(_examine_tools(source))
@@ -252,7 +252,7 @@ class ServerView:
 
 
 async def settle_targets(view: EndpointView, kind: CatalogKind) -> None:
-    """Make ready what a name or URI of this kind is looked for in."""
+    """Wait until what a view shows is ready where a name or URI of this kind is looked for (`EndpointView.settle`)."""
     for each in URI_KINDS if kind in URI_MEMBERS else (kind,):
         await view.settle(each)
 
@@ -274,7 +274,7 @@ class _ServerTools:
 
 
 def _examine_tools(source: tuple[bytes, ...]) -> Generator[None, None, _ServerTools]:
-    """Find out whom the tools of a list are for, in short steps."""
+    """Return the tools of a list with whom they are for; found out in short steps."""
     for_models: list[bytes] = []
     for_pages_alone: set[str] = set()
     for entry in source:
