@@ -24,7 +24,10 @@ class Problem:
 
 
 def find_problem(text: str, file: Path, environ: Mapping[str, str]) -> Problem | None:
-    """Return what is wrong with a text that is to be the content of a file; None if nothing is. Raises OSError."""
+    """Return what is wrong with a text that is to be the content of a file; None if nothing is. Raises OSError.
+
+    `hubbubd` checks a copy beside the file: first all of it, then its settings alone, for which the hub refuses a file.
+    """
     directory = file.parent if file.parent.is_dir() else None
     with tempfile.TemporaryDirectory(prefix=".hubbub-", dir=directory) as candidate_dir:
         candidate = Path(candidate_dir) / file.name
@@ -38,7 +41,7 @@ def find_problem(text: str, file: Path, environ: Mapping[str, str]) -> Problem |
 
 
 def _run_check(candidate: Path, environ: Mapping[str, str], *arguments: str) -> str | None:
-    """Return what `hubbubd --check-config` finds wrong with a file; None if it finds nothing."""
+    """Return what `hubbubd --check-config ARGUMENTS` finds wrong with a file within LIMIT_S; None if nothing."""
     command = [sys.executable, "-m", "hubbubd", "--config", str(candidate), "--check-config", *arguments]
     try:
         process = subprocess.run(  # noqa: S603 - this very Python

@@ -137,6 +137,7 @@ def _mask_values(value: object, path: tuple[str, ...]) -> object:
 
 
 def _is_secret(key: str, value: object) -> bool:
+    """Return whether a value is a text that is a secret, by its key or by how it looks; a reference is none."""
     return isinstance(value, str) and (
         (key in ("client_secret", "private_key") and "${" not in value) or find_secret_reason(key, value) is not None
     )

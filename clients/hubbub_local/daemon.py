@@ -79,9 +79,9 @@ def find_program() -> str | None:
 def make_command(
     data_dir_option: str | None, *, log: Path | None = None, config: Sequence[str] = (), listen: str | None = None
 ) -> list[str]:
-    """Return the command that starts a hub; `data_dir_option` is the data directory, if an option names it.
+    """Return the command that starts a hub. Raises NotStarted if `hubbubd` is not installed.
 
-    Without one the hub's own configuration decides. Raises NotStarted if `hubbubd` is not installed.
+    The data directory is `data_dir_option`, else HUBBUB_DATA_DIR; without either the hub's own configuration decides.
     """
     path = find_program()
     if path is None:
@@ -103,7 +103,10 @@ def find_log(data_dir_option: str | None) -> Path:
 def launch_hub(
     command_line: Sequence[str], *, stdout: int, stderr: int | None, log: Path | None = None
 ) -> "subprocess.Popen[bytes]":
-    """Start a hub in a session of its own, so that it goes on when this program ends. Raises NotStarted."""
+    """Start a hub and return its process. Raises NotStarted.
+
+    It is in a session of its own, so that it goes on when this program ends. `log` goes into HUBBUBD_LOG_FILE.
+    """
     env = os.environ | ({LOG_VARIABLE: str(log)} if log else {})
     try:
         return subprocess.Popen(  # noqa: S603
@@ -235,7 +238,7 @@ def is_listening(directory: Path) -> bool:
 
 
 def is_missing(directory: Path) -> bool:
-    """Return whether no hub runs, starts or ends for a data directory on this machine."""
+    """Return whether no hub runs, starts or ends for a data directory on this machine; False where nobody can tell."""
     if is_listening(directory):
         return False
     with suppress(OSError):

@@ -38,7 +38,10 @@ def replace_file(file: Path, text: str, *, private: bool = False) -> Path | None
 
 
 def _make_backup(file: Path) -> Path:
-    """Copy a file to a free name beside it. Others cannot read the copy before it has the rights of the file."""
+    """Copy a file to a free name beside it, and return the path of the copy.
+
+    Others cannot read the copy before it has the rights of the file.
+    """
     number = 0
     while True:
         backup = file.with_name(f"{file.name}.bak{number or ''}")

@@ -38,14 +38,17 @@ def open_system_keyring() -> Keyring:
         raise NoKeyring(f"this system's cannot be used: {type(exc).__name__}") from None
     if not usable:
         raise NoKeyring("this system has none that is unlocked with your session")
-    return _System(library)
+    return _SystemKeyring(library)
 
 
-class _System:
+class _SystemKeyring:
+    """The keyring of this system, by the package `keyring`, whose module is `library`."""
+
     def __init__(self, library: Any) -> None:
         self._library = library
 
     def store_secret(self, name: str, secret: str) -> str:
+        """Store a secret under a free name, read it back, and return the reference to it. Raises NoKeyring."""
         try:
             names = (name, *(f"{name}-{number}" for number in range(2, MAX_PER_NAME + 1)))
             free_names = (each for each in names if self._library.get_password(SERVICE, each) in (None, secret))

@@ -30,7 +30,7 @@ def find_hubs() -> Iterator[RunningHub]:
 
 
 def find_hub_at_address(message: str) -> RunningHub | None:
-    """Return the hub that listens at an address which a message names (HOST:PORT)."""
+    """Return the hub that listens at a port which a message names (HOST:PORT); None if none does."""
     ports = re.findall(r":(\d{1,5})\b", message)
     return next((each for each in find_hubs() if each.address and each.address.rpartition(":")[2] in ports), None)
 

@@ -169,7 +169,7 @@ def _has_secret_name(name: str) -> bool:
 
 
 def _is_path_or_address(value: str) -> bool:
-    """Return whether a text is a path, or an address without a password."""
+    """Return whether a text begins like a path or a web address; passwords in addresses are looked for before."""
     return value.startswith(("/", "./", "../", "~/", "http://", "https://")) or value[1:3] in (":\\", ":/")
 
 

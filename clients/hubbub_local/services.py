@@ -75,7 +75,7 @@ def find_service_file(machine: Machine, service_kind: Kind) -> Path:
 
 
 def render_service_file(service: UserService, service_kind: Kind) -> bytes:
-    """Return the file of the service. Raises ServiceFailed for a word that the system cannot be told."""
+    """Return the content of the service's file. Raises ServiceFailed for a word that cannot be printed."""
     for word in (*service.words, *service.environ, *service.environ.values(), str(service.log), str(service.home)):
         if not word.isprintable():
             raise ServiceFailed(f"a file of {service_kind} cannot have {word!r}: a character of it cannot be printed")
@@ -165,7 +165,7 @@ def write_service_file(machine: Machine, service: UserService) -> Path:
 
 
 def enable_service(machine: Machine) -> None:
-    """Have the system start the service now, and whenever the person logs in. Raises ServiceFailed."""
+    """Start the service now, again if it runs, and have it start whenever the person logs in. Raises ServiceFailed."""
     if find_service_kind(machine) == "launchd":
         _run_launchctl("bootout", check=False)
         _run_or_fail("launchctl", "bootstrap", _make_launchd_domain(), str(find_service_file(machine, "launchd")))
@@ -228,7 +228,10 @@ def make_log_command(machine: Machine, log: Path, lines: int, *, follow: bool) -
 
 
 def find_service_pid(machine: Machine) -> int | None:
-    """Return the process id of the service; None if it does not run, or the system does not say."""
+    """Return the process id of the service; None if it does not run, or the system does not say.
+
+    Raises ServiceFailed.
+    """
     if find_service_kind(machine) == "launchd":
         output = _run_command("launchctl", "list", LABEL).stdout
     else:
@@ -238,7 +241,10 @@ def find_service_pid(machine: Machine) -> int | None:
 
 
 def is_manager_reachable(machine: Machine) -> bool:
-    """Return whether the system's service manager answers this person: not in a container, nor after `su`."""
+    """Return whether the system's service manager answers this person: not in a container, nor after `su`.
+
+    Raises ServiceFailed.
+    """
     if find_service_kind(machine) == "launchd":
         return shutil.which("launchctl") is not None
     return _run_command("systemctl", "--user", "show-environment").returncode == 0
@@ -253,6 +259,7 @@ def find_installed_file(machine: Machine) -> Path:
 
 
 def _make_launchd_domain() -> str:
+    """Return what launchctl calls all services of this user."""
     return f"gui/{processes.user_id()}"
 
 

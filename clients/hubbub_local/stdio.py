@@ -29,7 +29,7 @@ class LineTooLong(Exception):
 async def read_lines(descriptor: int, max_bytes: int) -> AsyncGenerator[bytes | LineTooLong, None]:
     """Yield each line that is not blank, without its end, until the descriptor is closed.
 
-    In place of one that is too long comes LineTooLong. What comes after the last line end is no line.
+    In place of one that is too long comes LineTooLong. What comes after the last line end is dropped.
     """
     parts: list[bytes] = []
     length, skipping, beginning = 0, False, b""
@@ -84,11 +84,11 @@ class PipeLineWriter:
         self._has_lines.set()
 
     async def wait_for_capacity(self) -> None:
-        """Wait until not too much waits to be read by the other end."""
+        """Wait until the other end has no more than MAX_UNREAD_BYTES to read; it may be for ever once that has left."""
         await self._has_capacity.wait()
 
     async def wait_until_written(self) -> None:
-        """Wait until all lines are written."""
+        """Wait until all lines are written; it may be for ever once the other end has left."""
         await self._written.wait()
 
     async def run(self) -> None:

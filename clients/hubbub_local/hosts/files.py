@@ -68,6 +68,7 @@ def is_readable_by_others(file: Path) -> bool:
 
 
 def _read_text(file: Path) -> str | None:
+    """Return the text of a file; None if there is no file. Raises UnchangeableHostFile, OSError."""
     try:
         if file.stat().st_size > MAX_BYTES:
             raise UnchangeableHostFile("it is too large")
@@ -123,6 +124,7 @@ def _change_json(text: str, changes: Changes) -> str:
 
 
 def _parse_json(text: str) -> dict[str, Any]:
+    """Return the object of a text of JSON. Raises UnchangeableHostFile."""
     try:
         return parse_settings(text, ".json")
     except UnreadableFile as error:
@@ -161,7 +163,10 @@ def _set_tables(text: str, section: str, entries: Entries) -> str:
 
 
 def _set_scalars(text: str, path: tuple[str, ...], members: Mapping[str, Any]) -> str:
-    """Return the text with plain members of a table set, in their lines or below its header."""
+    """Return the text with plain members of a table set, in their lines or below its header.
+
+    Raises UnchangeableHostFile if the table has no header of its own.
+    """
     section, name = path
     header = re.compile(rf"\s*\[\s*{section}\s*\.\s*{_make_key_pattern(name)}\s*\]")
     lines = text.splitlines()
@@ -176,6 +181,7 @@ def _set_scalars(text: str, path: tuple[str, ...], members: Mapping[str, Any]) -
 
 
 def _parse_toml(text: str, why: str = "it is not TOML") -> dict[str, Any]:
+    """Return the table of a text of TOML. Raises UnchangeableHostFile, whose message begins with `why`."""
     try:
         return tomllib.loads(text)
     except (ValueError, RecursionError) as error:
@@ -210,6 +216,7 @@ def _render_table(path: str, entry: Entry) -> str:
 
 
 def _quote_key(key: str) -> str:
+    """Return a key as TOML writes it: bare where that is allowed, else quoted."""
     return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else _render_scalar(key)
 
 
@@ -224,7 +231,7 @@ _KEY = re.compile(r"([A-Za-z0-9_.-]+|\"[^\"\\]*\"|'[^']*'):(\s|$)")
 
 
 def _change_yaml(text: str, changes: Changes) -> str:
-    """Return a text of YAML with the changes made."""
+    """Return a text of YAML with the changes made. Raises UnchangeableHostFile."""
     for path, members in changes.items():
         for name, value in members.items():
             text = (
@@ -236,7 +243,10 @@ def _change_yaml(text: str, changes: Changes) -> str:
 
 
 def _set_yaml_scalar(text: str, path: tuple[str, ...], key: str, value: object) -> str:
-    """Return the text with a plain member of an entry set, in its line or as the first of the entry."""
+    """Return the text with a plain member of an entry set, in its line or as the first of the entry.
+
+    Raises UnchangeableHostFile.
+    """
     section, name = path
     lines = text.splitlines()
     begin = _find_section(lines, section)
@@ -255,7 +265,10 @@ def _set_yaml_scalar(text: str, path: tuple[str, ...], key: str, value: object) 
 
 
 def _change_yaml_entry(text: str, section: str, name: str, entry: Entry | None) -> str:
-    """Return the text with one entry of the section set or taken out; all else stays, line by line."""
+    """Return the text with one entry of the section set, or taken out if it is None; all else stays, line by line.
+
+    Raises UnchangeableHostFile.
+    """
     lines = text.splitlines()
     begin = _find_section(lines, section)
     if begin is None:
@@ -292,7 +305,10 @@ def _find_yaml_entry(lines: list[str], content_lines: list[int], name: str, dept
 
 
 def _find_section(lines: list[str], section: str) -> int | None:
-    """Return the line where the section begins. Raises UnchangeableHostFile unless it is a plain block mapping."""
+    """Return the number of the line where the section begins; None if there is no such section.
+
+    Raises UnchangeableHostFile unless the file and the section are plain block mappings.
+    """
     found: int | None = None
     for number, line in enumerate(lines):
         if not _has_content(line) or line.startswith(" ") or (number == 0 and line.strip() == "---"):

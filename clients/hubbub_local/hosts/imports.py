@@ -201,7 +201,10 @@ class _Translation:
         return spec
 
     def _flatten_command(self, entry: Entry) -> Entry:
-        """Return an entry whose command is a text: Zed also had a table, and opencode has a list."""
+        """Return an entry whose command is a text: Zed also had a table, and opencode has a list.
+
+        Raises UntranslatableEntry for an extension, whose command only the editor knows.
+        """
         command = entry.get("command")
         if isinstance(command, list) and command:
             first, *rest = cast("list[object]", command)
@@ -215,7 +218,10 @@ class _Translation:
         return entry
 
     def _find_transport(self, entry: Entry, sources: Mapping[str, Any]) -> str:
-        """Return the hub's transport for an entry: as it says, else by what it has, and by its url."""
+        """Return the hub's transport for an entry: as it says, else by what it has, and by its url.
+
+        Raises UntranslatableEntry.
+        """
         kind = entry.get("type", entry.get("transport", entry.get("transportType")))
         if kind is None:
             if sources["command"]:
@@ -276,7 +282,10 @@ class _Translation:
         return spec
 
     def _read_limits(self, entry: Entry) -> dict[str, Any]:
-        """Return the limits for calls and for connecting, in seconds, as far as the host has them per server."""
+        """Return the time limits for calls and for connecting that the entry has, as options of the hub, in seconds.
+
+        A note is added for each that the hub cannot have.
+        """
         found: dict[str, Any] = {}
         unit_s = _TIMEOUT_UNIT_S.get(self._found.place.host)
         limits = [("timeout", "call_timeout_s", unit_s), *_LIMIT_KEYS]
@@ -291,7 +300,10 @@ class _Translation:
         return found
 
     def _read_own_variables(self, entry: Entry) -> None:
-        """Note the variables that the entry sets, and request those that the host has in a keyring of its own."""
+        """Set `texts.own` to the variables of the entry; a person is asked for those that the host has in a keyring.
+
+        Raises UntranslatableEntry.
+        """
         self.texts.own = {name: escape(text) for name, text in check_table(entry.get("envs"), "envs").items()}
         for name in check_texts(entry.get("env_keys") or [], "env_keys"):
             check_variable(name)
@@ -301,7 +313,10 @@ class _Translation:
             }
 
     def _read_variables(self, entry: Entry) -> dict[str, str]:
-        """Return the variables of the entry's file, and those that the host sets, in the hub's form."""
+        """Return the variables of `texts.own` and of the entry's `envFile`, in the hub's form; note that it is copied.
+
+        Raises UntranslatableEntry.
+        """
         found = dict(self.texts.own)
         if entry.get("envFile") is None:
             return found
@@ -318,11 +333,14 @@ class _Translation:
         self.texts.notes.append(f"the variables of {path} are copied")
         return found | {name: escape(text) for name, text in read.items()}
 
-    def _list_passed_variables(self, sources: object) -> object:
-        """Return the names of variables that Codex passes on; it may say where each is from."""
-        if not isinstance(sources, list):
-            return sources or []
-        listed = cast("list[object]", sources)
+    def _list_passed_variables(self, env_vars: object) -> object:
+        """Return the names of the variables that Codex passes on, each written as a text or as the `name` of a table.
+
+        What is no list is returned as it is, for the caller to refuse.
+        """
+        if not isinstance(env_vars, list):
+            return env_vars or []
+        listed = cast("list[object]", env_vars)
         return [cast("dict[str, Any]", each).get("name") if isinstance(each, dict) else each for each in listed]
 
 
@@ -337,6 +355,7 @@ def _make_valid_name(name: str) -> str:
 
 
 def _is_url(value: object) -> bool:
+    """Return whether a value is a text that begins with http:// or https:// and can be parsed as a URL."""
     if not isinstance(value, str) or not value.lower().startswith(("http://", "https://")):
         return False
     try:

@@ -82,7 +82,10 @@ def _nest_members(path: Sequence[str], members: Mapping[str, Any]) -> Mapping[st
 
 
 def _set_member(text: str, table: _Object, name: str, value: Any, unit: str, depth: int) -> str:
-    """Return the text with a member of an object set, at its end if it is new; `depth` is that of its members."""
+    """Return the text with a member of an object set, at its end if it is new.
+
+    A member stands `depth` times the indentation `unit` to the right.
+    """
     rendered = json.dumps(value, indent=unit, ensure_ascii=False).replace("\n", "\n" + unit * depth)
     if (old := table.find_member(name)) is not None:
         return text[: old.value] + rendered + text[old.end :]

@@ -126,6 +126,7 @@ def _find_opencode_files(machine: Machine) -> list[Path]:
 
 
 def _find_opencode_file(machine: Machine) -> Path:
+    """Return the file to change: `opencode.jsonc` if it is there, else `opencode.json`."""
     *_, plain, commented = _find_opencode_files(machine)
     return commented if commented.exists() else plain
 
@@ -178,10 +179,12 @@ def _make_goose_http_entry(url: Url) -> Entry:
 
 
 def _make_vscode_link(entry: Entry) -> str:
+    """Return a link that has VS Code install an entry of the hub."""
     return f"vscode:mcp/install?{quote(json.dumps({'name': NAME, **entry}))}"
 
 
 def _make_cursor_link(entry: Entry) -> str:
+    """Return a link that has Cursor install an entry of the hub."""
     config = base64.b64encode(json.dumps(entry).encode()).decode()
     return f"cursor://anysphere.cursor-deeplink/mcp/install?name={NAME}&config={quote(config)}"
 

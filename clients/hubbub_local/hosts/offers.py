@@ -48,7 +48,7 @@ def find_all_servers(machine: Machine, folder: Path) -> list[FoundServer | Troub
 
 
 def find_servers_of_file(machine: Machine, folder: Path, file: Path) -> list[FoundServer | Trouble]:
-    """Return the servers in one file, in the form of whichever host it fits."""
+    """Return the servers in one file, in the form of the first host that it fits; a Trouble alone if it fits none."""
     kinds = list_possible_tables(file, list_server_tables(machine, folder))
     try:
         root = read_settings(file)
@@ -65,7 +65,10 @@ def find_servers_of_file(machine: Machine, folder: Path, file: Path) -> list[Fou
 def make_offers(
     found: Iterable[FoundServer | Trouble], environment: TextEnvironment, configured: Mapping[str, Mapping[str, Any]]
 ) -> tuple[list[Offer], list[Trouble]]:
-    """Return what there is to take over beside the configured servers, each once, and what could not be read."""
+    """Return the servers of hosts, each once and compared with the configured ones, and what could not be read.
+
+    Those that can be taken over have unique names. The hub itself is left out.
+    """
     found = list(found)
     distinct: dict[str, Imported] = {}
     other_hosts: dict[str, list[str]] = {}
@@ -133,7 +136,7 @@ def _may_be_import_of(name: str, server: Imported) -> bool:
 
 
 def _are_same_specs(there: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
-    """Return whether two specs are the same, as far as can be told where one of them refers to a value."""
+    """Return whether the spec `there` has all that `new` has, as far as can be told where one refers to a value."""
     if there.keys() < new.keys():
         return False
     return all(key in there and _are_alike(there[key], value) for key, value in new.items())

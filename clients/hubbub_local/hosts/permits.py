@@ -45,7 +45,7 @@ def find_settings_file(machine: Machine) -> Path:
 
 def preview_hook(file: Path) -> str:
     """Return what the file would be with the hook. Raises UnchangeableHostFile, OSError."""
-    return files.preview_changes(file, {(_SECTION,): {_EVENT: _add_hook(file)}})
+    return files.preview_changes(file, {(_SECTION,): {_EVENT: _list_groups_with_hook(file)}})
 
 
 def render_hook() -> str:
@@ -58,7 +58,7 @@ def install_hook(file: Path) -> tuple[bool, Path | None]:
 
     Raises UnchangeableHostFile, OSError.
     """
-    return files.change_file(file, {(_SECTION,): {_EVENT: _add_hook(file)}})
+    return files.change_file(file, {(_SECTION,): {_EVENT: _list_groups_with_hook(file)}})
 
 
 def has_hook(file: Path) -> bool:
@@ -69,8 +69,11 @@ def has_hook(file: Path) -> bool:
         return False
 
 
-def _add_hook(file: Path) -> list[Any]:
-    """Return the hooks of the event in a file with the hub's at the end, in place of an earlier one of the hub."""
+def _list_groups_with_hook(file: Path) -> list[Any]:
+    """Return the hooks that a file is to have for the event: those of others, and the hub's at the end.
+
+    Raises UnchangeableHostFile, OSError.
+    """
     others = [group for group in _read_groups(file) if not _is_own_group(group)]
     return [*others, _make_hook_group()]
 
@@ -81,7 +84,10 @@ def _make_hook_group() -> dict[str, Any]:
 
 
 def _read_groups(file: Path) -> list[Any]:
-    """Return the hooks that a file has for the event. Raises UnchangeableHostFile, OSError."""
+    """Return the groups of hooks that a file has for the event; empty without a file.
+
+    Raises UnchangeableHostFile, OSError.
+    """
     try:
         settings = parse_settings(file.read_bytes().decode("utf-8-sig"), file.suffix)
     except FileNotFoundError:

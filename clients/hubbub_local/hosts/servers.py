@@ -194,7 +194,7 @@ def list_possible_tables(file: Path, known: Iterable[ServerTable]) -> list[Serve
 
 
 def read_servers(place: ServerTable) -> list[FoundServer | Trouble]:
-    """Return the servers of a table; empty if its file is not there. What is wrong with it is a Trouble, at the end."""
+    """Return the servers of a table, with a Trouble for each thing that is wrong; empty if its file is not there."""
     try:
         root = read_settings(place.file)
     except UnreadableFile as exc:
@@ -203,7 +203,7 @@ def read_servers(place: ServerTable) -> list[FoundServer | Trouble]:
 
 
 def list_servers(place: ServerTable, root: Mapping[str, Any]) -> list[FoundServer | Trouble]:
-    """Return the servers of a table in a parsed file, as `read_servers` does."""
+    """Return the servers of a table in a parsed file, MAX_SERVERS at most, and a Trouble for what is wrong with it."""
     found: list[FoundServer | Trouble] = list(_find_servers(place, root))
     if place.host == "claude-code":
         found += _find_project_servers(place, root)
@@ -258,6 +258,7 @@ def parse_settings(text: str, ending: str) -> dict[str, Any]:
 
 
 def _parse_toml(text: str) -> object:
+    """Return the table of a text of TOML. Raises UnreadableFile."""
     try:
         return tomllib.loads(text)
     except ValueError as exc:
@@ -265,7 +266,10 @@ def _parse_toml(text: str) -> object:
 
 
 def _parse_json(text: str) -> object:
-    """Return the value of JSON, also with comments and trailing commas, and of a short text of JSON5."""
+    """Return the value of JSON, also with comments and trailing commas, and of a short text of JSON5.
+
+    Raises UnreadableFile.
+    """
     try:
         return json.loads(text)
     except json.JSONDecodeError as exc:
@@ -309,6 +313,7 @@ def _count_values(root: object) -> int:
 
 
 def _parse_yaml(text: str) -> object:
+    """Return the value of a text of YAML; None if it has only comments. Raises UnreadableFile."""
     if len(text) > MAX_YAML_BYTES:
         raise UnreadableFile(f"it has more than {MAX_YAML_BYTES // 1024} KiB")
     import yaml  # imported late: only one host has it
@@ -323,7 +328,7 @@ def _parse_yaml(text: str) -> object:
 
 
 def _find_servers(place: ServerTable, root: Mapping[str, Any]) -> Iterator[FoundServer | Trouble]:
-    """Yield the entries of a table of servers, and what stands there instead."""
+    """Yield the servers of a table in a parsed file, and a Trouble for what is no server or no table."""
     table, where = _follow_path(root, place.section)
     if table is None:
         return
@@ -367,7 +372,10 @@ def _find_project_servers(place: ServerTable, root: Mapping[str, Any]) -> Iterat
 
 
 def _follow_path(root: Mapping[str, Any], path: tuple[str, ...]) -> tuple[object, str]:
-    """Return the value at a path, with the part of the path that leads to it; None if there is no value."""
+    """Return the value at a path, and the path as text; None as the value if there is none.
+
+    If a value on the way is no table, that value is returned, with the part of the path that leads to it.
+    """
     found: object = root
     for number, name in enumerate(path):
         if not isinstance(found, dict):

@@ -76,7 +76,7 @@ class Texts:
         self.asks: dict[str, InputPrompt] = {}
 
     def translate_text(self, text: str, key: str) -> str:
-        """Return a text of the host in the hub's form."""
+        """Return a text of the host in the hub's form; `key` names it in errors and prompts."""
         form = _REFERENCE_FORMS.get(self._found.place.references)
         if form is None:
             return escape(text)
@@ -89,7 +89,7 @@ class Texts:
         return "".join([*found, escape(text[end:])])
 
     def translate_env_value(self, text: str, name: str) -> str:
-        """Return a value of `env` in the hub's form."""
+        """Return the value of an entry's variable in the hub's form; some hosts let it be another variable's name."""
         if (
             self._found.place.host in _HOSTS_NAMING_VARIABLES
             and text in self._environment.environ
@@ -116,7 +116,11 @@ class Texts:
         return text.replace("$${", "${")
 
     def translate_variable(self, name: str, default: str | None, key: str) -> str:
-        """Return a reference to a variable in the hub's form; `key` names what it is used for."""
+        """Return what stands for a variable in the hub's form; `key` names what it is used for.
+
+        That is its value if the entry sets it; a reference if it is set here, or has a `default` (written `:-TEXT`);
+        else a prompt to a person.
+        """
         check_variable(name)
         if name in self.own:
             return self.own[name]
