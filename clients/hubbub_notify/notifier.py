@@ -115,7 +115,7 @@ class Notifier:
         self._plan = Plan(self.rules, await self._run_in_thread(self.state.list_notice_times, since_s))
 
     async def _wait_for_stop(self, stop: anyio.Event, scope: anyio.CancelScope) -> None:
-        """Wait for `stop`, then cancel the scope and let attempts under way know."""
+        """Wait for `stop`; then cancel the scope, and have attempts end that wait before they try again."""
         await stop.wait()
         self._stopping.set()
         scope.cancel()
@@ -171,7 +171,10 @@ class Notifier:
                 await changed.wait()
 
     async def _send_due(self, sending: TaskGroup, pauses: Sequence[float], gather_s: float = GATHER_S) -> None:
-        """Start to send what is due now to each target; `pauses` are those before repeated attempts, seconds."""
+        """Start to send what is due now to each target, and record that; do nothing without a target.
+
+        `pauses` are those before repeated attempts, seconds; `gather_s` is that of `Plan.pop_due`.
+        """
         targets = self.targets()
         if not targets or not (due := self._plan.pop_due(self.clock(), gather_s)):
             return

@@ -51,7 +51,7 @@ class Plan:
         self._notified.pop(id_, None)
 
     def mark_notified(self, ids: Iterable[str]) -> None:
-        """Remember that people were told of these, whenever that was."""
+        """Remember that people were told of these requests; it does not count as a notification for the limits."""
         for id_ in ids:
             self._notified[id_] = self._open.pop(id_, None) or self._notified.get(id_)
 
@@ -91,6 +91,7 @@ class Plan:
         return self._quiet_hours.find_first_audible(next_at) if self._quiet_hours is not None else next_at
 
     def _list_unclaimed(self) -> list[PendingRequest]:
+        """Return the requests that people were not told of yet, and that nobody claims."""
         return [each for each in self._open.values() if each.claim is None]
 
     def _find_due_time(self, request: PendingRequest) -> float:

@@ -142,7 +142,7 @@ class Browser:
 
 
 def _load_key(file: Path) -> EllipticCurvePrivateKey:
-    """Read a key. Raises OSError, ValueError."""
+    """Return the private key in a file. Raises OSError, ValueError."""
     pem = file.read_bytes()
     try:
         key = load_pem_private_key(pem, None)
@@ -154,4 +154,5 @@ def _load_key(file: Path) -> EllipticCurvePrivateKey:
 
 
 def _encode_message(notice: Notice, body: str) -> bytes:
+    """Return a notice as the JSON that the page in the browser reads, with `body` in place of its own."""
     return json.dumps({"id": notice.id, "title": notice.title, "body": body, "to": notice.to}).encode()

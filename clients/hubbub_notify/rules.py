@@ -92,6 +92,7 @@ class Rules(BaseModel):
     @field_validator("link")
     @classmethod
     def _check_link(cls, value: str | None) -> str | None:
+        """Return the address of the page without its last slash. Raises ValueError."""
         return None if value is None else _check_page_address(value)
 
     @property
@@ -108,7 +109,10 @@ class Rules(BaseModel):
 
 
 def parse_rules(content: Mapping[str, Any], where: str = "") -> Rules:
-    """Validate rules. Raises NoticeRuleProblem, which names the key and suggests a similar one. It quotes no url."""
+    """Return the rules of a table, checked.
+
+    Raises NoticeRuleProblem: `where` and the key, with a similar one if it is unknown. It quotes no url.
+    """
     try:
         return Rules.model_validate(content)
     except ValidationError as error:
@@ -153,6 +157,7 @@ def _resolve_variables(value: Any, environ: Mapping[str, str], key: str) -> Any:
         return value
 
     def replace_reference(match: re.Match[str]) -> str:
+        """Return what stands for a reference, or for the escape of one. Raises NoticeRuleProblem."""
         if match.group() == "$${":  # an escaped one
             return "${"
         reference = _VARIABLE.fullmatch(match["body"] or "") if match["end"] else None

@@ -53,7 +53,7 @@ class SentLog:
         self._store.close()
 
     def mark_cut_off(self, targets: Collection[str]) -> list[str]:
-        """Mark attempts to these targets that a kill has cut off as unknown; return the ids of their requests."""
+        """Mark as `unknown` the attempts to these targets that a kill has cut off; return the ids of their requests."""
         rows = self._execute(
             "UPDATE told SET state = 'unknown' WHERE state = 'trying' AND owner = ?"
             " AND target IN (SELECT value FROM json_each(?)) RETURNING request",
@@ -83,9 +83,9 @@ class SentLog:
         self._execute("DELETE FROM notices WHERE at < ?", (now - KEPT_S,))
 
     def begin_attempt(self, notice: str, target: str, requests: Iterable[str]) -> list[str]:
-        """Write the intent to tell a target of these requests, durably.
+        """Write durably that a target is about to be told of requests by the notification with the id `notice`.
 
-        Return the requests that no service has told it of, nor begun to.
+        Return those of them that no service has told it of, nor begun to: only these may be sent.
         """
         now, begun = time.time(), list[str]()
         self._execute("BEGIN IMMEDIATE", ())
@@ -110,7 +110,7 @@ class SentLog:
         )
 
     def delete_old(self, still_open: Collection[str]) -> None:
-        """Delete old entries of requests that are not open any more."""
+        """Delete the entries older than KEPT_S of requests that are not open any more."""
         old = self._execute("SELECT DISTINCT request FROM told WHERE at < ?", (time.time() - KEPT_S,))
         self._execute("BEGIN", ())
         for (request,) in old:
@@ -128,5 +128,6 @@ class SentLog:
             raise self._describe_problem(error) from None
 
     def _describe_problem(self, error: OSError | sqlite3.Error) -> SentLogProblem:
+        """Return the error that names the file and says why it cannot be used."""
         why = error.strerror if isinstance(error, OSError) else error
         return SentLogProblem(f"{self._file} cannot be used: {why}")

@@ -52,6 +52,7 @@ class Service:
         attempt, ended, loop = _Attempt(), anyio.Event(), asyncio.get_running_loop()
 
         def send_in_thread() -> None:
+            """Send the notice, and say to the loop that the attempt has ended."""
             self._send_blocking(notice, attempt)
             with suppress(RuntimeError):  # the program has ended meanwhile
                 loop.call_soon_threadsafe(ended.set)
@@ -150,7 +151,7 @@ def format_ordinal(number: int) -> str:
 
 
 def _make_service_name(url: str, scheme: str, number: int) -> str:
-    """Return a name for people: the scheme and the host, or without a host that is no secret the number of the url."""
+    """Return a name for people: the scheme with the host, or with the number of the url if its host may be a secret."""
     host = ""
     if scheme in HOST_SCHEMES:
         with suppress(ValueError):
@@ -183,7 +184,7 @@ def _list_url_forms() -> dict[str, str]:
 
 @contextmanager
 def _capture_log() -> Generator[list[str]]:
-    """Collect what Apprise logs in this thread, and keep it from the standard error stream."""
+    """Yield a list that gets, until the block ends, what Apprise logs in this thread; stderr does not get it."""
     messages = _CAPTURED[threading.get_ident()] = list[str]()
     try:
         yield messages
@@ -192,6 +193,8 @@ def _capture_log() -> Generator[list[str]]:
 
 
 class _LogCapture(logging.Handler):
+    """Adds messages of Apprise to the list of the thread that logs them (`_capture_log`); drops those of others."""
+
     def emit(self, record: logging.LogRecord) -> None:
         messages = _CAPTURED.get(threading.get_ident())
         if messages is not None:

@@ -51,8 +51,8 @@ def compose_notice(
 ) -> Notice:
     """Return the notification of one or several pending requests.
 
-    `answer_at` says where they are answered, if it is to be said; `content` has their questions in it, and the
-    arguments of calls to approve.
+    `answer_at` says where they are answered; empty: the text does not say it. With `content`, the text has their
+    questions, and the arguments of calls to approve.
     """
     is_single = len(requests) == 1
     if is_single:
@@ -77,7 +77,7 @@ def compose_notice(
 
 
 def compose_test_notice(id_: str) -> Notice:
-    """Return a notification that says nothing but that they work."""
+    """Return a notification that only says that notifications arrive."""
     return Notice(id_, "Hubbub can reach you", "This is a test. Nothing waits for an answer.", "inbox")
 
 
@@ -91,7 +91,10 @@ def _describe_single(request: PendingRequest) -> tuple[str, list[str]]:
 
 
 def _format_question(request: PendingRequest, *, with_server: bool, content: bool) -> str:
-    """Return what is asked in one line; with `content`, for an approval also the arguments of the call."""
+    """Return what is asked in one line, after the server's name if `with_server`.
+
+    With `content` an approval has the arguments of its call, and a question of an agent by itself a line about that.
+    """
     text, place = fold_code(question_text(request)), f"{_clean_text(request.server)}: " if with_server else ""
     if (view := approval_view(request)) is not None:
         with_ = f"with {arguments_line(view.arguments)}" if content else ""
