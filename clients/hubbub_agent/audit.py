@@ -24,12 +24,12 @@ class DecisionAudit:
     @classmethod
     @contextmanager
     def append_to(cls, path: Path) -> Generator["DecisionAudit"]:
-        """Append to a file that only its owner can read. Raises OSError."""
+        """Open an audit for a block, which appends to a file that only its owner can read. Raises OSError."""
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "w") as file:
             yield cls(file)
 
     def record_outcome(self, request: PendingRequest, rule: str | None, outcome: Outcome, **more: Any) -> None:
-        """Write the outcome of a pending request."""
+        """Write the outcome of a pending request; `more` are further fields, those that are None left out."""
         line = {
             "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
             "request": request.id,

@@ -56,7 +56,10 @@ class DecisionFailed(AnswerProblem):
 async def decide(
     request: PendingRequest, rule: Rule, models: Mapping[str, Chat], ask: AskModel, run: RunProgram
 ) -> Decision:
-    """Return the decision of a rule that fits. Raises AnswerProblem."""
+    """Return the decision of a rule that fits; it leaves to people what goes over the budget. Raises AnswerProblem.
+
+    `models` are those of the rules by name; `ask` asks one, `run` runs a rule's program.
+    """
     if rule.leaves_to_people:
         return Decision(None, rule.escalation_note)
     if rule.command is not None:
@@ -80,7 +83,7 @@ async def refuse_or_raise(problem: AnswerProblem, rule: Rule) -> Decision:
 
 
 async def _answer_sampling(request: PendingRequest, rule: Rule, model: Chat, ask: AskModel) -> Decision:
-    """Have a model write the text of a sampling. Raises AnswerProblem."""
+    """Have a model write the text of a sampling, and return the decision. Raises AnswerProblem, OverBudget."""
     body = chat.build_request(model, as_object(request.request))
     completion = await ask(rule.chat or "", body, rule.timeout_s)
     decision = _add_usage(Decision(None), completion, model)
@@ -92,7 +95,10 @@ async def _answer_sampling(request: PendingRequest, rule: Rule, model: Chat, ask
 
 
 async def _fill_in_form(request: PendingRequest, rule: Rule, model: Chat, ask: AskModel) -> Decision:
-    """Have a model fill in a form; it may correct a reply that does not fit once."""
+    """Have a model fill in a form, and return the decision; it gets one chance to correct a reply that does not fit.
+
+    Raises AnswerProblem, OverBudget.
+    """
     form = form_reply.form_fields(request)
     body = form_reply.build_request(model, request)
     decision = Decision(None)

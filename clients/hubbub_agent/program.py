@@ -69,7 +69,7 @@ async def _exchange(process: Process, request: PendingRequest, say: Callable[[st
 
 
 async def _forward_stderr(stream: ByteReceiveStream, request_id: str, say: Callable[[str], None]) -> None:
-    """Report each line on stderr of a program to the operator, up to a limit."""
+    """Read a program's stderr to its end, then give `say` each of its lines, up to MAX_STDERR_BYTES."""
     output = bytearray()
     await _read_bounded(stream, output, MAX_STDERR_BYTES)
     for line in output[:MAX_STDERR_BYTES].decode(errors="replace").splitlines():
@@ -77,7 +77,10 @@ async def _forward_stderr(stream: ByteReceiveStream, request_id: str, say: Calla
 
 
 async def _read_bounded(stream: ByteReceiveStream, output: bytearray, max_bytes: int) -> None:
-    """Keep at least a byte more than the limit, to detect an overflow; drain the rest, so the program never blocks."""
+    """Read a stream to its end, so that the program never blocks, and add to `output` what it has.
+
+    What comes once `output` is longer than `max_bytes` is dropped: its length shows that there was more.
+    """
     async for chunk in stream:
         if len(output) <= max_bytes:
             output += chunk

@@ -218,7 +218,7 @@ class Agent:
         return await program.run_program(rule.command or (), request, rule.timeout_s, self._say)
 
     async def _deliver(self, request: PendingRequest, answer: Answer) -> str:
-        """Deliver an answer, again if its confirmation was lost; return the answer's id."""
+        """Deliver an answer, again if its confirmation was lost; return the answer's id. Raises HubbubError."""
         claim_id = request.claim.id if request.claim is not None else None
         answer_id = f"agent_{hashlib.sha256(request.id.encode() + payload.dumps(answer)).hexdigest()[:32]}"
         for pause_s in (*PAUSES_S, None):

@@ -98,7 +98,10 @@ def classify_answer(answer: Answer | None) -> Outcome:
 
 
 def compared_content(answer: Answer, request: PendingRequest) -> Any:
-    """Return what is compared: the content of a form with its defaults, the text of a sampling, else the result."""
+    """Return the part of an answer that is compared with what is expected.
+
+    That is the content of a form with its defaults, the text of a sampling, else the MCP result.
+    """
     if "text" in answer:
         return answer["text"]
     result = as_object(answer.get("result"))
@@ -142,7 +145,7 @@ def _matches(match: str, expected: Any, actual: Any) -> bool:
 
 
 def as_json_sorted(value: Any) -> str:
-    """Return a value so that equal JSON is equal text; true is not 1."""
+    """Return a value as JSON with sorted keys, so that equal values give equal texts; true is not equal to 1."""
     return json.dumps(value, sort_keys=True)
 
 

@@ -84,7 +84,10 @@ class ScriptedReplies:
 async def evaluate(
     cases: Sequence[Case], rules: Rulebook, ask: AskModel | ScriptedReplies | None, *, programs: bool
 ) -> AsyncGenerator[Verdict]:
-    """Judge each case. Without `ask` no model is asked, without `programs` none is run: such cases are skipped."""
+    """Judge each case, and yield its verdict.
+
+    Without `ask` no model is asked, without `programs` no program is run: cases that need one are skipped.
+    """
     for case in cases:
         if isinstance(ask, ScriptedReplies):
             ask.case = case.name
@@ -136,7 +139,10 @@ async def _decide(request: PendingRequest, rule: Rule, rules: Rulebook, ask: Ask
 
 
 def _check_form_content(answer: Answer | None, request: PendingRequest) -> None:
-    """Check what a rule or program accepts a form with, as the hub would: what does not fit is left to people."""
+    """Check the content with which a form is accepted, as the hub would. Raises Misfit, AnswerProblem.
+
+    Answers that accept no form are not checked.
+    """
     if answer is None or request.kind != "elicitation_form" or classify_answer(answer) != "answer":
         return
     content = compared_content(answer, request)

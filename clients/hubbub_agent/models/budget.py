@@ -61,9 +61,10 @@ class ModelBudget:
         self._meter.count_answer(time.time())
 
     async def ask(self, name: str, body: Mapping[str, Any], timeout_s: float) -> Mapping[str, Any]:
-        """Ask a model: reserve the most that it may take, and settle with the reported usage.
+        """Ask a model, and return its completion. Raises OverBudget, or AnswerProblem.
 
-        Raises OverBudget, or AnswerProblem.
+        The most that it may take is reserved before, as soon as other reservations leave room for it, and replaced
+        afterwards by the usage that the model reports.
         """
         model = self._rules.chat[name]
         most = max_usage(body).at_prices_of(model)
@@ -101,7 +102,7 @@ class ModelBudget:
             raise NotAsked(f"the usage cannot be kept, so no model is asked: {error}") from None
 
     def _announce_once(self, scope: str, limit: str, requested: ModelUsage = NO_USAGE) -> None:
-        """Report a limit to the operator, unless it was reported and still holds."""
+        """Report a limit to the operator, unless it was reported and still holds; `scope` is a key of `_announced`."""
         if limit not in self._announced.values():
             self._say(self._meter.describe_limit(limit, time.time(), requested))
         self._announced[scope] = limit

@@ -47,12 +47,15 @@ class ModelReply:
 
 
 def max_usage(body: Mapping[str, Any]) -> TokenUsage:
-    """Return an upper bound for one request: a token is at least one byte of what is sent."""
+    """Return the most tokens that a request can take: a token read is at least one byte of what is sent."""
     return TokenUsage(len(payload.dumps(body)), body["max_tokens"])
 
 
 def build_request(chat: Chat, params: Mapping[str, Any]) -> dict[str, Any]:
-    """Build the endpoint's request from the params of `sampling/createMessage` (MCP client/sampling)."""
+    """Build the endpoint's request from the params of `sampling/createMessage` (MCP client/sampling).
+
+    Raises AnswerProblem for content that no model can be shown.
+    """
     system = [text for text in (chat.system, params.get("systemPrompt")) if text]
     messages: list[dict[str, Any]] = [{"role": "system", "content": text} for text in system]
     for message in payload.as_objects(params.get("messages")):

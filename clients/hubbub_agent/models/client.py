@@ -65,7 +65,7 @@ class Dialect:
         return adapted
 
     def learn_from_refusal(self, chat: Chat, body: Mapping[str, Any], status: int, message: str) -> bool:
-        """Learn from a refusal; return whether to ask again in another way."""
+        """Change the one thing that a refusal is about; return whether there is one, so that asking again may help."""
         if status == 404 and not self.v1 and "v1" not in chat.base_url and "model" not in message.lower():
             self.v1 = True
             return True
@@ -122,7 +122,10 @@ class ModelEndpoint:
     async def _ask_with_retries(
         self, body: Mapping[str, Any], headers: Mapping[str, str], deadline: float
     ) -> Mapping[str, Any]:
-        """Ask until there is a completion, a refusal, or no time. Requests in another dialect are no retries."""
+        """Ask until there is a completion, and return it. Requests in another dialect are no retries.
+
+        Raises NotAsked if the endpoint refuses, or retries or time run out; AnswerProblem if its answer cannot be used.
+        """
         tries = 0
         while True:
             tries += 1
@@ -150,7 +153,10 @@ class ModelEndpoint:
             await anyio.sleep(pause_s)
 
     async def _post_once(self, body: Mapping[str, Any], headers: Mapping[str, str]) -> tuple[int, bytes, float | None]:
-        """Send a request; return the status, the body, and the seconds of a Retry-After header."""
+        """Send a request; return the status, the body, and the seconds of a Retry-After header, None without one.
+
+        Raises AnswerProblem for a body that is too long, and HTTPError of httpx2.
+        """
         content = bytearray()
         sent = {"content-type": "application/json", **headers}
         async with self._client.stream(

@@ -108,7 +108,10 @@ def parse_reply(text: str, form: Sequence[Field]) -> tuple[Answer, str]:
 
 
 def check_content(content: Mapping[str, Any], form: Sequence[Field]) -> None:
-    """Check content against a form. Raises Misfit, which names each field and what is wrong with it."""
+    """Check content against a form. Raises Misfit, which names each field and what is wrong with it.
+
+    Raises AnswerProblem if the form itself cannot be checked.
+    """
     import jsonschema_rs  # 3 MB; only forms need it
 
     filled = {**{each.name: each.default for each in form if each.default is not None}, **content}
@@ -158,7 +161,7 @@ def _property_schema(field: Field) -> dict[str, Any]:
 
 
 def _extract_object(text: str) -> Mapping[str, Any]:
-    """Return the JSON object of a reply, also one between other words or in a block of code."""
+    """Return the JSON object of a reply, also one between other words or in a block of code. Raises Misfit."""
     start, end = text.find("{"), text.rfind("}")
     try:
         document: object = json.loads(text[start : end + 1]) if 0 <= start < end else None

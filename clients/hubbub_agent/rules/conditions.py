@@ -49,11 +49,11 @@ class Pattern:
             ) from None
 
     def matches(self, text: str) -> bool:
-        """Return whether it occurs in the text, as far as that is searched."""
+        """Return whether it occurs in the first MAX_TEXT_CHARS of the text."""
         return self.matches_whole(text[:MAX_TEXT_CHARS])
 
     def matches_whole(self, text: str) -> bool:
-        """Return whether it occurs in the text, however long that is."""
+        """Return whether it occurs anywhere in the text, however long that is."""
         return self._checker.is_valid(text)
 
 
@@ -113,7 +113,7 @@ class ValueCondition(BaseModel):
 
 
 def _is_same_json(one: object, other: object) -> bool:
-    """Compare as JSON does: true is not 1."""
+    """Return whether two values are the same in JSON, where true is not 1."""
     return isinstance(one, bool) == isinstance(other, bool) and one == other
 
 
@@ -159,7 +159,10 @@ def proposed_values(params: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def agent_parts(asked: AgentQuestion) -> Mapping[str, list[str]]:
-    """Return what an agent asks to do, by its parts; paths without `..`, of a file that is moved both."""
+    """Return what an agent asks to do, by part (`AgentPart`): the command, or paths without `..`.
+
+    A file that is moved has both its paths; one without a path is `?`.
+    """
     files = [path for each in asked.changes for path in filter(None, (each.path or "?", each.moved_to))]
     return {
         "command": [asked.command_line] if asked.command else [],

@@ -160,7 +160,10 @@ class Rule(_Strict):
 
     @property
     def kinds(self) -> frozenset[RequestKind]:
-        """Return the kinds that it applies to. Pages, a model's forms, and calls to be approved are named."""
+        """Return the kinds that it applies to: those that it names, else those that its action can answer.
+
+        Only if it names them: pages for `accept`, forms for `chat`, calls for `approve`.
+        """
         if self.kind:
             return frozenset(self.kind)
         if self.chat is not None:
@@ -190,7 +193,10 @@ class Rule(_Strict):
         return {self.action: getattr(self, self.action)}
 
     def _once_content(self, request: PendingRequest) -> dict[str, str]:
-        """Return the content that takes an agent's option to allow this once, if the rule names what it may do."""
+        """Return the content that answers an agent's form with its option to allow this once.
+
+        Empty if there is no such option, or the rule has no `agent` condition.
+        """
         if self.agent is None:
             return {}
         from hubbub_frontend.display.decisions import once_decision_content  # imported late, with what draws
@@ -229,7 +235,10 @@ class Rule(_Strict):
         )
 
     def _agent_fits(self, asked: AgentQuestion | None) -> bool:
-        """Return whether all that an agent would do is named by a condition, and fits it; only a folder may be left."""
+        """Return whether each thing that an agent would do has a condition, which it meets; its folder needs none.
+
+        False if it does nothing that is known, or if its question was cut.
+        """
         if asked is None or asked.omitted_bytes is not None:
             return False
         parts = agent_parts(asked)
@@ -339,7 +348,10 @@ def load_rules(file: Path) -> Rulebook:
 
 
 def parse_rules(content: Mapping[str, Any], where: str = "", source: str | None = None) -> Rulebook:
-    """Validate the rules of a document. Raises ConfigProblem, which names the rule, its line and the key."""
+    """Return the rules of a document. Raises ConfigProblem, whose message is `where`, the rule, its line and the key.
+
+    `source` is the text of the document; without it no line is named.
+    """
     try:
         return Rulebook.model_validate(content)
     except ValidationError as error:
@@ -348,7 +360,10 @@ def parse_rules(content: Mapping[str, Any], where: str = "", source: str | None 
 
 
 def approved_content(params: Mapping[str, Any]) -> dict[str, Any] | Literal[True]:
-    """Return the content that approves a form: true in its only boolean field; True if its defaults do."""
+    """Return the content that approves a form: its only boolean field as true.
+
+    True stands for the form's defaults: if that field is true by default, or there is no or more than one such field.
+    """
     specs = {name: as_object(spec) for name, spec in form_properties(params).items()}
     booleans = [name for name, spec in specs.items() if spec.get("type") == "boolean"]
     if len(booleans) != 1:
