@@ -25,6 +25,7 @@ app = Commands(
 
 
 def _print_version(wanted: bool) -> None:
+    """Print the version and end the run, if `--version` is given. Raises Exit."""
     if wanted:
         streams.say(f"hubbub {__version__}")
         raise typer.Exit

@@ -25,7 +25,7 @@ class LazyCommand(LightCommand):
         self._example = example
 
     def load(self) -> LightCommand | LightGroup:
-        """Import the command."""
+        """Import the command, or the group of commands, and return it."""
         module, _, name = self._where.partition(":")
         found: Any = getattr(import_module(f"hubbub_cli.commands.{module}"), name)
         if isinstance(found, Commands):

@@ -96,6 +96,7 @@ def agent(
 
 
 def _split_command(command: str) -> list[str]:
+    """Return the words of a command, divided as a shell does. Raises Usage."""
     try:
         return shlex.split(command)
     except ValueError as error:
@@ -144,7 +145,7 @@ def _load_rulebook(file: str | None, document: dict[str, Any], capacity: int | N
 
 
 def _check_keys(book: "Rulebook") -> None:
-    """Raise Usage if a variable with the key of a model is not set."""
+    """Raise Usage if the key of a model cannot be read."""
     from hubbub_agent.rules.problems import ConfigProblem
 
     try:
@@ -154,7 +155,7 @@ def _check_keys(book: "Rulebook") -> None:
 
 
 def _needs_ledger(book: "Rulebook") -> bool:
-    """Return whether a limit of the rules counts what earlier runs have used."""
+    """Return whether the rules have models, and limits that also count what earlier runs have used."""
     return bool(book.chat) and book.limits.need_earlier_runs
 
 
@@ -256,6 +257,7 @@ def record(
         typer.confirm(CONSENT_QUESTION.format(folder=folder), abort=True, err=True)
 
     async def record_cases(hub: "Hub") -> None:
+        """Write a case for each pending request that was answered, and print how many were written."""
         from hubbub_agent.evals import cases
 
         answered = await hub.inbox.list(server=server, states=["answered"], limit=limit)

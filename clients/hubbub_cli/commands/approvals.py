@@ -87,6 +87,7 @@ def check(
     whole = arguments.parse_without_schema(words)
 
     async def check_call(hub: "Hub") -> None:
+        """Ask the hub which rule counts for the call, and print it."""
         given = whole
         if given is None:
             given = arguments.parse_with_schema(words or (), await _find_schema(hub, server, tool))
@@ -107,7 +108,7 @@ def check(
 
 
 async def _find_schema(hub: "Hub", server: str, tool: str) -> object:
-    """Return the schema of a tool's arguments; None if the tool is not known, so that they are read as they look."""
+    """Return the schema of a tool's arguments; None if the tool is not known."""
     for entry in await hub.catalog.tools(server):
         if entry.name == tool:
             return as_object(entry.object).get("inputSchema")
@@ -144,7 +145,10 @@ async def replay(
 
 
 def _read_rules(path: Path) -> str:
-    """Return the table `[approvals]` of a file, with each line where it is; the rest may be secret. Raises Usage."""
+    """Return a file with its table `[approvals]` alone, since the rest may be secret. Raises Usage.
+
+    Lines keep their numbers where that is possible.
+    """
     try:
         if path.stat().st_size > MAX_RULES_BYTES:
             raise Usage(f"--rules: {path} is longer than {MAX_RULES_BYTES} bytes")

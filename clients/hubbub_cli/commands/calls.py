@@ -101,7 +101,7 @@ async def _send_and_print(
     detach: bool,
     **options: "Unpack[CallOptions]",
 ) -> bool:
-    """Print the result of a request, or with `detach` its call; return False if a tool says that it has failed."""
+    """Send a request and print its result, or with `detach` its call; return False if a tool says that it failed."""
     if detach:
         handle = await hub.start(server, method, params, **options)
         print_record(handle.started or await handle.get(), settings.json)
@@ -178,6 +178,7 @@ def watch(
         raise Usage("--server and --state are for a watch without ID")
 
     async def watch_calls(hub: "Hub") -> bool:
+        """Print the steps of the watch; return False if it is of one call, which was not completed."""
         if id_ is not None:
             return await _watch_one(hub, id_, resume, as_json=as_json)
         lines = Lines("there is no call yet", as_json=as_json)

@@ -249,6 +249,7 @@ def _edit_until_accepted(settings: Settings, chosen: Path, copy: Path, shown: st
 
 
 def _is_unchanged(copy: Path, shown: str) -> bool:
+    """Return whether a file still has the text that was put into it, or is gone."""
     try:
         return copy.read_bytes() == shown.encode()
     except OSError:

@@ -152,7 +152,7 @@ async def _run_checks(settings: Settings) -> list[CheckResult]:
 
 
 def _find_data_dir(settings: Settings) -> Path | None:
-    """Return the data directory, if the hub is one of this machine."""
+    """Return the data directory of this machine's hub; None if an address names the hub."""
     if settings.address or os.environ.get("HUBBUB_ADDRESS"):
         return None
     from hubbub_client.transport.discovery import default_data_dir
@@ -233,7 +233,7 @@ def _explain_refusal(error: HubbubError, settings: Settings, *, elsewhere: bool)
 
 
 def _check_status(hub: Hub, status: HubStatus) -> Iterator[Finding]:
-    """Check whether the hub takes work, whether it has this version, and whether its clock agrees with this one."""
+    """Yield whether the hub takes work, whether it has this version, and whether its clock agrees with this one."""
     address = describe_address(hub.address, hub.addresses)
     started = f"{status.version} at {address}, started {relative_time(status.started_at)}"
     if status.serving:
@@ -259,6 +259,7 @@ def _check_status(hub: Hub, status: HubStatus) -> Iterator[Finding]:
 
 
 def _check_servers(servers: Sequence[Server]) -> Iterator[Finding]:
+    """Yield for each server whether it is in the wanted state, and what to do if not; a warning if there are none."""
     if not servers:
         yield _make_finding("servers", "warn", "the hub has none yet", ADD_A_SERVER)
     for server in servers:
@@ -274,7 +275,7 @@ def _check_servers(servers: Sequence[Server]) -> Iterator[Finding]:
 
 
 def _advise_on_server(server: Server) -> str | None:
-    """Return what to do about a server that is away."""
+    """Return what to do about a server that is not in the wanted state; None if nothing is known to help."""
     fault = server.error
     if fault is None:
         return f"hubbub servers connect {server.name}"
@@ -297,6 +298,7 @@ def _advise_on_command(command: str) -> str | None:
 
 
 def _check_lists(lists: Sequence[CatalogList], settings: Settings) -> Iterator[Finding]:
+    """Yield a finding about each list of the catalog that could not be fetched."""
     for each in lists:
         if each.freshness == "error" and each.error:
             message = describe_fault(each.error)

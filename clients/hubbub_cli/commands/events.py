@@ -52,6 +52,7 @@ def logs(
     as_json = get_settings(context).json
 
     async def print_logs(hub: "Hub") -> None:
+        """Print the last lines, and with --follow those that come."""
         if not follow:
             found = await hub.events.logs(server, lines=lines)
             for event in found:

@@ -11,6 +11,7 @@ from hubbub_frontend.error_help import code_summaries, normalize_code, render_pl
 
 
 def _complete_codes(incomplete: str) -> list[str]:
+    """Return the codes that begin with a word, to complete it."""
     return [code for code, _ in code_summaries() if code.startswith(normalize_code(incomplete))]
 
 
@@ -28,7 +29,7 @@ def explain(
     """Explain an error by its code: what it means, why it happens and what to do."""
     settings = get_settings(context)
     if code is None:
-        _list_codes(settings.json)
+        _print_codes(settings.json)
         return
     text = render_plain_page(code)
     if text is None:
@@ -47,7 +48,8 @@ def explain(
         print_page(text)
 
 
-def _list_codes(as_json: bool) -> None:
+def _print_codes(as_json: bool) -> None:
+    """Print the codes of all errors, each with what it means in short."""
     for name, summary in code_summaries():
         if as_json:
             print_json({"code": name, "summary": summary})

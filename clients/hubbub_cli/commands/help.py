@@ -10,7 +10,7 @@ from hubbub_cli.tree import Root
 
 
 def _complete_commands(context: typer.Context, incomplete: str) -> list[str]:
-    """Complete the commands of the group that the words so far name."""
+    """Return the commands that begin with a word, of the group that the words before it name, to complete it."""
     group: Any = context.find_root().command
     for word in context.params.get("words") or ():
         if not isinstance(group, LightGroup):

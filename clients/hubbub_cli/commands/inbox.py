@@ -104,9 +104,10 @@ def watch(
 ) -> None:
     """Watch pending requests and their changes, until interrupted."""
     settings = get_settings(context)
-    hook = _open_webhook(webhook) if webhook is not None else None
+    hook = _make_webhook(webhook) if webhook is not None else None
 
     async def watch_inbox(hub: "Hub") -> None:
+        """Print each change, and queue a notice of each pending request that opens."""
         from hubbub_cli.notices.notice_queue import Notices
         from hubbub_cli.notices.shell_command import Command
 
@@ -127,7 +128,8 @@ def watch(
     run_with_hub(context, watch_inbox, endless=True)
 
 
-def _open_webhook(url: str) -> "Webhook":
+def _make_webhook(url: str) -> "Webhook":
+    """Return the webhook at a url, not opened yet. Raises Usage."""
     # Imported late, as others here: anyio takes longer than most commands need.
     from hubbub_cli.notices.webhook import make_webhook
 
@@ -239,6 +241,7 @@ def answer(
         raise Usage("Missing argument 'ID'.")
 
     async def answer_request(hub: "Hub") -> bool:
+        """Give the answer of the options, else have the person answer; return whether it is answered."""
         from hubbub_cli.terminal.claimed_answer import answer_and_report, choose_request, print_given_answer
 
         if words and id_ is not None:
@@ -273,6 +276,7 @@ def open_(
         )
 
     async def visit_page(hub: "Hub") -> bool:
+        """Print the address, or have the person visit the page; return False if they leave it open."""
         from hubbub_cli.terminal.claimed_answer import answer_and_report
         from hubbub_client.errors import FailedPrecondition
 

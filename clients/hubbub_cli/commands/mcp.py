@@ -157,6 +157,7 @@ def check(
     words = install.make_own_args(settings, "mcp", *(word for word in shown if word))
 
     async def check_hub(hub: "Hub") -> bool:  # connected: without a hub, a host would wait for one
+        """Print what came of connecting as a host does, and who is asked; return False if a trial failed."""
         from hubbub_bridge.uplink import fetch_question_routes
 
         asked = await fetch_question_routes(make_bridge_options(settings, profile, server))

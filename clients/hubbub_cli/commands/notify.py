@@ -110,12 +110,14 @@ def _notify_until_stopped(context: typer.Context, rules: "Rules", targets: "Sequ
     settings = get_settings(context)
 
     async def run_notifier(hub: "Hub") -> bool:
+        """Notify until stopped; return False if `once`, and somebody could not be told."""
         from hubbub_notify.notifier import Notifier
         from hubbub_notify.sent_log import SentLog, SentLogProblem
 
         all_told = True
 
         def report_news(news: "News") -> None:
+            """Print what was done, and remember whether all went well."""
             nonlocal all_told
             all_told = all_told and news.event in ("told", "answered")
             _print_news(news, settings.json)
@@ -140,6 +142,7 @@ def _send_tests(targets: "Sequence[Service]", settings: Settings) -> None:
     from hubbub_notify.text import compose_test_notice
 
     async def send_to_all() -> bool:
+        """Send a test to each service, print what came of it, and return whether all arrived."""
         all_sent = True
         for target in targets:
             outcome, why = await target.send(compose_test_notice(secrets.token_hex(8)))

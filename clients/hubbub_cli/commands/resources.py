@@ -140,6 +140,7 @@ def roots(
     new = _parse_roots(value)
 
     async def print_roots(hub: "Hub") -> None:
+        """Set the roots if there are new ones, and print those that the server gets."""
         found = await (hub.servers.roots(server) if action == "list" else hub.servers.set_roots(server, new))
         if get_settings(context).json:
             print_json(found)

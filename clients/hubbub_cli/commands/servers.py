@@ -152,6 +152,7 @@ def add(
         spec = offer_keyring(settings, spec)
 
     async def add_server(hub: "Hub") -> None:
+        """Add the server to the hub or to its file, wait until it is connected, and print it."""
         if save:
             from hubbub_cli.machine.saved_server import save_server
 
@@ -190,9 +191,9 @@ def update(
 
 
 async def _print_when_connected(hub: "Hub", server: Server, as_json: bool, timeout_s: float | None) -> None:
-    """Wait until a server is connected, and print it. Raises HubbubError if it is not within `timeout_s`.
+    """Wait until a server is connected, and print it; raise HubbubError afterwards if it is not within `timeout_s`.
 
-    Without a time limit, wait only as long as it takes to learn that a command does not exist.
+    Without a time limit, wait only as long as it takes to learn that a command does not exist, and raise only for that.
     """
     from hubbub_cli.terminal.wait import ServerWait, is_hopeless
     from hubbub_client.errors import HubbubError
@@ -264,7 +265,10 @@ def _split_pair(text: str) -> tuple[str, str]:
 
 
 def _parse_options(pairs: list[str]) -> dict[str, Any]:
-    """Parse options of a spec; a value is JSON unless the option is text."""
+    """Return options of a spec, each typed as NAME=VALUE, by name; a value is JSON unless the option is text.
+
+    Raises Usage.
+    """
     from hubbub_client.data.specs import TEXT_KEYS, WORDS
 
     values: dict[str, Any] = {}

@@ -181,7 +181,10 @@ def _check_no_other_hub(settings: Settings) -> None:
 
 
 def _wait_until_running(settings: Settings) -> None:
-    """Wait until the service has locked the data directory. Raises FailedPrecondition if it has ended instead."""
+    """Wait until the service has locked the data directory, START_LIMIT_S at most.
+
+    Raises FailedPrecondition if it does not run then.
+    """
     from hubbub_local import daemon, services
     from hubbub_local.platform_dirs import find_data_dir
 
@@ -228,6 +231,7 @@ def _make_failure(message: str) -> Exception:
 
 
 def _print_event(context: typer.Context, event: str, words: str) -> None:
+    """Print an event as JSON, or in words for people."""
     if get_settings(context).json:
         print_json({"event": event})
     else:

@@ -40,6 +40,7 @@ def status(
     settings = get_settings(context)
 
     async def print_status(hub: "Hub") -> None:
+        """Print the page, or the status as JSON: once, or every INTERVAL_S."""
         import asyncio
 
         if settings.json:
@@ -91,6 +92,7 @@ async def _make_page(hub: "Hub", settings: Settings) -> "Group":
 
 
 def _make_facts_table(status: "HubStatus", where: str) -> "Table":
+    """Return a table with a row for each fact about the hub at the address `where`."""
     from rich.table import Table
     from rich.text import Text
 
@@ -132,6 +134,7 @@ def _list_facts(status: "HubStatus", where: str) -> Iterator[tuple[str, str, str
 
 
 def _make_servers_table(servers: Sequence[Server]) -> "Table":
+    """Return a table with a row for each server, and below one with a fault a row that says where to read more."""
     from rich.table import Table
     from rich.text import Text
 

@@ -76,6 +76,7 @@ async def backup(
     last_percent = 0
 
     async def show_progress(copied_bytes: int, all_bytes: int) -> None:
+        """Show how much is copied: in the moving line, and as a line every 10 %."""
         nonlocal last_percent
         if not all_bytes:
             meter.print_step("the hub makes the copy")
@@ -132,6 +133,7 @@ def copy(
 
 
 def _list_figures(status: StoreStatus) -> list[tuple[str, str]]:
+    """Return the figures of a store for people, each with its name."""
     return [
         ("id", status.id or "-"),
         ("revision", str(status.revision)),

@@ -158,6 +158,7 @@ async def run_in_foreground(
 
 
 def _terminate(hub: "Process") -> None:
+    """Ask a hub to end, unless it has ended."""
     if hub.returncode is None:
         hub.terminate()
 
@@ -186,6 +187,7 @@ async def _run_beside_hub(data_dir: str, notify: Path | None, *, aloud: bool) ->
 
 
 async def _print_server_states(data_dir: str) -> None:
+    """Print how the servers of a hub are, until it ends; nothing if it lets nobody in."""
     from hubbub_cli.output.server_news import print_server_states
     from hubbub_client.errors import HubbubError
     from hubbub_client.hub import connect
@@ -286,7 +288,10 @@ def _print_next_steps(settings: Settings, directory: Path, servers: int | None) 
 
 
 async def _fetch_files_and_server_count(settings: Settings, ready: Ready) -> tuple[list[str], int | None]:
-    """Return the configuration files of the hub and how many servers it has; none and None if it does not answer."""
+    """Return the configuration files of the hub and how many servers it has.
+
+    If it does not answer, there are no files, and the number is None.
+    """
     from hubbub_client.errors import HubbubError
     from hubbub_client.hub import connect
 

@@ -96,7 +96,10 @@ def _make_push_gateway(settings: Settings, config: Path | None, hosts: list[str]
 
 
 def _announce_page(stack: ExitStack, directory: Path, base: str) -> None:
-    """Write where the page is, for the links of `hubbub notify`, until the stack is closed."""
+    """Write into a file where the page is, for the links of `hubbub notify`, until the stack is closed.
+
+    If another page is there before, or the file cannot be written, that is printed instead.
+    """
     try:
         if not stack.enter_context(announce_page(directory, base)):
             note("another page runs for this data directory: links of notifications lead there")

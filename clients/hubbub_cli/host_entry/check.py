@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def print_trial(trial: "Trial") -> None:
-    """Print what came of connecting in one kind of revision."""
+    """Print what came of connecting in one kind of revision: why it failed, or what the host sees."""
     if trial.failure:
         say(f"{trial.revision}: {trial.failure}")
         return
@@ -24,7 +24,10 @@ def print_trial(trial: "Trial") -> None:
 
 
 def print_permits(trial: "Trial", machine: Machine) -> None:
-    """Say whether Claude Code can ask for permission through the hub, if its settings say that it does."""
+    """Print whether the hub has the tool that asks for permission, and whether Claude Code's settings use it.
+
+    Nothing is printed if neither is so.
+    """
     file = permits.find_settings_file(machine)
     if trial.permits:
         say(f"  permits: {permits.PERMIT}; Claude Code {'asks' if permits.has_hook(file) else 'does not ask'} there")
@@ -33,7 +36,7 @@ def print_permits(trial: "Trial", machine: Machine) -> None:
 
 
 def print_questions(routes: dict[str, str]) -> None:
-    """Print who is asked what servers ask, by kind."""
+    """Print for each kind of question of servers who is asked: the host, the inbox, or both."""
     descriptions = {
         "both": "host and inbox at once",
         "host-first": "the host if it can, else the inbox",

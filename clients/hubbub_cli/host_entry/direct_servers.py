@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 
 def add_direct_servers(settings: "Settings", request: "EntryRequest", *, replace: bool) -> "EntryRequest":
-    """Return a request that names the servers of the hub which the host has directly, too.
+    """Return the request with the names of those servers of the hub that the host has directly, too.
 
-    It switches them off there if `replace`, or if a person agrees.
+    With `replace`, or if a person agrees, it also has the changes that switch them off there; nothing is changed yet.
     """
     machine = Machine.here()
     own_tables = [each for each in list_server_tables(machine, machine.home) if each.host == request.host.name]
@@ -37,7 +37,10 @@ def add_direct_servers(settings: "Settings", request: "EntryRequest", *, replace
 
 
 def list_direct_servers(tables: Iterable[ServerTable]) -> list[FoundServer]:
-    """Return the servers in some tables that are also in the hub's configuration, and not switched off."""
+    """Return the servers in some tables that are also in the hub's configuration, and not switched off.
+
+    Empty if the configuration cannot be read.
+    """
     try:
         configured = config_file.list_servers(config_file.read_config(choose_config_file(None)))
     except (config_file.Unchangeable, OSError):

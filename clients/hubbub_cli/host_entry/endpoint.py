@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 def make_bridge_options(
     settings: Settings, profile: str | None, server: str | None, *, start: bool = False
 ) -> "BridgeOptions":
-    """Return the options of a bridge to the endpoint of a profile or a server."""
+    """Return the options of a bridge to the endpoint of a profile or a server; with `start` it may start a hub."""
     from hubbub_bridge.options import BridgeOptions
 
     return BridgeOptions(

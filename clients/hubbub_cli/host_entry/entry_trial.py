@@ -93,7 +93,10 @@ async def try_entry(entry: Mapping[str, Any]) -> EntryTrial:
 
 
 async def _try_bridge(entry: Mapping[str, Any]) -> str:
-    """Start the bridge of an entry, and return what is wrong with it."""
+    """Start the bridge of an entry, and return what is wrong with it; empty if nothing is.
+
+    A command of another name is not started, and nothing is said of it.
+    """
     try:
         command, variables = find_command(entry)
     except ValueError:
@@ -101,7 +104,7 @@ async def _try_bridge(entry: Mapping[str, Any]) -> str:
     if shutil.which(command[0]) is None:
         return f"{command[0]} is not there, or cannot be started"
     if Path(command[0]).stem != NAME:
-        return ""  # a command of another name: what it does is not known here
+        return ""  # what it does is not known here
     from hubbub_bridge import trial
 
     (tried,) = await trial.try_revisions(command, os.environ | variables, (trial.HANDSHAKE,))
@@ -145,9 +148,9 @@ def _try_url(url: str, headers: Mapping[str, str]) -> EntryTrial:
 
 
 def find_login_url(url: str) -> str | None:
-    """Return the URL of an endpoint at which hosts log in; None if no host can.
+    """Return the URL at which hosts log in at the endpoint `url`; None if the hub lets no host log in.
 
-    A proxy may show it under another URL than `url`. It is `url` itself where nothing answers that says so.
+    The endpoint is asked for it, since a proxy may show it under another URL. If it does not say, it is `url`.
     """
     parts = urlsplit(url)
     try:

@@ -107,7 +107,10 @@ def _is_read_by(host: HostProgram, table: ServerTable) -> bool:
 
 
 def _find_entries(findings: HostFindings, tables: list[ServerTable], install: str) -> FoundServer | None:
-    """Return the host's entry of the hub, and add to the findings what is wrong with it and with its files."""
+    """Return the host's entry of the hub; None if it has none.
+
+    What is found of it, and what is wrong with it and with the host's files, is added to the findings.
+    """
     entries: list[FoundServer] = []
     for each in (each for table in tables for each in read_servers(table)):
         if isinstance(each, Trouble):
@@ -153,7 +156,7 @@ def _find_switch(host: HostProgram, found: FoundServer) -> str:
 
 
 async def _run_listing(findings: HostFindings, listing: Listing, limit_s: float) -> None:
-    """Run the host's own command, and add to the findings what it says of the hub."""
+    """Run the host's own command, if it is on PATH, and add to the findings what it says of the hub."""
     command = listing.command
     shown = shlex.join(command)
     program = shutil.which(command[0])
@@ -192,7 +195,10 @@ def _find_listing_faults(findings: HostFindings) -> Iterator[EntryFault]:
 
 
 async def _run_command(command: list[str], limit_s: float) -> tuple[int | None, str]:
-    """Return the exit status of a command and what it printed; None if it was ended after so many seconds."""
+    """Run a command, and return its exit status and what it printed on both streams, MAX_OUTPUT_BYTES at most.
+
+    The status is 127 if it cannot be started, None if it was killed after `limit_s` seconds.
+    """
     try:
         process = await asyncio.create_subprocess_exec(
             *command,

@@ -122,7 +122,7 @@ def find_own_command() -> str:
 
 
 def make_own_args(settings: Settings, *words: str) -> tuple[str, ...]:
-    """Return the arguments with which this command reaches the same hub without the environment of a shell."""
+    """Return the arguments with which `hubbub WORDS` reaches the same hub without the environment of this shell."""
     variables = os.environ
     data_dir = settings.data_dir or variables.get("HUBBUB_DATA_DIR")
     tls_files = [
@@ -146,6 +146,7 @@ def _make_entry(settings: Settings, request: EntryRequest) -> dict[str, Any]:
 
 
 def _make_bridge_entry(settings: Settings, request: EntryRequest) -> dict[str, Any]:
+    """Return the entry that has the host start the bridge to this hub."""
     token = settings.token or os.environ.get("HUBBUB_TOKEN")
     return request.host.stdio(
         BridgeCommand(
@@ -157,6 +158,7 @@ def _make_bridge_entry(settings: Settings, request: EntryRequest) -> dict[str, A
 
 
 def _make_http_entry(request: EntryRequest, token: str | None) -> dict[str, Any]:
+    """Return the entry with the hub's URL, and a token if there is one. Raises Usage if the host takes no URL."""
     assert request.url is not None
     if request.host.http is None:
         raise Usage(f"{request.host.title} takes no address in its file; leave --http and --login out")
@@ -164,7 +166,10 @@ def _make_http_entry(request: EntryRequest, token: str | None) -> dict[str, Any]
 
 
 def _write_entry(settings: Settings, request: EntryRequest, entry: dict[str, Any]) -> None:
-    """Change the host's files, and say what was done, what is there twice, and what to do next."""
+    """Change the host's files, and say what was done, what is there twice, and what to do next.
+
+    Raises TyperException for a file that cannot be changed.
+    """
     host, file = request.host, request.file
     private = "HUBBUB_TOKEN" in str(entry) or (request.url is not None and not request.log_in)
     was_readable = private and files.is_readable_by_others(file)
@@ -225,7 +230,7 @@ def _report_direct_servers(settings: Settings, request: EntryRequest, ways_back:
 
 
 def _install_hook(file: Path) -> dict[str, Any]:
-    """Put the hook into the host's settings; return what was done."""
+    """Put the hook into the host's settings; return what was done, for JSON. Raises TyperException."""
     try:
         changed, backup = permits.install_hook(file)
     except (UnchangeableHostFile, OSError) as error:

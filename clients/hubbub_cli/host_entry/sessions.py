@@ -26,7 +26,10 @@ async def list_sessions(
 
 
 async def print_hosts(hub: "Hub") -> None:
-    """Print for each host that is connected whether it is asked, and why not. Only operators see hosts."""
+    """Print for each connected host which kinds of questions it is asked, and why not the others.
+
+    Nothing is printed for a caller who may not see hosts.
+    """
     from hubbub_client.errors import HubbubError
     from hubbub_frontend.display.hosts import without_gone
 

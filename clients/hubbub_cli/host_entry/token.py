@@ -67,9 +67,9 @@ def make_token_name(request: "EntryRequest") -> str:
 
 
 async def find_or_make_token(hub: "Hub", settings: "Settings", request: "EntryRequest") -> str:
-    """Return the token in the host's file if the hub accepts it and its grants fit; else make one.
+    """Return the token in the host's file if the hub accepts it and its grants fit; else make one, and return that.
 
-    It may only call, and only what the host is to see. Raises HubbubError.
+    It may only call, and only what the host is to see. An older token of the same name is revoked. Raises HubbubError.
     """
     name = make_token_name(request)
     grants = (Grant(role="caller", servers=(request.server or "*",)),)
@@ -94,7 +94,7 @@ async def _find_caller(settings: "Settings", token: str) -> Any:
 
 
 def _read_token(file: Path, section: str) -> str | None:
-    """Return the token that the hub's entry in a file has."""
+    """Return the token that the hub's entry in a file has; None if it has none, or the file cannot be read."""
     with suppress(UnreadableFile):
         entry = _get_member(_get_member(read_settings(file), section), NAME)
         for key in ("headers", "http_headers"):

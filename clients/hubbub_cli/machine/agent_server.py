@@ -79,7 +79,7 @@ def print_next_steps(settings: Settings, server: str, agent: str) -> None:
 
 
 def _is_local(settings: Settings) -> bool:
-    """Return whether the hub is on this machine; without one that can be found, it will be."""
+    """Return whether the hub is on this machine; True also if none can be found, since it is started here then."""
     try:
         return all(each.here for each in discover_all(settings.where))
     except HubbubError:

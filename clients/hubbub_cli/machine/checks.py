@@ -63,7 +63,7 @@ def make_check_result(
 
 
 def check_data_directory(path: Path) -> Iterator[CheckResult]:
-    """Check the data directory and `client.json` in it. Never raises."""
+    """Yield what is found of the data directory, and of `client.json` in it. Never raises."""
     about = f"data directory {path}"
     try:
         status = path.stat()
@@ -97,6 +97,7 @@ def _make_private(path: Path) -> None:
 
 
 def _make_directory(path: Path) -> None:
+    """Make a directory for its owner alone, and those above it."""
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
@@ -166,7 +167,7 @@ def _find_holder(lock: Path) -> str:
 
 
 def _check_socket(path: Path) -> Iterator[CheckResult]:
-    """Yield a result about the Unix socket at which the last hub listened."""
+    """Yield a result about the Unix socket at which the last hub listened; nothing if it is not there."""
     if not path.is_socket():
         return
     try:

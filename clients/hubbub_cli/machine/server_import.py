@@ -80,9 +80,9 @@ class ImportOutcome:
 
 
 def import_servers(request: ImportRequest, found: Sequence[FoundServer | Trouble]) -> ImportOutcome | None:
-    """Take over the servers that a person wants into the configuration file; None if there is nothing to do.
+    """Print the servers that were found, and take those that the person wants into the configuration file.
 
-    Raises Usage, TyperException.
+    Return the outcome; None if none is to be taken. Raises Usage, TyperException, Abort.
     """
     machine = Machine.here()
     config_text = read_config(request.file)
@@ -123,7 +123,7 @@ def read_config(file: Path) -> str:
 
 
 def replace_checked(file: Path, before: str, text: str) -> Path | None:
-    """Replace a configuration file if the hub accepts the text; return the path of the old one.
+    """Replace a configuration file if the hub accepts the text; return the path of the old one, None if there was none.
 
     Raises TyperException.
     """
@@ -178,6 +178,7 @@ def _print_found(listed: Sequence[Offer], troubles: Sequence[Trouble]) -> None:
 
 
 def _describe_target(offer: Offer) -> str:
+    """Return the command or the address of an offered server; empty if it cannot be taken over."""
     return describe_target(offer.server.spec) if offer.server.spec is not None else ""
 
 
@@ -213,7 +214,10 @@ def _make_offer_json(offer: Offer) -> dict[str, Any]:
 
 
 def _ask_which_servers(listed: Sequence[Offer], importable: Sequence[Offer]) -> list[Offer]:
-    """Ask which ones; what a folder brings may be from anybody, so Enter leaves that. Raises Abort."""
+    """Ask which servers to take, and return those. Raises Abort.
+
+    Enter takes all that are new, but none that a folder brings: that may be from anybody.
+    """
     new = [each for each in importable if each.state == "new"]
     own_new = [each for each in new if each.server.found.place.of_person]
     count = "the one that is new" if len(own_new) == 1 else f"all {len(own_new)} that are new"
@@ -252,10 +256,13 @@ def _parse_numbers(text: str, max_number: int) -> Iterator[int]:
 
 
 def _import_wanted(request: ImportRequest, before: str, wanted: Sequence[Offer]) -> ImportOutcome:
-    """Add the chosen servers to the text of the file, write it if any could be added, and return the outcome."""
+    """Ask for what the chosen servers need, add them to the text of the file, and write it if any could be added.
+
+    Return the outcome. Raises TyperException, Abort.
+    """
     text = before
     outcome = ImportOutcome()
-    keyring = _choose_keyring(request, wanted)
+    keyring = _offer_keyring(request, wanted)
     confirms = _ask_about_approvals() if request.confirm is None and request.is_interactive else bool(request.confirm)
     known_values: dict[tuple[Path, str], str] = {}
     for offer in wanted:
@@ -282,7 +289,10 @@ def _import_wanted(request: ImportRequest, before: str, wanted: Sequence[Offer])
 
 
 def _ask_for_values(request: ImportRequest, server: Imported, known_values: dict[tuple[Path, str], str]) -> Imported:
-    """Return a server with the values that it needs, each asked for once for each file."""
+    """Return a server with the values that it needs: known ones, else those that the person types, else defaults.
+
+    New ones go into `known_values`, by the host's file and the prompt's id.
+    """
     values: dict[str, str] = {}
     for ask in server.asks:
         key = (server.found.place.file, ask.id)
@@ -296,7 +306,7 @@ def _ask_for_values(request: ImportRequest, server: Imported, known_values: dict
 
 
 def _ask_for_value(server: Imported, ask: InputPrompt) -> str | None:
-    """Return the value that a person types for a prompt; None for nothing."""
+    """Return the value that a person types for a prompt, else its default; None if it has none."""
     choices_text = f" [{'/'.join(ask.choices)}]" if ask.choices else ""
     default_text = f" (Enter: {ask.default})" if ask.default else ""
     while True:
@@ -306,8 +316,11 @@ def _ask_for_value(server: Imported, ask: InputPrompt) -> str | None:
         note(f"type one of {', '.join(ask.choices)}")
 
 
-def _choose_keyring(request: ImportRequest, wanted: Sequence[Offer]) -> Keyring | None:
-    """Return the keyring if the secrets are to be stored there; None if they go into the file."""
+def _offer_keyring(request: ImportRequest, wanted: Sequence[Offer]) -> Keyring | None:
+    """Ask whether the secrets go into the system's keyring, and return it if so; with `everything` nobody is asked.
+
+    None if they go into the file, if there are none, or if there is no keyring, which is printed.
+    """
     written_secrets = [secret for offer in wanted for secret in find_secrets(offer.server.spec or {})]
     prompted_secrets = [ask for offer in wanted for ask in offer.server.asks if ask.secret]
     if not written_secrets and not prompted_secrets:
@@ -388,7 +401,7 @@ def _move_secrets(
 
 
 def make_keyring_name(server: str, secret: Secret) -> str:
-    """Return the name of a secret in the keyring: no brace may be in a reference."""
+    """Return the name of a secret in the keyring: without braces and blanks, so that a reference can have it."""
     return re.sub(r"[{}\s]", "_", f"{server}/{'/'.join(map(str, secret.path[1:])) or secret.path[0]}")
 
 

@@ -89,6 +89,7 @@ async def _print_progress(process: Process, meter: ProgressLine) -> str:
 
 
 def _terminate(process: Process) -> None:
+    """Ask a process to end, unless it has ended."""
     if process.returncode is None:
         process.terminate()
 

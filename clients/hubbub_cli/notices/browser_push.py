@@ -61,6 +61,7 @@ class Pusher:
 
     @cached_property
     def _keys(self) -> "Keys":
+        """The keys of this page at push services, made on first use. Raises OSError, ValueError."""
         from hubbub_notify.push import Keys
 
         return Keys(self._folder / "push.pem")
@@ -80,6 +81,7 @@ class Pusher:
         from hubbub_notify.sent_log import SentLog, SentLogProblem
 
         def make_browser(subscriber: PushSubscriber) -> Browser:
+            """Return a subscriber as a target of notifications."""
             subscription = subscriber.subscription
             return Browser(
                 endpoint=subscription.endpoint,
@@ -111,5 +113,6 @@ async def _return_no_link(_requests: Sequence[PendingRequest], _to: str) -> str:
 
 
 def _report_failure(news: "News") -> None:
+    """Print that a browser was not told; print nothing of what went well."""
     if news.event in ("failed", "gave_up"):
         note(f"{news.target} was not told: {news.why}")

@@ -72,6 +72,7 @@ def make_link_finder(settings: Settings, rules: "Rules") -> "AnswerAt":
     directory = find_data_directory(settings)
 
     def find_link(requests: Sequence[PendingRequest], page_path: str) -> str:
+        """Return a link to the page, which logs in where that is possible; else a command. Blocks."""
         running_page = find_page_url(directory)
         base_url = rules.link or running_page
         if base_url is None:

@@ -185,7 +185,7 @@ def _list_configured_options(server: Server) -> str | None:
 
 
 def _describe_desired_state(server: Server) -> str | None:
-    """Return the wanted state of a server if it is in another state, with the command that follows it."""
+    """Return the wanted state of a server, with the command that follows it; None if it is in that state."""
     if server.desired_state == server.state:
         return None
     on_its_way = server.desired_state == "connected" and not (server.error or server.gave_up)
@@ -195,11 +195,11 @@ def _describe_desired_state(server: Server) -> str | None:
 
 
 def _describe_state(server: Server) -> str:
-    details = ", ".join(each for each in (server.transport, _describe_revision(server)) if each)
+    details = ", ".join(each for each in (server.transport, _describe_protocol(server)) if each)
     return f"{server.state} ({details})" if details else server.state
 
 
-def _describe_revision(server: Server) -> str | None:
+def _describe_protocol(server: Server) -> str | None:
     return f"MCP {server.protocol_version}" if server.protocol_version else None
 
 
@@ -209,6 +209,7 @@ def _describe_server_info(server: Server) -> str | None:
 
 
 def _describe_calls(server: Server) -> str | None:
+    """Return how many calls of a server wait, are under way, and have ended; None if that is not known."""
     if (queue := server.queue) is None:
         return None
     ended = ((queue.completed, "completed"), (queue.failed, "failed"), (queue.cancelled, "cancelled"))
@@ -216,12 +217,14 @@ def _describe_calls(server: Server) -> str | None:
 
 
 def _describe_arguments(call: Call) -> str | None:
+    """Return the arguments of a tool's call, or the params of another request, as JSON; None without any."""
     params = as_object(call.params)
     arguments = params.get("arguments") if call.method == "tools/call" else call.params
     return json.dumps(arguments, ensure_ascii=False) if arguments else None
 
 
 def _describe_approval(call: Call) -> str | None:
+    """Return who has approved a call, and by which rule; None if it needed no approval."""
     approval = call.approval
     if approval is None:
         return None
@@ -233,6 +236,7 @@ def _describe_approval(call: Call) -> str | None:
 
 
 def _describe_changed_arguments(call: Call) -> str | None:
+    """Return the arguments that were approved in place of the call's own, as JSON; None if they were not changed."""
     changed = call.approval and call.approval.changed_arguments
     return None if changed is None else json.dumps(changed, ensure_ascii=False)
 
@@ -242,5 +246,5 @@ def _describe_time(at: datetime | None) -> str | None:
 
 
 def _list_answer_commands(ids: tuple[str, ...]) -> str | None:
-    """Return, for each pending request, the command that answers it, a line each."""
+    """Return for each pending request the command that answers it, a line each; None if there are no requests."""
     return with_hub_options("\n".join(f"{each}, answer it with: hubbub inbox answer {each}" for each in ids)) or None

@@ -68,12 +68,13 @@ async def print_server_states(hub: "Hub") -> None:
 
 
 async def _print_connected(hub: "Hub", server: "Server", took_s: float | None) -> None:
+    """Print that a server is connected, and how; also after how many seconds, if `took_s` says it."""
     description = await _describe_connection(hub, server)
     say(f"{server.name}: connected ({description if took_s is None else f'{description}, {took_s:.1f} s'})")
 
 
 async def _describe_connection(hub: "Hub", server: "Server") -> str:
-    """Return how a server is reached, and how many tools it has, as soon as the hub has their list."""
+    """Return how a server is reached, and how many tools it has: waits until the hub has their list, or an error."""
     from hubbub_client.data.watch_events import Upsert
 
     if "tools" not in (server.capabilities or {}):

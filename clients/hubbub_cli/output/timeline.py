@@ -64,6 +64,7 @@ def _draw_marks(question: QuestionSpan, total_s: float, width: int) -> str:
 
 
 def _describe_question(question: QuestionSpan) -> str:
+    """Return a question's kind and id, and each of its events with its mark, its time, and who it was by."""
     steps = [
         f"{MARKS.get(step.what, OTHER_MARK)} {step.what} {format_duration(step.at_s)}"
         + (f" {text.line(step.by)}" if step.by else "")

@@ -140,6 +140,7 @@ class Lines:
                 pass
 
     def _print_record(self, record: "Record") -> None:
+        """Print a record as a row, with the time now."""
         name = type(record).__name__
         columns = COLUMNS[name]
         rows = self._rows.setdefault(name, Rows(("time", *columns)))

@@ -46,7 +46,7 @@ def find_first_exception(error: BaseException) -> BaseException:
 
 
 def _report_missing_package(package: str, as_json: bool) -> int:
-    """Report that a package is not installed beside this program."""
+    """Report that a package is not installed beside this program, and return the exit status."""
     message = (
         f"this command needs the package {package}, which is not there: install Hubbub again, with all that it needs"
     )
@@ -55,7 +55,7 @@ def _report_missing_package(package: str, as_json: bool) -> int:
 
 
 def _report_failure(error: BaseException, as_json: bool) -> int:
-    """Report an error of the library, or a bug of this program."""
+    """Report an error of the library, or a bug of this program, and return the exit status."""
     from hubbub_client.errors import HubbubError  # imported late, since it imports gRPC
 
     if isinstance(error, HubbubError):

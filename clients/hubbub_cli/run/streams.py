@@ -25,6 +25,7 @@ class _Stdout:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
+        """Write a text, and return its length. Raises HubbubError, BrokenPipeError."""
         if text == "":  # so Typer finds out what a stream takes; a full disk refuses even that, and Typer ignores it
             return 0
         try:
@@ -35,6 +36,7 @@ class _Stdout:
             raise _make_output_error(error) from None
 
     def flush(self) -> None:
+        """Flush what was written. Raises HubbubError, BrokenPipeError."""
         try:
             self._stream.flush()
         except BrokenPipeError:

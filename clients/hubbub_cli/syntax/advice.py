@@ -50,6 +50,7 @@ class Noun:
 
 
 async def _list_members(hub: "Hub") -> "Sequence[Record]":
+    """Return the members of the fleet."""
     return (await hub.fleet.status()).members
 
 
@@ -145,7 +146,10 @@ def advise_on_failed_call(ctx: Any) -> None:
 
 
 def _describe_setting(ctx: Any, error: Any) -> str:
-    """Return the setting that would allow a server, as the hub says, with the arguments that were typed."""
+    """Return the setting that would allow a server, as the hub says, with the arguments that were typed.
+
+    Empty if the error has no such setting.
+    """
     toml, file = error.metadata.get("toml"), error.metadata.get("file", "the hub's configuration file")
     if not toml:
         return ""

@@ -71,6 +71,7 @@ def _make_catalog_completer(kind: str) -> Callable[[typer.Context, str], list[st
     """
 
     def complete(context: typer.Context, incomplete: str) -> list[str]:
+        """Return the names that begin with a word; empty if the command names no server."""
         server: str | None = context.params.get("server")
         if not server:
             return []

@@ -34,7 +34,7 @@ class _LightBase(TyperCommand if TYPE_CHECKING else object):
         return sorted(super().get_help_option_names(ctx))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the words; of a mistake say what was perhaps meant."""
+        """Parse the words; an error gets notes on what was perhaps meant."""
         with _add_notes_to_errors(ctx):
             return super().parse_args(ctx, args)
 
@@ -137,7 +137,10 @@ class Commands(typer.Typer):
     def hub_command(
         self, name: str | None = None, *, example: str, endless: bool = False
     ) -> Callable[["HubWork"], object]:
-        """Return a decorator that makes a coroutine function a command, as `session.hub_command` does."""
+        """Return a decorator that makes a coroutine function a command, which connects to the hub first.
+
+        `example` is that of `command`, `endless` that of `run_with_hub`.
+        """
         from hubbub_cli.run.session import hub_command  # imported late: the help of the root needs no session
 
         return lambda work: self.command(name, example=example)(hub_command(endless=endless)(work))

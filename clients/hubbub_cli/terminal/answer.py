@@ -59,7 +59,10 @@ async def ask_for_answer(hub: Hub, request: PendingRequest, how: How) -> Pending
 
 
 async def _ask_for_form(request: PendingRequest, how: How) -> PendingRequest | None:
-    """Have the person fill in a form; send it, decline, cancel, or leave it open: None. They may leave at any field."""
+    """Have the person fill in a form, and send it, decline or cancel; return the answered request.
+
+    None if they leave it open, which they may at any field.
+    """
     note(_cut_long_text(question_text(request)))
     _print_extra_members(request)
     if choices := decision_choices(request):
@@ -98,7 +101,7 @@ async def _ask_for_form(request: PendingRequest, how: How) -> PendingRequest | N
 
 
 def _print_extra_members(request: PendingRequest) -> None:
-    """Print what an agent would do, and what else its server has sent."""
+    """Print what the agent that asks would do, and the members of the request that MCP does not define, if any."""
     if request.agent is None and not request.more:
         return
     from hubbub_frontend.display.agents import render_agent, render_more  # late, with what they import
@@ -111,7 +114,7 @@ def _print_extra_members(request: PendingRequest) -> None:
 
 
 async def _ask_for_decision(request: PendingRequest, how: How) -> PendingRequest | None:
-    """Ask for the decision that an agent wants, and return the answered request; None if it is left open."""
+    """Ask whether an agent may do what it asks for, and return the answered request; None if it is left open."""
     wider = find_wider_decision(request)
     ways = {"a": "[a]pprove", **({"s": "approve for this [s]ession"} if wider is not None else {})}
     match await choose_letter({**ways, "d": "[d]eny", "x": "deny and stop the agent [x]", "l": "[l]ater"}):
@@ -216,7 +219,10 @@ def _describe_input(field: Field) -> str:
 
 
 async def _ask_to_visit(hub: Hub, request: PendingRequest, how: How) -> PendingRequest | None:
-    """Print where a page leads, and open it or answer as the person decides; None if they leave it open."""
+    """Print where a page leads, and open it or answer as the person decides; return the answered request.
+
+    None if they leave it open.
+    """
     from hubbub_frontend.display.text import render_url
 
     note(_cut_long_text(str(as_object(request.request).get("message", ""))))
@@ -242,7 +248,10 @@ async def _ask_to_visit(hub: Hub, request: PendingRequest, how: How) -> PendingR
 
 
 async def _ask_to_authorize(hub: Hub, request: PendingRequest, url: str, how: How) -> PendingRequest | None:
-    """Have the person log the hub in at a server; the browser answers when it comes back. None if they leave it."""
+    """Have the person log the hub in at a server, and return the request, which the browser answers when it comes back.
+
+    None if they leave it open.
+    """
     while True:
         match await choose_letter(
             {"o": "[o]pen it in the browser here", "p": "[p]aste", "d": "[d]ecline", "l": "[l]ater"}
@@ -263,7 +272,10 @@ async def _ask_to_authorize(hub: Hub, request: PendingRequest, url: str, how: Ho
 
 
 async def _wait_for_browser(hub: Hub, request: PendingRequest) -> PendingRequest | None:
-    """Wait until the browser has come back to the hub; None if the person wants something else."""
+    """Wait until the browser has come back to the hub, and return the closed request.
+
+    None if the person wants something else before.
+    """
     closed_request: PendingRequest | None = None
 
     async def wait_until_closed_elsewhere() -> None:
@@ -283,7 +295,7 @@ async def _wait_for_browser(hub: Hub, request: PendingRequest) -> PendingRequest
 
 
 async def _ask_for_message(request: PendingRequest, how: How) -> PendingRequest | None:
-    """Have the person write a reply to a sampling, refuse it, or leave it open: None."""
+    """Have the person reply to a sampling or refuse it, and return the answered request; None if it is left open."""
     _print_sampling(as_object(request.request))
     _print_extra_members(request)
     reply = ""
@@ -306,6 +318,7 @@ async def _ask_for_message(request: PendingRequest, how: How) -> PendingRequest 
 
 
 def _print_sampling(params: Mapping[str, Any]) -> None:
+    """Print what a sampling would ask a model, and with which preferences and limit."""
     if prompt := params.get("systemPrompt"):
         note(f"system prompt: {_cut_long_text(str(prompt))}")
     for message in as_objects(params.get("messages")):
@@ -318,7 +331,7 @@ def _print_sampling(params: Mapping[str, Any]) -> None:
 
 
 async def _ask_for_roots(request: PendingRequest, how: How) -> PendingRequest | None:
-    """Have the person type the roots, refuse them, or leave the request open: None."""
+    """Have the person type the roots or refuse them, and return the answered request; None if it is left open."""
     note(question_text(request))
     _print_extra_members(request)
     text = await read_line("file:// addresses with spaces between, !MESSAGE to refuse, nothing for later: ")

@@ -40,7 +40,7 @@ def _print_approval(request: PendingRequest) -> None:
 
 
 async def _ask_for_decision(request: PendingRequest, how: How) -> PendingRequest | None:
-    """Ask the person until a decision is accepted, and return the request then; None for later."""
+    """Ask the person until the hub accepts a decision, and return the answered request; None if they leave it open."""
     asked = request.approval
     if asked is None:
         choices = {"d": DENY, "l": LATER}
@@ -76,7 +76,7 @@ async def _ask_for_decision(request: PendingRequest, how: How) -> PendingRequest
 
 
 async def _approve_and_remember(request: PendingRequest, asked: ApprovalRequest, how: How) -> PendingRequest:
-    """Ask for how long, and for which arguments, and approve the call and those like it."""
+    """Ask for how long, and for which arguments; approve the call and those like it; return the answered request."""
     spans = asked.rule.remember_s
     for number, seconds in enumerate(spans, 1):
         note(f"  {number}) for {describe_span(seconds)}")
@@ -120,7 +120,7 @@ async def _edit_arguments(asked: ApprovalRequest) -> Mapping[str, Any] | None:
 
 
 async def _confirm_arguments(asked: ApprovalRequest, changed: dict[str, Any]) -> Mapping[str, Any] | None:
-    """Show changed arguments, and return them if the person wants to send them."""
+    """Show changed arguments, and return them if the person wants to send them; None if not, or if nothing changed."""
     if json.dumps(changed, sort_keys=True) == json.dumps(asked.current_arguments, sort_keys=True):  # 1 is not true
         note("nothing is changed")
         return None

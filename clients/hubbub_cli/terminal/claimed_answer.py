@@ -27,7 +27,10 @@ CALL_LIMIT_S = 5.0
 
 
 async def choose_request(hub: Hub) -> PendingRequest | None:
-    """Return the only open pending request, or the one that the person chooses, by default the oldest."""
+    """Return the only open pending request, or the one that the person chooses, by default the oldest.
+
+    None if there is none, or they end the input.
+    """
     requests = [*reversed(await hub.inbox.list(states=["open"]))]
     if not requests:
         note("nothing is asked")
@@ -51,7 +54,10 @@ async def choose_request(hub: Hub) -> PendingRequest | None:
 
 
 async def answer_and_report(hub: Hub, request: PendingRequest, settings: Settings, claim: str | None = None) -> bool:
-    """Have the person answer, and print what came of it; return whether they answered."""
+    """Have the person answer, and print what came of it; return whether they answered. Raises HubbubError.
+
+    `claim` is the id of a claim that they hold already; without it the request is claimed while they are asked.
+    """
     if request.state != "open":
         by = f" by {request.answered_by}" if request.answered_by else ""
         raise FailedPrecondition(f"{request.id} is {outcome(request)}{by}", reason="REQUEST_CLOSED")
@@ -94,7 +100,7 @@ async def print_given_answer(hub: Hub, request: PendingRequest, settings: Settin
 
 
 async def _print_call_result(hub: Hub, request: PendingRequest, settings: Settings) -> None:
-    """Print what the call that asked returns, if it ends soon."""
+    """Print what the call that asked returns, if it ends within CALL_LIMIT_S; else how to follow it."""
     if request.call_id is None:
         return
     with anyio.move_on_after(CALL_LIMIT_S):
@@ -116,9 +122,10 @@ async def _print_call_result(hub: Hub, request: PendingRequest, settings: Settin
 
 
 async def answer_claimed(hub: Hub, request: PendingRequest, claim_id: str | None = None) -> PendingRequest | None:
-    """Claim a pending request, ask the person for the answer, and release the claim at the end.
+    """Ask the person for the answer under a claim, and return the answered request; None if they leave it open.
 
-    Return None if they leave it open. Raises HubbubError: ALREADY_CLAIMED, or REQUEST_CLOSED if it is closed.
+    The claim is `claim_id` if it is given, and stays; else one made here, and released unless they answer. Raises
+    HubbubError: ALREADY_CLAIMED, or REQUEST_CLOSED if it is closed meanwhile.
     """
     own_claim_id = claim_id or secrets.token_urlsafe(18)
     outcome_or_error: PendingRequest | HubbubError | None = None

@@ -126,7 +126,10 @@ class LiveCall:
         await self._on_pending(id_, ", perhaps for this call")
 
     async def _on_pending(self, id_: str, doubt: str = "") -> None:
-        """Print who is waited for, and ask the person here if there is one; `doubt` says that another call may ask."""
+        """Print that the call asks a person, and start to ask the one here, if there is one.
+
+        `doubt` says in words that another call may ask; empty if this one does.
+        """
         if id_ in self._open_questions:
             return
         try:
@@ -152,7 +155,7 @@ class LiveCall:
         self._group.start_soon(self._follow_question, id_, request)
 
     async def _follow_question(self, id_: str, request: PendingRequest) -> None:
-        """Ask the person here, until there is an answer from anywhere."""
+        """Ask the person here, if there is one, until somebody has closed the request; then print what became of it."""
         async with anyio.create_task_group() as group:
             if self._settings.interactive:
                 group.start_soon(self._ask_person, request)

@@ -81,6 +81,7 @@ async def edit_text(text: str, name: str = "reply.md") -> str | None:
 
 
 async def _read_edited(file: Path) -> str | None:
+    """Return the text of a file that was edited; None, after a line that says why, if it cannot be read."""
     try:
         return (await anyio.Path(file).read_text(encoding="utf-8")).strip()
     except (OSError, ValueError) as error:

@@ -62,7 +62,10 @@ class ServerWait:
         self._reported: dict[str, str] = {}
 
     async def wait_until_connected(self, timeout_s: float) -> list[Server]:
-        """Return those that are not connected in time, or cannot be without a person. Raises HubbubError."""
+        """Wait until the servers are connected, or cannot be without a person; return those that are not connected.
+
+        Raises HubbubError.
+        """
         from hubbub_cli.output.server_news import print_while_waiting
 
         failure: HubbubError | None = None  # raised below: a task group would wrap it in an exception group
@@ -112,6 +115,7 @@ class ServerWait:
             note(describe_disconnection(server))
 
     def _describe_missing(self) -> str:
+        """Return which servers are waited for, in words; empty if none is."""
         return f"waiting for {', '.join(sorted(self._missing))}" if self._missing else ""
 
 
