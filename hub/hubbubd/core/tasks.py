@@ -122,7 +122,7 @@ def grant_ttl_ms(requested: object, default_s: float) -> int:
 
 
 def move(task: Task, status: TaskStatus, now: float, message: str | None = None) -> Task:
-    """Return the task in another state. Raises IllegalTransition."""
+    """Return the task in another status, with the message that goes with it. Raises IllegalTransition."""
     if status not in TRANSITIONS[task.status]:
         raise IllegalTransition(task.status, status)
     return replace(task, status=status, status_message=message, last_updated_at=now)

@@ -14,7 +14,7 @@ SHUTTING_DOWN = cancelled_fault("the hub is shutting down", "SHUTTING_DOWN")
 
 
 def not_connected_error(server: str, given_up: Fault | None) -> FailedPrecondition:
-    """Return the refusal for a server that is disconnected by request, or with `given_up` after its last retry."""
+    """Return the refusal of a call whose server is disconnected: by request, or after its last retry (`given_up`)."""
     if given_up is None:
         return FailedPrecondition(f"{server} is disconnected; connect it first", reason="SERVER_NOT_CONNECTED")
     return FailedPrecondition(

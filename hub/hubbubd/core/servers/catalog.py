@@ -331,7 +331,7 @@ class Pages:
         self.cursor = self._choose_next_cursor(result.get("nextCursor") or None)
 
     def _add_entry(self, entry: bytes) -> bool:
-        """Add an entry; return False if it is beyond a bound."""
+        """Add an entry; return False, with `cut` set, if it is beyond a bound."""
         if len(self.entries) >= MAX_ENTRIES:
             self.cut = Truncation(False, f"more than {MAX_ENTRIES} entries")
         elif self._size + len(entry) > MAX_BYTES:
