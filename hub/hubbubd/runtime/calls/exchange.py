@@ -56,7 +56,7 @@ class CallExchange:
     spans: SpanRecorder
 
     async def end_unresumed(self, takeover: Takeover, under_way: Sequence[Call]) -> None:
-        """End the requests and tasks of calls of these servers, except of the calls `under_way`, which were resumed."""
+        """End the requests and tasks of calls of the servers taken over, except of the calls `under_way`."""
         await self.gate.withdraw_unresumed(takeover, under_way)
         await self.rounds.withdraw_unresumed(takeover, under_way)
         await self.client_tasks.cancel_unresumed(takeover)
@@ -84,7 +84,8 @@ class CallExchange:
     async def _admit(self, queue: ServerQueue, active: ActiveCall) -> bool:
         """Commit a call whose record must be durable before it is sent, with what people are asked about it.
 
-        Return False if the store refused it, or the inbox the question.
+        Return False if the store refused it, or the inbox the question: then it is failed and out of its queue. Sets
+        `admitted` in any case, for those who wait for that.
         """
         if active.call.detached or active.is_durable_first:
             try:

@@ -217,7 +217,10 @@ class ReceiverTasks:
         self._clock = clock
 
     def new_task(self, asked: object, method: str, request: PendingRequest) -> Task:
-        """Return a task for a request, not stored yet. Raises ReplyError when the server has too many."""
+        """Return a task for a request, not stored yet. Raises ReplyError when the server has too many.
+
+        `asked` is the `task` in the params of the server's request; its `ttl`, if it has one, is granted within bounds.
+        """
         config = self._owner.config
         own, limit = self._own_tasks(), self._tasks.max_per_server
         if sum(not task.status.ended for task in own) >= limit or len(own) >= limit * ENDED_PER_OPEN:

@@ -38,7 +38,7 @@ class Viewers:
         self._at.pop(request_id, None)
 
     def with_views(self, request: PendingRequest) -> PendingRequest:
-        """Return the request with the moments noted so far."""
+        """Return the request with a moment SHOWN for each view of it that is noted."""
         for to, at in self._at.get(request.id, {}).items():
             if not core.was_shown_to(request, to):
                 request = core.with_event(request, RequestEventType.SHOWN, at, to)

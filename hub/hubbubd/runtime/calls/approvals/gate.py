@@ -218,7 +218,7 @@ class ApprovalGate:
         return approved_params(active.call)
 
     async def withdraw_unresumed(self, takeover: Takeover, under_way: Iterable[Call]) -> None:
-        """Withdraw the questions about calls of these servers, except about those under way."""
+        """Withdraw the questions about calls of the servers taken over, except about the calls `under_way`."""
         wanted = {call.approval.request_id for call in under_way if call.approval is not None}
         why = f"{takeover.happened}, and its call has ended"
         await self._inbox.abandon_all({Origin.HUB}, why, takeover.requests, but=wanted)

@@ -109,7 +109,7 @@ class MultiRound:
             return None
 
     async def withdraw_unresumed(self, takeover: Takeover, under_way: Iterable[Call]) -> None:
-        """Withdraw the requests of calls of these servers, except of those under way."""
+        """Withdraw the requests of calls of the servers taken over, except of the calls `under_way`."""
         last_rounds = [call.rounds for call in under_way if call.rounds is not None]
         wanted = {request_id for last_round in last_rounds for _, request_id in last_round.questions}
         why = f"{takeover.happened}, and its call has ended"
