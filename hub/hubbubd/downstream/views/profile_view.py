@@ -329,7 +329,7 @@ class ProfileView:
         return previous if previous is not None and previous.settings == settings else None
 
     def _usable_table(self, kind: CatalogKind) -> KindTable:
-        """Return the table of a kind, made again at once if that is cheap; else the last one, which may be older."""
+        """Return the current table of a kind, made at once if that is cheap or there is none; else an older one."""
         current = self._current_table(kind)
         if current is None and (kind not in self._tables or self._is_cheap_to_make(kind)):
             current = self._tables[kind] = run_at_once(self._make_table_in_steps(kind))
