@@ -233,7 +233,7 @@ class ServerCatalog:
         """Callers of `refresh`, with the kind whose next fetch each waits for."""
 
     def set_link(self, link: McpLink | None) -> None:
-        """Set the server's current connection, None when there is none, and fetch the lists over it."""
+        """Set the current connection, None for none, and fetch the lists over it; end the waits of `refresh`."""
         if link is not None and link is self._link:
             return
         self._connection_scope.cancel()

@@ -262,7 +262,7 @@ class Hub:
         return self.calls.get(call_id)
 
     async def find_host_session(self, record_id: str) -> HostSession | None:
-        """Return the session of a host, also one that another member has just begun. Raises Unavailable."""
+        """Return a host's session, also one that another member has just begun; None if none is. Raises Unavailable."""
         if self.host_sessions.get(record_id) is None:
             await self.catch_up()
         return self.host_sessions.get(record_id)

@@ -105,7 +105,7 @@ async def _check_fleet(hub: Hub) -> list[Finding]:
 
 
 async def check_common(hub: HubSettings, servers: Sequence[ServerConfig], environ: Mapping[str, str]) -> list[Finding]:
-    """Check certificates, allowed commands, and the addresses or commands of these servers."""
+    """Return findings about certificates, commands, variables and log-in, and about reaching these servers."""
     found = await to_thread.run_sync(
         lambda: [
             *_check_certificates(hub),

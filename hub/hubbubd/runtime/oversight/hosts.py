@@ -142,7 +142,7 @@ class ConnectedHosts:
 
     @contextmanager
     def track_request(self, host: ConnectedHost, method: str) -> Generator[OpenRequest]:
-        """Count a request as open during the block."""
+        """Yield a request of a host that counts as open during the block."""
         request = OpenRequest(method=method, created_at=self._now())
         host.requests[request] = None
         host.last_used_at = request.created_at

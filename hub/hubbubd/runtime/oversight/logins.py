@@ -251,7 +251,10 @@ class Logins:
         new = _NewTokens.make(token_id, secrets.token_hex(11))
 
         def plan_exchange() -> tuple[IssuedTokens | None, Sequence[Change[Any]]]:
-            """Plan the new tokens; for a code that was used before plan the log-in's end, and return None."""
+            """Plan the new tokens; for a code that was used before plan the log-in's end, and return None.
+
+            Raises LoginRefusal for any other code that gets no tokens.
+            """
             now = self._clock.now()
             record = self._codes.record(record_id)
             if record is None:
@@ -284,7 +287,10 @@ class Logins:
         new = _NewTokens.make(token_id, family)
 
         def plan_refresh() -> tuple[IssuedTokens | None, Sequence[Change[Any]]]:
-            """Plan the new tokens; for a token that was used before plan the log-in's end, and return None."""
+            """Plan the new tokens; for a token that was used before plan the log-in's end, and return None.
+
+            Raises LoginRefusal for any other token that gets no new ones.
+            """
             now = self._clock.now()
             token = self._tokens.find_by_id(token_id)
             if token is None or token.login is None or self._tokens.is_gone(token.login.granted_with):

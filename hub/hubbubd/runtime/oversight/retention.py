@@ -193,17 +193,17 @@ HistoryLimits = Callable[[HubSettings | ServerConfig], tuple[int, float | None]]
 
 
 def _call_history_limits(limited: HubSettings | ServerConfig) -> tuple[int, float | None]:
-    """Return the limits of calls, as `HistoryLimits`."""
+    """Return how many ended calls are kept, and their age in seconds; None is the hub's age."""
     return limited.call_history_count, limited.call_history_age_s
 
 
 def _request_history_limits(limited: HubSettings | ServerConfig) -> tuple[int, float | None]:
-    """Return the limits of pending requests, as `HistoryLimits`."""
+    """Return how many ended requests are kept, and their age in seconds; None is the hub's age."""
     return limited.request_history_count, limited.request_history_age_s
 
 
 def _task_history_limits(limited: HubSettings | ServerConfig) -> tuple[int, float | None]:
-    """Return the limits of tasks, as `HistoryLimits`."""
+    """Return how many ended tasks are kept, and their age in seconds; None is the hub's age."""
     return limited.task_history_count, limited.task_history_age_s
 
 

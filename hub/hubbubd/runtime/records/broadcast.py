@@ -81,7 +81,7 @@ class FeedSource(Protocol[T_co]):
     """What a feed reads of its table."""
 
     def changed_since(self, revision: int) -> Iterable[tuple[int, str, T_co | None]]:
-        """Return the rows changed after a revision, oldest first. None is a deletion: after NOTHING there is none."""
+        """Return rows changed after a revision, oldest first; None is a deletion, left out after NOTHING."""
         ...
 
     def record(self, record_id: str) -> T_co | None:
@@ -359,7 +359,7 @@ class TableFeed(Generic[T]):
         return Watch(watcher, self._events(watcher, chosen, token))
 
     async def _events(self, watcher: _FeedWatcher[T], chosen: Filter[T], token: str) -> AsyncGenerator[WatchEvent[T]]:
-        """Yield the events of a watch, from what was missed to bookmarks."""
+        """Yield the events of a watch, from what was missed to bookmarks. Raises as `Watch` says."""
         with self._register(watcher, chosen) as group:
             if await self._wait_until_caught_up(token):
                 watcher.condition.require_open(resume_token=token)

@@ -94,7 +94,7 @@ class Ledger:
         stored.hand_over(self._apply)
 
     async def commit(self, changes: Sequence[Change[Any]]) -> None:
-        """Make all changes durable, or none. Raises Conflict when a record's revision has changed, and Unavailable.
+        """Make all changes durable, or none. Raises WriteConflict if a record's revision has changed, and Unavailable.
 
         Steps that waited for a record when its change was made are part of the change. However this ends, cancellation
         included, the commit has concluded by then: the records show whether it held. But after UnknownOutcome, which is

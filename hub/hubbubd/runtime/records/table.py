@@ -207,7 +207,10 @@ class Table(Generic[T]):
         return [] if waiting is None else [self.change(record_id, waiting.record)]
 
     def changed_since(self, revision: int) -> Iterable[tuple[int, str, T | None]]:
-        """Return the rows visibly changed, and the deletions, after a revision, oldest first."""
+        """Return the rows visibly changed after a revision, oldest first; a deletion has None.
+
+        After NOTHING deletions are left out.
+        """
         changed: list[tuple[int, str, T | None]] = []
         for record_id, row in reversed(self._rows.items()):
             if row.visible_revision <= revision:
@@ -429,7 +432,7 @@ class Table(Generic[T]):
         self._by_age.put(change.id, after)
 
     def _apply_again(self, record_id: str, step: Step[T], record: T | None) -> T | None:
-        """Return the record after a step; before it, if the step fails, which is logged."""
+        """Return what a step makes of a record; the record as it was if the step fails, which is logged."""
         try:
             return step(record)
         except Exception:

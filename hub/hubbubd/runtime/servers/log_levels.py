@@ -91,7 +91,7 @@ class LogLevels:
             self._background.start_soon(self._send_due, server)
 
     def _find_due(self, server: str) -> tuple[McpLink, bytes] | None:
-        """Return the params that are to be sent, and over which connection; None if that was done."""
+        """Return the connection and the params that are to be sent over it; None if nothing is to be sent."""
         link, params = self._links.get(server), self._due_params(server)
         if link is None or params is None or self._sent.get(server) == (link, params):
             return None

@@ -139,7 +139,10 @@ class Assembly:
         queue: ServerQueue | None,
         published: ServerRecord | None,
     ) -> ServerParts:
-        """Return the parts of a server. `queue` is that of its last connection; `published` its record in the table."""
+        """Make a server's parts, and open its catalog, queue and log.
+
+        `queue` is that of its last connection, None for a new one; `published` is its record in the table.
+        """
         config = record.config
         if queue is None:
             queue = self._calls.open_queue(record.effective_config)

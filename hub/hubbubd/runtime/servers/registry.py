@@ -120,7 +120,7 @@ class Servers:
         return self._table.feed.watch(chosen, token)
 
     def set_configured(self, configured: Mapping[str, ServerConfig]) -> None:
-        """Set the servers of the configuration files, by name; `take_over` starts them."""
+        """Set the servers of the files, by name, and warn of missing commands; `take_over` starts them."""
         self._confining.warn_of_missing_commands()
         self._configured = configured
 
@@ -179,7 +179,7 @@ class Servers:
         return server in self._active or ((lock := self._locks.get(server)) is not None and lock.locked())
 
     async def adopt(self, configured: Mapping[str, ServerConfig], settings: HubSettings) -> ServerDiff:
-        """Apply reloaded files and live settings, and return what changed. After Unavailable it must be repeated."""
+        """Apply reloaded files and live settings; return what changed. Raises Unavailable; then it must be repeated."""
         await self._apply_settings(settings)
         self._configured = configured
         own = {name: config for name, config in configured.items() if self._ownership.owns(name)}

@@ -210,12 +210,12 @@ class _Subscription:
         self._read_again()
 
     def add_reader(self) -> None:
-        """Note another reader."""
+        """Count one more reader, for whom the resource is read."""
         self.readers += 1
         self._has_news.set()
 
     def _note_accepted(self) -> None:
-        """Note that the server accepts the subscription: it notifies of changes from now on, not of earlier ones."""
+        """Note that the server accepts the subscription; after a reconnect this counts as a change of the resource."""
         if self.begun.is_set():
             self.note_change(self.uri)
         else:
@@ -270,7 +270,10 @@ class _Subscription:
         await self._has_news.wait()
 
     async def _serve_link(self, link: McpLink) -> None:
-        """Subscribe over a connection, and read the resource after each change while the connection lasts."""
+        """Subscribe over a connection, and read the resource after each change while the connection lasts.
+
+        Raises FailedPrecondition (SUBSCRIPTIONS_NOT_OFFERED), and UpstreamError when the server refuses.
+        """
         if link.hello.era is Era.STATELESS:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._listen, link)
