@@ -35,7 +35,7 @@ RESTORE = "stop the hub and put back a copy that `hubbub store backup` made"
 
 @contextmanager
 def explain_errors(name: str) -> Generator[None]:
-    """Translate errors of SQLite and the system to StoreUnavailable, or StoreDamaged where only a backup helps."""
+    """Raise the block's errors of SQLite and the system as StoreUnavailable, or StoreDamaged if only a backup helps."""
     try:
         yield
     except sqlite3.Error as exc:

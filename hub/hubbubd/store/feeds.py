@@ -23,7 +23,7 @@ class CommitBuffer:
         self._changed = asyncio.Event()
 
     def put(self, commit: Commit) -> None:
-        """Add one more commit's writes to the prefix, or note that it was missed."""
+        """Add a commit's writes under the prefix, if it has any; beyond UNREAD_COMMITS note that some were missed."""
         if self.missed:
             return
         writes = tuple(write for write in commit.writes if write.key.startswith(self._prefix))

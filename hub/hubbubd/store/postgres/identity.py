@@ -77,7 +77,7 @@ class MemberIdentity:
         self._end_callbacks: list[Callable[[], None]] = []
 
     async def enter(self, connection: DatabaseConnection) -> None:
-        """Open the store as this hub. `connection` keeps the lock.
+        """Take the lock, bring the tables up to date, and begin a new term of this hub. `connection` keeps the lock.
 
         Raises StoreLocked, StoreTooNew, StoreUnavailable, OSError of the data directory, and ERRORS.
         """
@@ -157,7 +157,7 @@ class MemberIdentity:
         """Raise Expelled if this member is gone, HistoryLost if the database has another history, or ERRORS.
 
         The history is another one if the store's id has changed, if numbers went back, or if the group that made the
-        last known revision has made another revision there.
+        last known revision has made another revision there. Then the store gets a new id. Either ends this term.
         """
         self.require_alive()
         revision, op = self.known_history

@@ -124,7 +124,10 @@ class PostgresMembers:
         await self._update_own_row(sql.PUBLISH, address, forward)
 
     async def _update_own_row(self, query: str, *arguments: Any, on_send: Callable[[], None] = lambda: None) -> Any:
-        """Change this member's row; return the statement's first value. `on_send` is called as it is sent."""
+        """Change this member's row; return the statement's first value. `on_send` is called as it is sent.
+
+        Raises Expelled and StoreUnavailable.
+        """
         rows = await self._query(query, self.name, self.life, *arguments, on_send=on_send)
         if not rows:
             raise self._identity.end_as_expelled()

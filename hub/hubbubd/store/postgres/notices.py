@@ -108,7 +108,10 @@ class NoticeListener:
         self.expect_revision(bounds.parse_whole(text) or 0)
 
     async def _exchange_notices(self, connection: DatabaseConnection) -> None:
-        """Over one connection: send notices that are due, and fetch what is new, at intervals or when announced."""
+        """Over one connection: send notices that are due, and fetch what is new, at intervals or when announced.
+
+        It goes on until it raises Expelled, StoreUnavailable or one of ERRORS.
+        """
         loop = asyncio.get_running_loop()
         next_fetch_at = next_notice_at = loop.time()
         while True:

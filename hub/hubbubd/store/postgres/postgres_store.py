@@ -135,7 +135,10 @@ class PostgresStore(GroupedStore):
         return self._group
 
     async def _commit_group(self, group: Sequence[QueuedCommit]) -> AppliedGroup:
-        """Apply a group in one round trip; again over new connections until it is known what became of it."""
+        """Apply a group in one round trip; again over new connections until it is known what became of it.
+
+        Raises StoreUnavailable, Expelled included.
+        """
         writes_by_key = [{write.key: write for write in queued.writes} for queued in group]
         arguments = _apply_arguments(group, writes_by_key)
         while True:
@@ -166,7 +169,10 @@ class PostgresStore(GroupedStore):
     async def _find_group_outcome(
         self, op: uuid.UUID, writes_by_key: Sequence[dict[str, Write]]
     ) -> AppliedGroup | None:
-        """Return what became of a group whose connection broke; None if it has not happened, and never will."""
+        """Return what became of a group whose connection broke; None if it has not happened, and never will.
+
+        Raises StoreUnavailable, Expelled included.
+        """
         while True:
             connection = await self._reconnect()
             try:

@@ -144,7 +144,10 @@ class Engine:
 
     @contextmanager
     def _transaction(self) -> Generator[None]:
-        """Run the block in a transaction that is durable at its end, or rolled back. A damaged store refuses it."""
+        """Run the block in a transaction that is durable at its end, or rolled back.
+
+        Raises StoreUnavailable; StoreDamaged at once if damage was found before.
+        """
         if self._damage:
             raise StoreDamaged(str(self._damage))
         with self._translate_errors():

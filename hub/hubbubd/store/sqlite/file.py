@@ -118,7 +118,10 @@ def _create(path: Path, migrations: Sequence[Migration]) -> None:
 
 
 def _check_unopened(path: Path, migrations: Sequence[Migration]) -> None:
-    """Check that a file is a usable store, without changing a byte of it or of its journal."""
+    """Check that a file is a usable store, without changing a byte of it or of its journal.
+
+    Raises StoreUnavailable, StoreTooNew, StoreDamaged, OSError and sqlite3.Error.
+    """
     # SQLite would open a read-only file without an error. The superuser can write any file, but a file whose owner may
     # not write it was made so on purpose.
     os.close(os.open(path, os.O_RDWR))

@@ -222,7 +222,10 @@ async def _copy_secrets(secrets: dict[str, dict[str, Any]], target: SecretStore,
 async def _compare(
     reader: SourceReader, target: LockedStore, vaults: tuple[SecretStore, SecretStore] | None
 ) -> Comparison:
-    """Compare the source with the target, with their secrets if there are vaults."""
+    """Compare the source with the target, with their secrets if there are vaults.
+
+    Raises StoreError if there is no target.
+    """
     differing = 0
     named: list[Difference] = []
     async with target.open_reader() as target_reader:
