@@ -107,7 +107,7 @@ def read_file(path: Path) -> FileContent:
 
 
 def _read_own_tables(root: Mapping[str, Any], where: str, text: str) -> dict[str, Any]:
-    """Return the hub's settings that are tables beside `[hub]`, with the rules of approvals checked."""
+    """Return the hub's settings that are tables beside `[hub]`, rules of approvals checked. Raises ConfigError."""
     found: dict[str, Any] = {}
     for name, settings in OWN_TABLES.items():
         if table := _get_table(root, name, f"{where}: {name}"):
@@ -171,7 +171,7 @@ def _read_profiles(mcp: Mapping[str, Any], key: str) -> Iterable[tuple[str, Prof
 def _translate_servers(table: Mapping[str, Any], key: str, directory: Path) -> dict[str, Any]:
     """Translate the servers of another program's file to the hub's keys, without the disabled ones.
 
-    `directory` is that of the file, which an `envFile` is relative to.
+    `directory` is that of the file, which an `envFile` is relative to. Raises ConfigError.
     """
     adopted: dict[str, Any] = {}
     for name in table:

@@ -102,7 +102,7 @@ class Garbage:
 
 
 def configure_collection() -> None:
-    """Collect what imports have left, take the rest for permanent, and have `Garbage` act on later collections."""
+    """Collect what imports have left, make the rest permanent, and have `Garbage` act on later collections."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(*THRESHOLDS)

@@ -390,7 +390,7 @@ def _oidc_authenticator(settings: HubSettings, grants: Grants) -> Iterator[Authe
 
 
 def _local_socket(settings: HubSettings) -> Path | None:
-    """Return the Unix socket for local clients when `listen` speaks TLS: over it they need neither CA nor host name."""
+    """Return the Unix socket for local clients if `listen` speaks TLS, None if it does not. Raises ConfigError."""
     if settings.tls is None or settings.listen.startswith(UNIX):
         return None
     path = settings.data_dir.absolute() / LOCAL_SOCKET

@@ -54,7 +54,10 @@ class FleetTerm:
 
     @asynccontextmanager
     async def send_heartbeats(self) -> AsyncGenerator[None]:
-        """Send heartbeats to the fleet during the block; then close this member's port, for the next term."""
+        """Send heartbeats to the fleet during the block, which begins once the database's time is known.
+
+        At its end close this member's port, for the next term.
+        """
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self.fleet.send_beats)
             try:

@@ -303,7 +303,7 @@ class ServerConfig(BaseModel):
 
     @field_serializer("url", when_used="json")
     def _withhold_query(self, url: str | None) -> str | None:
-        """Return the url as it is stored: without its query, which may be secret."""
+        """Return the url as it is stored: without its query, which may be secret. None stays None."""
         return None if url is None else withhold_query(url)
 
     def is_default(self, key: str) -> bool:
