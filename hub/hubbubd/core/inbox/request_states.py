@@ -352,7 +352,7 @@ _SENT_WITH_CALL = frozenset({Origin.ROUNDS, Origin.TASK_INPUT, Origin.HUB})
 
 
 def as_delivered(request: PendingRequest, now: float, *, late: bool = False) -> PendingRequest:
-    """Return the request as delivered, with `late` as LATE (its call had ended); unchanged if none is pending."""
+    """Return the request as delivered, LATE if its call had ended; unchanged unless its answer is on its way."""
     if request.delivery is not Delivery.PENDING:
         return request
     return replaced(
@@ -361,7 +361,7 @@ def as_delivered(request: PendingRequest, now: float, *, late: bool = False) -> 
 
 
 def as_not_delivered(request: PendingRequest, reason: str, now: float) -> PendingRequest:
-    """Return the request with its delivery failed; unchanged if no delivery is pending."""
+    """Return the request with its delivery failed; unchanged unless its answer is on its way."""
     if request.delivery is not Delivery.PENDING:
         return request
     return replaced(with_event(request, RequestEventType.FAILED, now), delivery=Delivery.FAILED, reason=reason)

@@ -98,7 +98,7 @@ class ServedLeases:
             await self._take_all(self._missing_servers().intersection(half), happened)
 
     async def _try_to_take(self, servers: frozenset[str], happened: str) -> bool:
-        """Take servers over; return False if that failed. `happened` says to callers why."""
+        """Take servers over; return False if that failed. `happened` tells those who call them why they are taken."""
 
         def is_still_own(server: str) -> bool:  # it may go to another member meanwhile
             return server in servers and self._owns(server)

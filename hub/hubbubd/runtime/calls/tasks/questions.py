@@ -76,7 +76,10 @@ class TaskQuestions:
             self._inbox.abandon(request_id, "its task has ended")
 
     async def _deliver_answer(self, active_task: ActiveTask, key: str, request_id: str) -> None:
-        """Wait for an answer and deliver it, at least once; without a request id it is the configured answer."""
+        """Wait for the answer to a request, and deliver it at least once. If it is refused, the task is given up.
+
+        Without a request id it is the answer that is configured: the roots.
+        """
         answer: Any = {"roots": list(active_task.queue.config.roots)}
         if request_id:
             with active_task.queue.park_causes(active_task.active, request_id):
