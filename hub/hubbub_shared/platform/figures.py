@@ -18,7 +18,7 @@ def resident_bytes() -> int | None:
 
 
 def count_descriptors() -> int | None:
-    """Return the number of open file descriptors, without the one opened to count them."""
+    """Return the number of open file descriptors, without the one opened to count them; None if not known."""
     try:
         names = os.listdir("/proc/self/fd" if sys.platform == "linux" else "/dev/fd")  # noqa: PTH208 - only counted
     except OSError:

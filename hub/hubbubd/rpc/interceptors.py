@@ -126,7 +126,7 @@ class Oversight:
         return serve_counted
 
     def _wrap_stream(self, path: str, serve: Callable[..., Any]) -> Callable[..., Any]:
-        """Wrap an RPC with many responses: it counts against the quota of streams."""
+        """Wrap an RPC with many responses: it counts against the quota of streams; its start or refusal is recorded."""
         kind = RULES[path].audit
 
         async def serve_counted(request: Message) -> AsyncGenerator[bytes, None]:
@@ -145,7 +145,7 @@ class Oversight:
         return serve_counted
 
     def _wrap_dialogue(self, path: str, serve: Callable[..., Any]) -> Callable[..., Any]:
-        """Wrap an RPC where both sides stream: it counts against a quota of streams."""
+        """Wrap an RPC where both sides stream: it counts against a quota of streams; its start is recorded."""
         kind = RULES[path].audit
         # Counted apart: the library opens streams of calls by itself, and they must take no place of a watch.
         quota = self.quotas.call_streams if path == CALL_STREAM else self.quotas.streams

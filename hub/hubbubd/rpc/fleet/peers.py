@@ -165,7 +165,7 @@ def _is_ready(channel: grpc.aio.Channel) -> bool:
 
 
 async def _wait_until_connected(channel: grpc.aio.Channel) -> bool:
-    """Wait until a channel is connected, and return whether it is."""
+    """Wait until a channel is connected and return True; False once that has failed."""
     while True:
         state = channel.get_state(True)
         if state is grpc.ChannelConnectivity.READY:

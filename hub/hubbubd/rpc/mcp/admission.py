@@ -132,7 +132,7 @@ class Admission:
         return login.resource_metadata(self._endpoint_url(request, path), issuer, is_hub=has_login)
 
     def refusal_headers(self, request: HostHttpRequest, exc: HubError) -> Headers:
-        """Return the headers that belong to a refusal."""
+        """Return the headers of a refusal: how to authenticate, or when to try again; often none."""
         if isinstance(exc, Unauthenticated):
             where = f"{self.base_url(request)}{login.RESOURCE}{quote(unquote(request.scope['path']), safe='/')}"
             parts = [] if exc.reason == "TOKEN_MISSING" else ['error="invalid_token"']

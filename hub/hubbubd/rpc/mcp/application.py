@@ -210,7 +210,7 @@ class McpApplication:
             await request.cut()
 
     async def _serve_unauthenticated(self, request: HostHttpRequest) -> bool:
-        """Serve a request that needs no credential and return True; return False for any other."""
+        """Serve a request that needs no credential and return True; False for others. Raises HttpRefusal."""
         method, path = request.scope["method"], request.scope["path"]
         if method == "OPTIONS" and request.headers.get("origin") is not None:
             await request.answer(204, headers=preflight_headers(request))

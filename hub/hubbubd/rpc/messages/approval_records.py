@@ -76,6 +76,7 @@ def digest_to_approve(record: PendingRequest) -> str:
 
 
 def approval(record: CallApproval | None) -> call_pb2.CallApproval | None:
+    """Return the approval of a call; None for a call that needs none."""
     return record and call_pb2.CallApproval(
         rule=text(record.rule),
         pending_request_id=record.request_id,
@@ -87,6 +88,7 @@ def approval(record: CallApproval | None) -> call_pb2.CallApproval | None:
 
 
 def origin(record: CallOrigin) -> call_pb2.CallOrigin | None:
+    """Return where a call came from; None if nothing of that is known."""
     if record == NO_ORIGIN:
         return None
     return call_pb2.CallOrigin(

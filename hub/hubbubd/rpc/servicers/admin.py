@@ -126,7 +126,10 @@ class AdminService:
                 copying.result().close()
 
     async def create_token(self, request: pb.CreateTokenRequest) -> pb.CreateTokenResponse:
-        """Create a token. A caller that may not name others cannot create a token that may."""
+        """Create a token, and return it with its secret.
+
+        A caller that may not name others cannot create one that may: PermissionDenied (NAMING_NOT_ALLOWED).
+        """
         caller = principal()
         if request.may_name_others and not caller.may_name_others:
             raise PermissionDenied(

@@ -84,7 +84,7 @@ class ApprovalService:
         )
 
     async def check_approval(self, request: pb.CheckApprovalRequest) -> pb.CheckApprovalResponse:
-        """Return what the rules say of a call that is not made."""
+        """Return what the rules say of a call that is not made. Raises InvalidArgument, NotFound, PermissionDenied."""
         facts = self._parse_facts(request)
         config = rule_checks.judged_servers(self._hub).get(access.check_server(facts.server, Permission.SEE))
         if config is None:

@@ -39,7 +39,7 @@ class CallService:
         )
 
     async def call_method(self, request: pb.CallMethodRequest) -> pb.CallMethodResponse:
-        """Make a call and wait for its end; a failed one ends the RPC with its fault."""
+        """Make a call, wait for its end, and return it. Raises UpstreamError with the fault of a failed one."""
         call = await self._calls.call(_parse_spec(request.spec), principal().name, detached=request.detached)
         if call.fault is not None:
             failure = UpstreamError(call.fault)
@@ -117,7 +117,7 @@ def _parse_spec(given: pb.CallSpec) -> CallSpec:
 
 
 def _live_event_fields(event: object) -> dict[str, Message]:
-    """Return the field of a watch response that has a live event, by its name."""
+    """Return the field of a watch response that has a live event, by its name. Raises TypeError."""
     match event:
         case ProgressEvent():
             return {"progress": api_records.progress(event)}

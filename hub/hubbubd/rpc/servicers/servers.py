@@ -120,7 +120,7 @@ class ServerService:
         )
 
     async def set_roots(self, request: pb.SetRootsRequest) -> pb.SetRootsResponse:
-        """Override the roots, and notify the server."""
+        """Set the roots of a server, or have those of its configuration hold; notify it, and return those in force."""
         name = _authorized_name(request.name, Permission.OPERATE)
         roots = specs.parse_roots(request.roots, "roots") if request.HasField("roots") else None
         with _attach_current_state():
