@@ -121,7 +121,7 @@ def discover_all(where: Where) -> Sequence[HubAddress]:
 
 
 def _split_addresses(given: str) -> list[str]:
-    """Split a list of addresses. Raises InvalidArgument for an empty one, and for too many."""
+    """Return the addresses in a list with commas. Raises InvalidArgument for an empty one, and for too many."""
     if "," not in given or given.startswith(UNIX):  # the path of a socket may have a comma, so it stands alone
         return [given]
     addresses = [each.strip() for each in given.split(",")]
@@ -167,7 +167,10 @@ def mcp_url(where: Where) -> str | None:
 
 
 def _clean_token(given: str | None) -> str | None:
-    """Return a token fit for a header, without the line end that files and `echo` add."""
+    """Return a token fit for a header, without the line end that files and `echo` add; None if there is none.
+
+    Raises InvalidArgument.
+    """
     token = (given or "").strip()
     if not (token.isascii() and token.isprintable()):
         raise _invalid_error(
@@ -179,7 +182,10 @@ def _clean_token(given: str | None) -> str | None:
 
 
 def _parse_target(address: str) -> tuple[str, bool]:
-    """Return the target of an address, and whether it needs TLS: always off this machine, and with https://."""
+    """Return the target of an address, and whether it needs TLS: always off this machine, and with https://.
+
+    Raises InvalidArgument for a malformed address, and for http:// off this machine.
+    """
     if not is_text(address) or not is_clean(address):
         raise _invalid_error(f"{address!a} has characters that no address has", reason="ADDRESS_INVALID")
     if address.startswith(UNIX):
