@@ -209,5 +209,5 @@ def _find_secrets_in_url(spec: Mapping[str, Any]) -> Iterator[Secret]:
 
 
 def unescape(text: str) -> str:
-    """Return the plain text of a text in the hub's form that has no references."""
+    """Undo the escape of a configured text without references: `$${` stands for a plain `${`."""
     return text.replace("$${", "${")

@@ -85,7 +85,7 @@ class Condition:
 
     def holds(self, values: "EvaluationContext") -> bool:
         """Return whether the condition is true of a call. Raises ConditionProblem where it has no result."""
-        if self._expression is None:
+        if self._expression is None:  # WRITES is built in, and needs no compiler
             return values.facts.hints.get("readOnlyHint") is not True
         if self.loops:
             values.require_short()

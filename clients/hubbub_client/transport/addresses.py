@@ -24,10 +24,11 @@ class Walk:
         self._channel_to = channel_to
         self._tried: list[tuple[HubAddress, aio.Channel]] = []
 
-    async def run(self, goes_on: Callable[[], bool], *, patient: bool) -> HubAddress | None:
-        """Return the first endpoint that is connected; None if none is in this round, or `goes_on` returns False.
+    async def find_connected(self, goes_on: Callable[[], bool], *, patient: bool) -> HubAddress | None:
+        """Try the endpoints in order until one is connected, and return it.
 
-        If not `patient`, the round is over once all have `refused`.
+        Return None once `goes_on` returns False, once ROUND_S are over after the last was tried, or, if not `patient`,
+        once all have `refused`.
         """
         clock = asyncio.get_running_loop()
         since = clock.time() - STAGGER_S

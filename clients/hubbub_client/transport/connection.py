@@ -366,11 +366,11 @@ class HubConnection:
         return False
 
     async def _try_addresses(self, patient: bool) -> tuple[bool, bool]:
-        """Use the first of several addresses that answers; return whether one does, and whether all refuse."""
+        """Use the first address that answers, or, if not `patient`, none once all refuse; return whether each is so."""
         from hubbub_client.transport.addresses import Walk
 
         walk = Walk(self._endpoints, self._channels.channel_to)
-        found = await walk.run(lambda: not self._closed, patient=patient)
+        found = await walk.find_connected(lambda: not self._closed, patient=patient)
         if found is not None and (self._endpoint is None or found.key != self._endpoint.key):
             self._use_address(found)
         return found is not None, walk.refused

@@ -34,7 +34,7 @@ function splitAddress(url) {
   return { authority, host, before: scheme + (user ?? ""), after: (port ?? "") + rest };
 }
 
-/** Make the form that answers a request to visit a page; `send(answer)` sends it. */
+/** Make the form that answers a request to visit a page; `send(answer)` sends it. Returns its `element`, the `bar` of its buttons, and `showProblems(violations)`, which returns those that it has no field for. */
 export function visitForm(params, send) {
   const url = String(params.url ?? "");
   if (!isWebUrl(url)) {

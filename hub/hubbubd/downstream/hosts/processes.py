@@ -76,14 +76,14 @@ class HostProcesses:
         Without bridges, `read_from` is shared by all that look the same, unless they have exactly one stream open.
         """
         host.process = process
-        known = self._remember((*identity, process))
+        known = self._find_or_add((*identity, process))
         host.silent = known.silent
         if not self._has_bridges and len(self._listening.get(identity, ())) != 1:
-            known = self._remember((*identity, ANY_PROCESS))
+            known = self._find_or_add((*identity, ANY_PROCESS))
         host.read_from = known.read_from
 
-    def _remember(self, key: Identity) -> _KnownProcess:
-        """Return what is remembered of a process, from now on if there is nothing yet."""
+    def _find_or_add(self, key: Identity) -> _KnownProcess:
+        """Return what is known of a process; a new, empty entry if nothing is. Beyond MAX_KNOWN the oldest goes."""
         known = self._known.get(key)
         if known is not None:
             self._known.move_to_end(key)

@@ -139,9 +139,9 @@ class HostTasks:
         present = self._present_hosts[call_id] = _PresentHost(host=host, seen_at=now)
         self._start_timer(call_id, present)
 
-        def on_call_event(call: Call, live: object) -> None:
-            """Note when the call has changed, and drop what is kept for its host once it has ended."""
-            if live is None:
+        def on_call_event(call: Call, live_event: object) -> None:
+            """Note when the record has changed (no live event), and drop what is kept for the host of an ended call."""
+            if live_event is None:
                 present.changed_at = self.hub.clock.now()
             if call.state.ended:  # not at once: others are still to be told of the end
                 asyncio.get_running_loop().call_soon(self.drop_call, call_id)

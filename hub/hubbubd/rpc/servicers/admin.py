@@ -98,7 +98,7 @@ class AdminService:
         return pb.GetStoreStatsResponse(store=api_records.store(await self._hub.store.stats()))
 
     async def compact_store(self, _request: pb.CompactStoreRequest) -> pb.CompactStoreResponse:
-        """Run a round of retention now, and return unused space."""
+        """Run retention and free unused space on disk; return the number deleted, and the store before and after."""
         before, after, deleted = await self._hub.retention.compact()
         compaction = pb.Compaction(deleted=deleted, before=api_records.store(before), after=api_records.store(after))
         return pb.CompactStoreResponse(compaction=compaction)

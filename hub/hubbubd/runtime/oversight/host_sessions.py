@@ -73,9 +73,9 @@ class HostSessions:
         await self._ledger.change(self._table, record_id, delete)
 
     def drop(self, record_id: str, *, unless_used: bool = False) -> None:
-        """Delete a session that nobody waits for, write-behind, and call the followers.
+        """Delete a session without waiting until that is stored (write-behind), and call the listeners at once.
 
-        With `unless_used` it stays if another member has noted meanwhile that it is used; the followers are called
+        With `unless_used` it stays if another member has noted meanwhile that it is used; the listeners are called
         again then.
         """
         if (session := self._table.record(record_id)) is not None:

@@ -175,10 +175,13 @@ class PostgresVault:
         content = None if secrets is None else _encode_secrets(server, secrets)
         # A token that was renewed is lost if it is not kept now: the old one is used up.
         with anyio.CancelScope(shield=True):
-            await self._run_exclusively(partial(self._put_exclusively, *_row_key(server), secrets, content))
+            await self._run_exclusively(partial(self._write_over_known, *_row_key(server), secrets, content))
 
-    async def _put_exclusively(self, name: str, kind: str, secrets: Secrets | None, content: bytes | None) -> None:
-        """Write a row over the version that this member knows. Raises Overtaken and VaultError."""
+    async def _write_over_known(self, name: str, kind: str, secrets: Secrets | None, content: bytes | None) -> None:
+        """Write secrets, encoded as `content`, over the version that this member knows; None deletes the row.
+
+        Called by `_run_exclusively`, one at a time. Raises Overtaken and VaultError.
+        """
         row = self._rows.get(name, {}).get(kind) or KnownRow(0, None)
         known_version, new_version = row.stored_version, 0
         sealed: list[Any] = []

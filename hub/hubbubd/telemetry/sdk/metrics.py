@@ -67,11 +67,11 @@ class SdkMeter(Meter):
         counter = self._counters.get(metric.name)
         if counter is None:
             counter = self._counters[metric.name] = self._meter.create_counter(metric.name, metric.unit, metric.about)
-        counter.add(1, self._bound_attributes(attributes))
+        counter.add(1, self._limit_distinct_values(attributes))
 
     def record(self, metric: Metric, value: float, attributes: Attributes | None = None) -> None:
         """Add a value to a histogram; a negative one counts as 0."""
-        self._histograms[metric.name].record(max(value, 0.0), self._bound_attributes(attributes or {}))
+        self._histograms[metric.name].record(max(value, 0.0), self._limit_distinct_values(attributes or {}))
 
     def observe(self, metric: Metric, read: Callable[[], Iterable[Reading]]) -> None:
         """Register a callback that reads a metric at collection. Called in other threads, it must not block.
@@ -104,8 +104,8 @@ class SdkMeter(Meter):
         except Exception as exc:  # noqa: BLE001 - the SDK raises a bare Exception; it must not stop the shutdown
             log.warning("metrics not flushed", error=str(exc))
 
-    def _bound_attributes(self, attributes: Attributes) -> Attributes:
-        """Return attributes with their values bounded in number (`_bound_value`)."""
+    def _limit_distinct_values(self, attributes: Attributes) -> Attributes:
+        """Return attributes in which a value is OTHER if its attribute has had MAX_VALUES different ones already."""
         return {name: self._bound_value(name, value) for name, value in attributes.items()}
 
     def _bound_value(self, name: str, value: Value) -> Value:

@@ -198,7 +198,7 @@ class StreamableHttp:
             response = await self._delivery.send(request)
             if message.method == "initialize":
                 self._store_session_id(response)
-            await self._read_response(response, message, outgoing)
+            await self._read_response(response, message)
         except MessageRefused as refusal:
             outgoing.sent = refusal.sent
             server_error = refusal.error.error if refusal.error is not None else None
@@ -221,7 +221,7 @@ class StreamableHttp:
             raise ResponseLost(faults.fault("INVALID_RESPONSE", "its session id has characters beyond visible ASCII"))
         self._session_id = session
 
-    async def _read_response(self, response: HttpResponse, request: JSONRPCRequest, outgoing: OutgoingMessage) -> None:
+    async def _read_response(self, response: HttpResponse, request: JSONRPCRequest) -> None:
         """Read the response to a request, and hand over each message in it. Raises ResponseLost."""
         if response.status == 202:
             response.close()
