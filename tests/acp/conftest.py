@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, suppress
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import pytest
 from mcp_types import CLIENT_CAPABILITIES_META_KEY, CLIENT_INFO_META_KEY, PROTOCOL_VERSION_META_KEY
@@ -19,6 +19,21 @@ from hubbub_acp.program import serve
 LIMIT_S = 60
 TASKS = "io.modelcontextprotocol/tasks"
 HANDSHAKE, STATELESS = "2025-11-25", "2026-07-28"
+
+
+class _Output:
+    """The output of an agent in a thread: after its end nothing is written, as by a process that has ended."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+
+    def write(self, text: str) -> None:
+        with suppress(OSError, ValueError):
+            self._file.write(text)
+
+    def flush(self) -> None:
+        with suppress(OSError, ValueError):
+            self._file.flush()
 
 
 class ThreadedAgent:
@@ -36,7 +51,7 @@ class ThreadedAgent:
     def _run(self) -> None:
         source, output = self._files
         with suppress(OSError, ValueError), output:
-            self._serve_agent(self._words, source, output)
+            self._serve_agent(self._words, source, _Output(output))
 
     def say(self, message: dict[str, Any]) -> None:
         """Write a message."""
