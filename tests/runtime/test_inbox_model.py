@@ -394,5 +394,21 @@ def test_what_nobody_answers_is_late_once_each_call_that_may_have_asked_is_over(
         state.teardown()
 
 
+def test_a_task_whose_question_expires_late_as_the_store_was_away_can_still_be_fetched() -> None:
+    story = InboxModel()
+    try:
+        story.begin()
+        story.ask(kind="form", as_task=True)
+        story.store_fails()
+        story.call_that_asks(keys=("form1",))
+        story.server_cancels(number=0)
+        story.time_passes(seconds=400)
+        story.store_recovers()  # the deletion of the task, which was due, comes after the end of its question
+        story.the_inbox_tells_the_same_story()
+        assert story.asked[0].delivery is Delivery.PENDING
+    finally:
+        story.teardown()
+
+
 TestInboxModel = InboxModel.TestCase
 TestInboxModel.settings = bounded(0.4, 30)

@@ -175,7 +175,7 @@ class Tasks(RecordReader[Task]):
         if not task.status.ended:
             # The deadline of its request ends the task first, also if it passed while the hub was down.
             at = max(at, self._clock.now()) + core.GRACE_S
-        self._alarms.set(Due.TASK, task.id, at, lambda: self._delete(task.id))
+        self._alarms.set(Due.TASK, task.id, at, lambda: self._delete_if_due(task.id))
 
     def postpone(self, by_s: float) -> None:
         """Lengthen the ttl of receiver tasks of this hub's own servers after the clock was set ahead, write-behind."""
@@ -187,12 +187,21 @@ class Tasks(RecordReader[Task]):
                     self._table, task.id, lambda stored: stored and core.with_longer_ttl(stored, by_s)
                 )
 
-    async def _delete(self, task_id: str) -> None:
-        """Delete a task, and withdraw its requests. Raises Unavailable."""
+    async def _delete_if_due(self, task_id: str) -> None:
+        """Delete a task whose alarm has come. Raises Unavailable.
+
+        One that ended since the alarm was set, as the store was away, stays for as long as its answer may be fetched.
+        """
+        await self._delete(task_id, lambda task: self._clock.now() >= (core.expires_at(task) or 0))
+        if (task := self._table.record(task_id)) is not None:
+            self._set_alarm(task)
+
+    async def _delete(self, task_id: str, may_go: Callable[[Task], bool] = lambda _: True) -> None:
+        """Delete a task, and withdraw its requests, if it may go when that is stored. Raises Unavailable."""
 
         def plan_deletion() -> tuple[None, Sequence[Change[Any]]]:
             task = self._table.record(task_id)
-            if task is None:
+            if task is None or not may_go(task):
                 return None, ()
             withdrawals = self._inbox.plan_withdrawals(task.pending_ids, "the server did not fetch it in time")
             return None, [self._table.change(task_id, None), *withdrawals]
