@@ -406,6 +406,9 @@ def test_a_task_whose_question_expires_late_as_the_store_was_away_can_still_be_f
         story.store_recovers()  # the deletion of the task, which was due, comes after the end of its question
         story.the_inbox_tells_the_same_story()
         assert story.asked[0].delivery is Delivery.PENDING
+        story.time_passes(seconds=100)
+        story.the_inbox_tells_the_same_story()
+        assert story.asked[0].delivery is Delivery.FAILED, "its task is not deleted any more"
     finally:
         story.teardown()
 

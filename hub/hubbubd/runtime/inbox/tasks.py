@@ -194,7 +194,7 @@ class Tasks(RecordReader[Task]):
         """
         await self._delete(task_id, lambda task: self._clock.now() >= (core.expires_at(task) or 0))
         if (task := self._table.record(task_id)) is not None:
-            self._set_alarm(task)
+            self._set_alarm(task)  # also where the clock was set back while the deletion was retried
 
     async def _delete(self, task_id: str, may_go: Callable[[Task], bool] = lambda _: True) -> None:
         """Delete a task, and withdraw its requests, if it may go when that is stored. Raises Unavailable."""
