@@ -14,7 +14,8 @@ from hubbub_shared.spec_fields import SPEC_FIELDS, SPEC_PATHS
 from hubbubd.config import ServerConfig
 from hubbubd.config.servers import server
 from hubbubd.config.servers.options import FILES_ONLY
-from hubbubd.config.servers.server import REVISIONS, WITHHELD
+from hubbubd.config.servers.server import REVISIONS
+from hubbubd.config.servers.urls import WITHHELD
 from hubbubd.errors import InvalidArgument
 from hubbubd.rpc import specs
 

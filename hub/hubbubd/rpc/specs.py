@@ -12,7 +12,8 @@ from hubbub_shared.spec_fields import SPEC_FIELDS, SPEC_PATHS
 from hubbubd import payload
 from hubbubd.config import ServerConfig
 from hubbubd.config.servers.options import FILES_ONLY
-from hubbubd.config.servers.server import OPTIONS, WITHHELD, Roots, withhold_query
+from hubbubd.config.servers.server import OPTIONS, Roots
+from hubbubd.config.servers.urls import WITHHELD, withhold_query
 from hubbubd.core.inbox import forms
 from hubbubd.errors import InvalidArgument, InvalidServerConfig
 from hubbubd.rpc.status import copy_only_field

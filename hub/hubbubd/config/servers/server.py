@@ -2,13 +2,11 @@
 
 import hashlib
 import json
-import re
 import unicodedata
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from types import MappingProxyType
 from typing import Annotated, Any, Final, Literal, Self, cast, get_args
-from urllib.parse import urlsplit
 
 from pydantic import (
     BaseModel,
@@ -32,6 +30,7 @@ from hubbubd.config.servers.options import (
     SecondsFrom,
 )
 from hubbubd.config.servers.secrecy import list_spellings
+from hubbubd.config.servers.urls import WITHHELD, check_url, withhold_query
 
 Seconds = Annotated[float, Field(gt=0, le=10_000_000, allow_inf_nan=False)]
 PerSecond = Annotated[float, Field(ge=0.01, le=1_000_000, allow_inf_nan=False)]
@@ -54,12 +53,6 @@ Roots = Literal["ask"] | tuple[dict[str, Any], ...]
 
 RESOLVED: Final = object()
 """Validation context of a configuration whose references have been replaced: a `${` left in it is literal text."""
-
-_NO_USER: Final = "a url has no user and password; use headers"
-_USER: Final = re.compile(r"https?://[^/?#]*@", re.IGNORECASE)
-
-WITHHELD: Final = "**********"
-"""The placeholder of a secret in the store."""
 
 
 class OAuthConfig(BaseModel):
@@ -298,7 +291,7 @@ class ServerConfig(BaseModel):
             if getattr(self, key) and self.transport == "stdio":
                 raise ValueError(f"{key} is for servers over http and sse")
         if self.url:
-            _check_url(self.url, resolved=info.context is RESOLVED)
+            check_url(self.url, resolved=info.context is RESOLVED)
         return self
 
     @field_serializer("url", when_used="json")
@@ -404,39 +397,6 @@ OPTIONS: Final[Mapping[str, Option]] = MappingProxyType(
 def needs_connection(before: ServerConfig, after: ServerConfig) -> bool:
     """Return whether a change of configuration needs a new connection."""
     return any(option.reconnects and getattr(before, key) != getattr(after, key) for key, option in OPTIONS.items())
-
-
-def withhold_query(url: str) -> str:
-    """Return a url with WITHHELD in place of its query, if it has one."""
-    head, mark, rest = url.partition("?")
-    if not mark:
-        return url
-    _, fragment_mark, fragment = rest.partition("#")
-    return f"{head}?{WITHHELD}{fragment_mark}{fragment}"
-
-
-def _check_url(url: str, *, resolved: bool) -> None:
-    """Raise ValueError for an invalid URL. One with references is checked once more when they are resolved."""
-    if not url.lower().startswith(("http://", "https://", *(() if resolved else ("${",)))):
-        raise ValueError("a url starts with http:// or https://")
-    if "${" in url and not resolved:
-        if _USER.match(url):
-            raise ValueError(_NO_USER)
-        return
-    import httpx2  # lazy: few need it in their first second, and it takes a tenth of the start
-
-    try:
-        parsed = httpx2.URL(url)
-        parts = urlsplit(url)
-        _ = parts.port
-    except (httpx2.InvalidURL, ValueError, UnicodeError) as exc:
-        raise ValueError(f"not a url: {exc}") from None
-    if parsed.userinfo or "@" in parts.netloc:
-        raise ValueError(_NO_USER)
-    if not parsed.host:
-        raise ValueError("a url names a host")
-    if "\\" in parts.netloc or parts.hostname is None:
-        raise ValueError("a url names one host")
 
 
 def _matches(patterns: Iterable[str], name: str) -> bool:
