@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from hubbub_client.data.agent_questions import AgentQuestion, FileChange
     from hubbub_client.data.approvals import ApprovalRequest
+    from hubbub_client.data.catalog import CatalogEntry, CatalogList
     from hubbub_client.data.hosts import ConnectedHost, HostRequest
     from hubbub_client.data.params import FormParams, PageParams, SamplingParams
     from hubbub_client.data.records import (
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
         CallApproval,
         CallLog,
         CallOrigin,
-        CatalogEntry,
-        CatalogList,
         Claim,
         Fault,
         PendingRequest,
@@ -197,6 +196,7 @@ _NAMES = {
     "options": ("CallCallbacks", "CallOptions"),
     "data.agent_questions": ("AgentQuestion", "FileChange"),
     "data.approvals": ("ApprovalRequest",),
+    "data.catalog": ("CatalogEntry", "CatalogList"),
     "data.params": ("FormParams", "PageParams", "SamplingParams"),
     "data.records": (
         "Approval",
@@ -204,8 +204,6 @@ _NAMES = {
         "CallApproval",
         "CallLog",
         "CallOrigin",
-        "CatalogEntry",
-        "CatalogList",
         "Claim",
         "Fault",
         "PendingRequest",

@@ -9,8 +9,9 @@ import anyio
 from anyio import CancelScope
 from anyio.abc import TaskGroup
 
+from hubbub_client.data.catalog import CatalogList
 from hubbub_client.data.coding_sessions import SESSIONS, CodingSession, read_session, read_sessions, state_uri
-from hubbub_client.data.records import CatalogList, ResourceUpdate
+from hubbub_client.data.records import ResourceUpdate
 from hubbub_client.data.watch_events import Upsert
 from hubbub_client.errors import HubbubError
 from hubbub_client.hub import Hub

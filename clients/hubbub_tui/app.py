@@ -17,7 +17,8 @@ from textual.notifications import SeverityLevel
 from textual.screen import Screen
 from textual.widgets import Footer, TabbedContent, TabPane
 
-from hubbub_client.data.records import Call, CatalogEntry, PendingRequest
+from hubbub_client.data.catalog import CatalogEntry
+from hubbub_client.data.records import Call, PendingRequest
 from hubbub_client.errors import HubbubError
 from hubbub_client.hub import Hub
 from hubbub_frontend.display.records import outcome

@@ -8,11 +8,11 @@ from typing import Any, Generic, TypeVar
 
 import anyio
 
+from hubbub_client.data.catalog import CatalogList
 from hubbub_client.data.coding_sessions import CodingSession
 from hubbub_client.data.hosts import ConnectedHost
 from hubbub_client.data.records import (
     Call,
-    CatalogList,
     PendingRequest,
     Progress,
     Record,

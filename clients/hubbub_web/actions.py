@@ -11,7 +11,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, JsonValue
 
 from hubbub_client.data.approvals import ApproveOptions
-from hubbub_client.data.records import Call, CatalogEntry, CatalogKind, PendingRequest
+from hubbub_client.data.catalog import CatalogEntry
+from hubbub_client.data.literals import CatalogKind
+from hubbub_client.data.records import Call, PendingRequest
 from hubbub_client.data.specs import ServerSpec
 from hubbub_client.errors import FailedPrecondition, HubbubError, InvalidArgument, PermissionDenied
 from hubbub_client.hub import Hub

@@ -27,7 +27,7 @@ from hubbub.v1 import (
     task_pb2,
 )
 from hubbub_client import numbers
-from hubbub_client.data import conversion, records
+from hubbub_client.data import catalog, conversion, literals, records
 from hubbub_client.data.conversion import enum_number, read, read_result
 from hubbub_client.data.records import PendingRequest, Server, Task
 from hubbub_client.errors import DETAILS_KEY, Cancelled, ConnectionLost, HubbubError, NotFound, Unavailable, from_rpc
@@ -102,8 +102,8 @@ ENUMS = [
     (event_pb2.EventKind, records.EventKind),
     (task_pb2.TaskRole, records.TaskRole),
     (task_pb2.TaskStatus, records.TaskStatus),
-    (catalog_pb2.CatalogKind, records.CatalogKind),
-    (catalog_pb2.Freshness, records.Freshness),
+    (catalog_pb2.CatalogKind, literals.CatalogKind),
+    (catalog_pb2.Freshness, literals.Freshness),
     (admin_pb2.AuditKind, audit.AuditSort),
     (admin_pb2.AccessRole, tokens.Role),
     (admin_pb2.Finding.Severity, admin.Verdict),
@@ -141,7 +141,7 @@ def test_a_payload_that_stands_by_itself_and_cannot_be_read_is_refused(document:
 
 @pytest.mark.parametrize("thing", [None, [], "x", 5, {}, {"name": None}, {"name": [], "title": {}, "uri": 5}])
 def test_what_a_server_offers_has_a_name_whatever_it_is(thing: Any) -> None:
-    entry = records.CatalogEntry(server="time", kind="tool", object=thing)
+    entry = catalog.CatalogEntry(server="time", kind="tool", object=thing)
     assert (entry.name, entry.title, entry.description, entry.uri) == ("", None, None, None)
 
 

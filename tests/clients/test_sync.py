@@ -17,7 +17,7 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 import hubbub_client
 from hubbub.v1 import call_pb2, common_pb2, inbox_pb2
 from hubbub_client import sync
-from hubbub_client.data import records
+from hubbub_client.data import catalog, records
 from hubbub_client.data.watch_events import Upsert
 from hubbub_client.errors import FailedPrecondition, HubbubError
 from hubbub_client.threads import wrappers
@@ -58,7 +58,9 @@ def test_each_method_of_the_library_is_there(theirs: type, ours: type) -> None:
     assert missing == set()
 
 
-RECORDS = [it for it in vars(records).values() if inspect.isclass(it) and issubclass(it, records.Record)]
+RECORDS = [
+    it for it in (vars(records) | vars(catalog)).values() if inspect.isclass(it) and issubclass(it, records.Record)
+]
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda each: each.__name__)

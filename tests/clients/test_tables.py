@@ -7,7 +7,7 @@ import pytest
 
 from hubbub.v1 import call_pb2, common_pb2, inbox_pb2
 from hubbub_cli.output import printer
-from hubbub_client.data.records import CatalogEntry
+from hubbub_client.data.catalog import CatalogEntry
 
 
 def entries(*rows: tuple[str, str | None]) -> list[Any]:

@@ -14,9 +14,9 @@ import pytest
 
 from hubbub.v1 import common_pb2, event_pb2, inbox_pb2
 from hubbub_cli.output.watch_lines import Lines, Rows
+from hubbub_client.data.catalog import CatalogList
 from hubbub_client.data.records import (
     CallLog,
-    CatalogList,
     Claim,
     PendingRequest,
     Progress,

@@ -7,7 +7,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hubbub_client.data.records import Call, CatalogEntry, PendingRequest, Progress, ServerEvent
+from hubbub_client.data.catalog import CatalogEntry
+from hubbub_client.data.records import Call, PendingRequest, Progress, ServerEvent
 from hubbub_frontend.display import text
 from hubbub_frontend.display.questions import render_request
 from hubbub_frontend.display.records import call_title, question_text

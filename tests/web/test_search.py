@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 from typing import Any, cast
 
-from hubbub_client.data.records import CatalogEntry
+from hubbub_client.data.catalog import CatalogEntry
 from hubbub_client.hub import Hub
 from hubbub_web.records.brief import MAX_TEXT_CHARS
 from hubbub_web.records.search import MAX_FOUND, search

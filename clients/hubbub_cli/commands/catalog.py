@@ -12,7 +12,8 @@ from hubbub_cli.syntax import completion
 from hubbub_cli.syntax.group import Commands
 from hubbub_cli.syntax.params import CatalogKinds, OfServer, Resume, Server
 from hubbub_cli.terminal.arguments import find_entry
-from hubbub_client.data.records import CatalogEntry, CatalogKind, CatalogList
+from hubbub_client.data.catalog import CatalogEntry, CatalogList
+from hubbub_client.data.literals import CatalogKind
 from hubbub_frontend import samples
 from hubbub_frontend.display.records import describe_fault, relative_time
 

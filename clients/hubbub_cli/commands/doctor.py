@@ -15,7 +15,8 @@ import typer
 from hubbub_cli.output.columns import describe_trouble
 from hubbub_cli.output.printer import ADD_A_SERVER, colour_text, note, print_json, say
 from hubbub_cli.run.session import Settings, Usage, get_settings, run_in_loop
-from hubbub_client.data.records import CatalogList, PendingRequest, Server
+from hubbub_client.data.catalog import CatalogList
+from hubbub_client.data.records import PendingRequest, Server
 from hubbub_client.payload import as_object
 from hubbub_frontend.display.records import describe_address, describe_fault, relative_time
 from hubbub_frontend.error_help import help_hint

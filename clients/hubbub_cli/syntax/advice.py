@@ -17,7 +17,8 @@ from hubbub_client.payload import as_list, as_object, as_objects
 
 if TYPE_CHECKING:
     from hubbub_cli.run.session import Settings
-    from hubbub_client.data.records import CatalogKind, Record
+    from hubbub_client.data.literals import CatalogKind
+    from hubbub_client.data.records import Record
     from hubbub_client.hub import Hub
     from hubbub_client.services.catalog import CatalogEntry
 

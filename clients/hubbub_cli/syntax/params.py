@@ -6,9 +6,9 @@ import typer
 
 from hubbub_cli.syntax import completion
 from hubbub_cli.syntax.bounds import MAX_INT32, check_seconds
+from hubbub_client.data.literals import CatalogKind
 from hubbub_client.data.records import (
     CallState,
-    CatalogKind,
     EventKind,
     RequestKind,
     RequestState,

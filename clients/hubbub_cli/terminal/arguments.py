@@ -13,7 +13,7 @@ from hubbub_frontend import arguments
 from hubbub_frontend.forms import fields
 
 if TYPE_CHECKING:
-    from hubbub_client.data.records import CatalogKind
+    from hubbub_client.data.literals import CatalogKind
     from hubbub_client.hub import Hub
 
 MAX_FILE_BYTES = 4 * 1024 * 1024

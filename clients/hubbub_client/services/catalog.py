@@ -4,8 +4,9 @@ from collections.abc import AsyncGenerator, Collection, Sequence
 
 from hubbub.v1 import catalog_pb2
 from hubbub_client.data import watch_events
+from hubbub_client.data.catalog import CatalogEntry, CatalogList
 from hubbub_client.data.conversion import enum_numbers, read
-from hubbub_client.data.records import CatalogEntry, CatalogKind, CatalogList
+from hubbub_client.data.literals import CatalogKind
 from hubbub_client.data.watch_events import WatchEvent
 from hubbub_client.services.pages import PageFields, fetch_pages
 from hubbub_client.transport.connection import HubConnection

@@ -13,7 +13,7 @@ from textual.widget import Widget
 from textual.widgets import Input, Static, Tree
 from textual.widgets.tree import TreeNode
 
-from hubbub_client.data.records import CatalogEntry, CatalogList
+from hubbub_client.data.catalog import CatalogEntry, CatalogList
 from hubbub_client.errors import HubbubError
 from hubbub_client.payload import as_object
 from hubbub_frontend.display import text

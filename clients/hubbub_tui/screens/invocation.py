@@ -12,7 +12,7 @@ from textual.containers import Horizontal, VerticalScroll
 from textual.screen import Screen
 from textual.widgets import Button, Footer, Static
 
-from hubbub_client.data.records import CatalogEntry
+from hubbub_client.data.catalog import CatalogEntry
 from hubbub_client.errors import HubbubError, InvalidArgument
 from hubbub_client.payload import as_object
 from hubbub_frontend.as_task import CallModes, call_modes

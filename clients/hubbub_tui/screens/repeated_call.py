@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from hubbub_client.data.records import CatalogEntry, CatalogKind
+from hubbub_client.data.catalog import CatalogEntry
+from hubbub_client.data.literals import CatalogKind
 from hubbub_client.errors import HubbubError
 from hubbub_client.hub import Hub
 from hubbub_client.payload import as_object

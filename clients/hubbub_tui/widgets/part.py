@@ -9,7 +9,8 @@ from textual.containers import VerticalScroll
 from textual.screen import Screen
 from textual.widget import Widget
 
-from hubbub_client.data.records import Call, CatalogEntry, PendingRequest
+from hubbub_client.data.catalog import CatalogEntry
+from hubbub_client.data.records import Call, PendingRequest
 from hubbub_client.errors import HubbubError
 from hubbub_client.hub import Hub
 from hubbub_tui.boards import Boards

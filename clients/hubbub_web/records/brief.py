@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any, cast
 
+from hubbub_client.data.catalog import CatalogList
 from hubbub_client.data.hosts import ConnectedHost
 from hubbub_client.data.records import (
     Call,
-    CatalogList,
     Fault,
     PendingRequest,
     Record,

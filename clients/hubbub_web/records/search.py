@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from hubbub_client.data.records import CatalogEntry
+from hubbub_client.data.catalog import CatalogEntry
 from hubbub_client.hub import Hub
 from hubbub_client.payload import as_object
 from hubbub_web.records.brief import clip
