@@ -90,6 +90,10 @@ class _Flow(FlowControl):
         super().__init__(transport)
         self._holds = holds
 
+    def detach(self) -> None:
+        """Drop the reference to the connection, which refers to this."""
+        self._holds = lambda: False
+
     def resume_reading(self) -> None:
         """Read on, unless something waits."""
         if not self._holds():
@@ -114,22 +118,9 @@ class HttpConnection(HttpToolsProtocol):
         self._gathered = Gathered(transport, self._linger)
         super().connection_made(cast("asyncio.Transport", self._gathered))
         self.timeout_keep_alive = KEEP_ALIVE_S
-        self.flow = _Flow(transport, lambda: len(self._held) > 0)
+        self.flow = self._flow = _Flow(transport, lambda: len(self._held) > 0)
         secured = transport.get_extra_info("ssl_object")
-        app, shown = self.app, secured.getpeercert(binary_form=True) if secured else None
-
-        async def call_app(scope: Any, receive: Any, send: Any) -> None:
-            """Call the application with the members of the scope that a connection has."""
-            extended = {
-                **scope,
-                CERTIFICATE: shown,
-                LET_IN: self.mark_authenticated,
-                CUT: self.cut,
-                GONE: self.watch_end,
-            }
-            await app(extended, receive, partial(_send_unbuffered, send))
-
-        self.app = call_app
+        self._certificate = secured.getpeercert(binary_form=True) if secured else None
         self._start_timeout()
         idle = [each for each in self.strangers if not each.is_answering]
         if len(self.strangers) > MAX_STRANGERS and idle:
@@ -159,6 +150,9 @@ class HttpConnection(HttpToolsProtocol):
             self._served.message_event.set()
         if self._gone is not None and not self._gone.done():
             self._gone.set_result(None)
+        # They refer to the connection, which refers to them: only a garbage collection would free the three.
+        self._gathered.detach()
+        self._flow.detach()
 
     def watch_end(self) -> "asyncio.Future[None]":
         """Return a future that is done once the connection has ended, for the request that is served."""
@@ -171,7 +165,13 @@ class HttpConnection(HttpToolsProtocol):
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         """Remember the request that is served now, and start it."""
         self._served = cycle
-        super()._start_asgi_task(cycle, app)
+        members = {
+            CERTIFICATE: self._certificate,
+            LET_IN: self.mark_authenticated,
+            CUT: self.cut,
+            GONE: self.watch_end,
+        }
+        super()._start_asgi_task(cycle, partial(_call_app, app, members))
 
     @property
     def is_answering(self) -> bool:
@@ -379,6 +379,11 @@ class HttpConnection(HttpToolsProtocol):
 
 
 _LONG_HEAD: Final = RequestRefused(431, f"what comes before or behind a body may have {MAX_HEAD_BYTES} bytes")
+
+
+async def _call_app(app: Any, members: dict[str, Any], scope: Any, receive: Any, send: Any) -> None:
+    """Call an application; its scope has the members of the connection as well."""
+    await app({**scope, **members}, receive, partial(_send_unbuffered, send))
 
 
 async def _send_unbuffered(send: Any, event: Any) -> None:

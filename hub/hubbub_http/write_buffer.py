@@ -39,6 +39,10 @@ class Gathered:
         if not self._lingers():
             self._transport.close()
 
+    def detach(self) -> None:
+        """Drop `lingers`: the connection has ended. It may be a method of what refers to this."""
+        self._lingers = lambda: False
+
     def is_closing(self) -> bool:
         """Return whether nothing more can be sent."""
         return self._closing or self._transport.is_closing()
