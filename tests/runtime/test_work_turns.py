@@ -89,6 +89,20 @@ async def test_nothing_is_kept_of_a_worker_that_has_left(world: World, hub: Hub)
     assert in_memory() == before
 
 
+async def test_a_worker_whose_steps_refer_to_it_is_freed_without_a_collection(hub: Hub) -> None:
+    def join_and_leave() -> None:
+        with hub.work.join("a", ANY, 1, on_step=lambda _: hub.work.skip(worker, "none")) as worker:
+            pass
+
+    before = in_memory()
+    gc.disable()
+    try:
+        join_and_leave()
+        assert sum(isinstance(each, Worker) for each in gc.get_objects()) == before
+    finally:
+        gc.enable()
+
+
 async def skipped(world: World, hub: Hub, tasks: TaskGroup) -> Agent:
     """A worker that has given back the one request that is open, by its claim."""
     agent = await join(tasks, hub, "a")

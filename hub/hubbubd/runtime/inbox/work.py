@@ -131,6 +131,7 @@ class Work:
         finally:
             self._watcher_limit.leave()
             self._remove_worker(worker)
+            worker.on_step = None  # it may refer to the worker: only a garbage collection would free the two
 
     async def steps(self, worker: Worker) -> AsyncGenerator[Step]:
         """Yield the worker's steps, a keep-alive first. Raises Unavailable (SHUTTING_DOWN)."""

@@ -336,14 +336,14 @@ class Ledger:
 async def _finish_despite_cancellation(work: Coroutine[Any, Any, None]) -> None:
     """Await the work to its end even if the caller is cancelled, and only then raise the cancellation."""
     task = asyncio.create_task(work)
-    cancelled: asyncio.CancelledError | None = None
+    cancelled: tuple[object, ...] | None = None  # not the exception: its traceback refers to this frame
     with anyio.CancelScope(shield=True):
         while not task.done():
             try:
                 await asyncio.wait([task])
             except asyncio.CancelledError as exc:
-                cancelled = exc
+                cancelled = exc.args
     if cancelled is not None:
         task.exception()  # mark as retrieved: the caller gets the cancellation
-        raise cancelled
+        raise asyncio.CancelledError(*cancelled)
     task.result()
