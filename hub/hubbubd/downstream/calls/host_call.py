@@ -11,7 +11,7 @@ import asyncio
 import math
 from collections import Counter
 from collections.abc import Callable, Coroutine, Generator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, Final, TypeVar, cast
@@ -70,15 +70,12 @@ class CallReporter:
 
     def on_event(self, call: Call, event: object) -> None:
         """Pass on a live event of the call to the host; None, a change of the call itself, is not passed on."""
-        match event:
-            case ProgressEvent() if event.progress > self._latest:
-                self._send_progress(event.progress, event.total, event.message)
-            case LogEvent():
-                params = cast("dict[str, Any]", payload.loads(event.params))
-                if self._request.wants_log(call.server, params.get("level")):
-                    self._request.send(make_notification("notifications/message", params))
-            case _:
-                pass
+        if isinstance(event, ProgressEvent) and event.progress > self._latest:
+            self._send_progress(event.progress, event.total, event.message)
+        elif isinstance(event, LogEvent):
+            params = cast("dict[str, Any]", payload.loads(event.params))
+            if self._request.wants_log(call.server, params.get("level")):
+                self._request.send(make_notification("notifications/message", params))
 
     def report_message(self, message: str | None) -> None:
         """Send a message of the hub's own to the host, as progress; nothing for None."""
@@ -128,11 +125,14 @@ class CallObserver:
     @contextmanager
     def observe(self, call: Call | None) -> Generator[None]:
         """Call the listeners with what changes during the block; first with the call as it is now, if there is one."""
-        with self._stack:
-            self._stack.enter_context(self._hub.calls.listen(self._call_id, self._on_call))
-            if call is not None:
-                self._on_call(call, None)
-            yield
+        try:
+            with self._stack:
+                self._stack.enter_context(self._hub.calls.listen(self._call_id, self._on_call))
+                if call is not None:
+                    self._on_call(call, None)
+                yield
+        finally:  # the listeners refer to the observer: only a garbage collection would free them
+            self.on_question = self.on_candidate = self._on_live = None
 
     def open_questions(self) -> list[PendingRequest]:
         """Return the questions that wait for an answer, oldest first."""
@@ -338,6 +338,7 @@ class HostCall:
         finally:
             if self._timer is not None:
                 self._timer.cancel()
+                self._timer = None  # the error of a cancelled task refers to its frame, and so to this object
 
     @contextmanager
     def count_dialog(self) -> Generator[None]:
@@ -432,11 +433,9 @@ class HostCall:
                 self._say_at = now + EVERY_S
             wake_at = min(end, self._say_at) if has_something_to_say else end
             self._news.clear()
-            try:
+            with suppress(TimeoutError):
                 async with asyncio.timeout(None if wake_at == math.inf else wake_at - now):
                     await self._news.wait()
-            except TimeoutError:
-                continue
 
     def _find_hold_end(self) -> float:
         """Return when the hold ends (steady clock), as far as is known now; infinity while nobody is asked."""

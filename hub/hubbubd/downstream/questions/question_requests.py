@@ -63,6 +63,7 @@ class QuestionRequests:
             asking.cancel()
         if self._asking:
             await asyncio.wait(self._asking.values())
+        self._asking.clear()  # the error of a cancelled task refers to its frame, and so to this object
 
     def update(self, question: PendingRequest) -> None:
         """Ask the host a question that is new, and withdraw one that is settled."""
