@@ -15,6 +15,7 @@ PEERS = Path(os.environ.get("HUBBUB_PEERS") or Path(__file__).parents[2] / ".pee
 SOUND = "UklGRiQAAABXQVZFZm10IBAAAAABAAEAQB8AAEAfAAABAAgAZGF0YQAAAAA="
 PICTURE = "R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7"
 LONG = "word " * 60 + "x" * 400
+LONG_CHOICE = "a-word-that-is-far-too-long-for-any-line-" * 5
 RUN_AXE = """async () => {
     const runOnly = ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'best-practice'];
     const { violations } = await axe.run(document, { runOnly });
@@ -36,6 +37,7 @@ new PerformanceObserver((list) => {
 """How much of the page moved by itself, as browsers measure it."""
 # Colours that fade in are looked at when they are there.
 CALM = {"reduced_motion": "reduce"}
+OPEN_ALL = "document.querySelectorAll('main details').forEach((each) => { each.open = true; })"
 PHONE = {"viewport": {"width": 360, "height": 640}, "has_touch": True, "is_mobile": True}
 
 TOOL = {
@@ -45,13 +47,16 @@ TOOL = {
 }
 FIELDS: dict[str, Any] = {
     "name": {"type": "string", "title": "Name", "description": LONG},
-    "dish": {"type": "string", "title": "Dish", "enum": ["soup", "pasta"]},
+    "dish": {"type": "string", "title": LONG_CHOICE, "enum": ["soup", LONG_CHOICE]},
     "sides": {"type": "array", "title": "Sides", "items": {"type": "string", "enum": ["rice", "salad"]}},
+    "more": {"type": "array", "title": "More", "items": {"type": "string", "enum": [f"side {n}" for n in range(30)]}},
     "city": {"type": "string", "title": "City", "enum": [f"city {n}" for n in range(20)]},
     "sure": {"type": "boolean", "title": "Sure", "default": True},
     "day": {"type": "string", "title": "Day", "format": "date"},
+    "moment": {"type": "string", "title": "Moment", "format": "date-time"},
 }
-PAGE = {"mode": "url", "message": "A page", "url": f"http://xn--e1awd7f.example/{LONG[-400:]}", "elicitationId": "1"}
+URL = f"http://xn--e1awd7f.{LONG_CHOICE[:60]}.example/{LONG[-400:]}"
+PAGE = {"mode": "url", "message": "A page", "url": URL, "elicitationId": "1"}
 TALK = {
     "messages": [
         {"role": "user", "content": {"type": "text", "text": f"A talk {LONG}"}},
@@ -135,9 +140,14 @@ async def test_names_roles_and_colours_are_fit_for_everybody(
     wrong: dict[str, list[str]] = {}
     for route in await routes(hub):
         await shown(ada, route)
-        if found := await ada.page.evaluate(RUN_AXE):
-            wrong[route] = found
-    assert wrong == {}
+        await ada.page.evaluate(OPEN_ALL)
+        wrong[route] = await ada.page.evaluate(RUN_AXE)
+    await ada.page.locator("#person").click()
+    wrong["the dialog of the person"] = await ada.page.evaluate(RUN_AXE)
+    await ada.page.get_by_role("button", name="Log out").click()
+    await expect(ada.page.get_by_role("heading", name="Log in")).to_be_visible()
+    wrong["out"] = await ada.page.evaluate(RUN_AXE)
+    assert {where: found for where, found in wrong.items() if found} == {}
 
 
 async def test_no_page_is_wider_than_a_phone_and_every_button_can_be_hit_with_a_finger(
@@ -216,6 +226,15 @@ async def test_pages_stand_still_once_they_are_there_and_each_has_a_title_of_its
         titles[route] = await ada.page.title()
         assert await ada.page.locator("img:not([width][height]):not(.picture)").count() == 0
     assert len(set(titles.values())) == len(titles), titles
+
+
+async def test_arrivals_are_said_to_those_who_do_not_see_them(
+    hub: RunningHub, bridge: Bridge, visit: Callable[..., Any]
+) -> None:
+    ada: Person = await visit(await bridge.new_link(), "Ada")
+    call = await hub.client.start_tool("dictated", "ask", {"questions": [form("Do you hear me?", {})]})
+    await expect(ada.page.locator("#arrivals[aria-live=polite]")).to_have_text("dictated asks: Do you hear me?")
+    await hub.client.calls.cancel(call.id, abort=True)
 
 
 async def test_a_sampling_shows_its_picture_and_its_sound(

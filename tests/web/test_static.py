@@ -15,6 +15,18 @@ MODULES = sorted((STATIC / "js").glob("*.js"))
 FORBIDDEN = re.compile(
     r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|DOMParser|srcdoc|\.style\b|https?://(?!www\.w3\.org/2000/svg|example\.org)"
 )
+WRITTEN_ON = {
+    "ground": "text quiet accent",
+    "surface": "text quiet accent bad",
+    "sunken": "text quiet",
+    "accent-soft": "text accent",
+    "accent": "on-accent",
+    "good-soft": "good",
+    "waits-soft": "waits",
+    "bad-soft": "bad",
+    "busy-soft": "busy",
+}
+"""The colours of words, by the colour of what they stand on."""
 
 
 @pytest.fixture(scope="session")
@@ -53,3 +65,24 @@ def test_an_icon_is_as_large_as_the_manifest_says(icon: dict[str, str]) -> None:
         assert f"{width}x{height}" == icon["sizes"]
     else:
         assert b"<svg" in content
+
+
+def test_text_has_enough_contrast_in_light_and_dark() -> None:
+    light, _, dark = (STATIC / "style.css").read_text(encoding="utf-8").partition("(prefers-color-scheme: dark)")
+    for scheme in (light, dark.partition("}")[0]):
+        colours = dict(re.findall(r"--([a-z-]+): (#[0-9a-f]+);", scheme))
+        pairs = [(text, ground) for ground, texts in WRITTEN_ON.items() for text in texts.split()]
+        assert [pair for pair in pairs if _contrast(*(colours[name] for name in pair)) < 4.5] == []
+
+
+def _contrast(one: str, other: str) -> float:
+    """WCAG 2.2, contrast ratio."""
+    dark, light = sorted((_luminance(one), _luminance(other)))
+    return (light + 0.05) / (dark + 0.05)
+
+
+def _luminance(colour: str) -> float:
+    digits = colour[1:] if len(colour) == 7 else "".join(2 * digit for digit in colour[1:])
+    shares = [value / 255 for value in bytes.fromhex(digits)]
+    linear = [share / 12.92 if share <= 0.04045 else ((share + 0.055) / 1.055) ** 2.4 for share in shares]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
