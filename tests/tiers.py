@@ -108,7 +108,7 @@ GOLDEN = {
         "test_a_call_that_waits_for_a_person_lets_the_next_one_through",
     },
     "e2e/test_bad_servers.py": {"test_nothing_that_a_server_started_is_left"},
-    "e2e/test_catalog.py": {"test_all_that_the_reference_server_offers_is_listed"},
+    "e2e/test_reference_server.py": {"test_all_that_it_offers_is_listed"},
     "e2e/test_connect.py": {"test_the_document_shows_what_curl_gets"},
     "e2e/test_daemon.py": {"test_the_token_stays_over_restarts_and_sigint_ends_it_well"},
     "e2e/test_drain.py": {

@@ -100,6 +100,11 @@ class RunningHub:
         self.client = client
         self._stack = stack
 
+    @property
+    def token(self) -> str:
+        """The owner's token, as `client.json` has it now."""
+        return json.loads((self.data_dir / "client.json").read_text())["token"]
+
     async def hubbub(self, *words: str) -> Ran:
         """Runs `hubbub --json` to its end."""
         with anyio.fail_after(LIMIT_S):
@@ -208,6 +213,22 @@ async def start_shared_hub(tmp_path_factory: pytest.TempPathFactory) -> AsyncIte
     """As `start_hub`, for all tests of a module; a data directory per hub."""
     async with starter(tmp_path_factory.mktemp("hub"), apart=True) as start:
         yield start
+
+
+@pytest.fixture(scope="module")
+def reached(shared_http_peer: Any) -> Callable[..., dict[str, Any]]:
+    """The configuration of a server over a transport, the last word of its command.
+
+    `reached("stdio", *command, env={}, http="http")`; with "http" it listens until the module has ended, and its last
+    word is that of `http`.
+    """
+
+    def made(transport: str, *command: str, env: Mapping[str, str] | None = None, http: str = "http") -> dict[str, Any]:
+        if transport == "http":
+            return {"url": f"{shared_http_peer([*command, http], env=env).url}/mcp"}
+        return {"command": command[0], "args": [*command[1:], "stdio"], **({"env": dict(env)} if env else {})}
+
+    return made
 
 
 @asynccontextmanager

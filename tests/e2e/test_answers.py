@@ -15,13 +15,9 @@ RIVALS = 50
 
 
 @pytest.fixture(scope="module", params=["stdio", "http"])
-async def hub(request: pytest.FixtureRequest, start_shared_hub: Any, peer_scripts: Path, shared_http_peer: Any) -> Any:
+async def hub(request: pytest.FixtureRequest, start_shared_hub: Any, peer_scripts: Path, reached: Any) -> Any:
     """A hub with a server that asks in the middle of a call; it has one slot."""
-    script = str(peer_scripts / "asking_server.py")
-    if request.param == "stdio":
-        server: dict[str, Any] = {"command": sys.executable, "args": [script, "stdio"]}
-    else:
-        server = {"url": f"{shared_http_peer([sys.executable, script, 'http']).url}/mcp"}
+    server = reached(request.param, sys.executable, str(peer_scripts / "asking_server.py"))
     hub = await start_shared_hub({"asking": server | {"protocol": "2025-11-25", "max_in_flight": 1}})
     await hub.connected("asking")
     return hub

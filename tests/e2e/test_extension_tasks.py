@@ -8,13 +8,9 @@ import pytest
 
 
 @pytest.fixture(scope="module", params=["stdio", "http"])
-async def hub(request: pytest.FixtureRequest, start_shared_hub: Any, peer_scripts: Path, shared_http_peer: Any) -> Any:
+async def hub(request: pytest.FixtureRequest, start_shared_hub: Any, peer_scripts: Path, reached: Any) -> Any:
     """A hub with that server."""
-    script = str(peer_scripts / "ext_tasks_server.py")
-    if request.param == "stdio":
-        server: dict[str, Any] = {"command": sys.executable, "args": [script, "stdio"]}
-    else:
-        server = {"url": f"{shared_http_peer([sys.executable, script, 'http']).url}/mcp"}
+    server = reached(request.param, sys.executable, str(peer_scripts / "ext_tasks_server.py"))
     hub = await start_shared_hub({"tasks": server})
     await hub.connected("tasks")
     assert (await hub.client.servers.get("tasks")).protocol_version == "2026-07-28"
@@ -46,11 +42,8 @@ async def test_a_task_asks_twice_and_each_answer_arrives_once(hub: Any) -> None:
     assert (await hub.hubbub("tasks", "result", task.id)).record == ended.result
 
 
-async def test_a_task_and_its_question_survive_kill_9(
-    start_hub: Any, peer_scripts: Path, shared_http_peer: Any
-) -> None:
-    script = str(peer_scripts / "ext_tasks_server.py")
-    servers = {"tasks": {"url": f"{shared_http_peer([sys.executable, script, 'http']).url}/mcp"}}
+async def test_a_task_and_its_question_survive_kill_9(start_hub: Any, peer_scripts: Path, reached: Any) -> None:
+    servers = {"tasks": reached("http", sys.executable, str(peer_scripts / "ext_tasks_server.py"))}
     first = await start_hub(servers)
     await first.connected("tasks")
     call = await start(first, "greet")

@@ -11,15 +11,10 @@ LIMIT_S = 60
 
 @pytest.fixture(params=["stdio", "http"])
 async def hub(
-    request: pytest.FixtureRequest, start_hub: Any, http_peer: Any, mcp1_python: str, peer_scripts: Path
+    request: pytest.FixtureRequest, start_hub: Any, reached: Any, mcp1_python: str, peer_scripts: Path
 ) -> Any:
     """A hub with a server that wants a page visited."""
-    command = [mcp1_python, str(peer_scripts / "pages_server.py"), request.param]
-    if request.param == "stdio":
-        server: dict[str, Any] = {"command": command[0], "args": command[1:]}
-    else:
-        server = {"url": f"{http_peer(command).url}/mcp"}
-    hub = await start_hub({"pages": server})
+    hub = await start_hub({"pages": reached(request.param, mcp1_python, str(peer_scripts / "pages_server.py"))})
     await hub.connected("pages")
     return hub
 

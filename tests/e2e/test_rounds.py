@@ -9,13 +9,9 @@ import pytest
 
 
 @pytest.fixture(scope="module", params=["stdio", "http"])
-async def hub(request: pytest.FixtureRequest, start_shared_hub: Any, peer_scripts: Path, shared_http_peer: Any) -> Any:
+async def hub(request: pytest.FixtureRequest, start_shared_hub: Any, peer_scripts: Path, reached: Any) -> Any:
     """A hub with the asking server; its roots are asked for, too."""
-    script = str(peer_scripts / "mrtr_server.py")
-    if request.param == "stdio":
-        server: dict[str, Any] = {"command": sys.executable, "args": [script, "stdio"]}
-    else:
-        server = {"url": f"{shared_http_peer([sys.executable, script, 'http']).url}/mcp"}
+    server = reached(request.param, sys.executable, str(peer_scripts / "mrtr_server.py"))
     hub = await start_shared_hub({"mrtr": server | {"roots": "ask"}})
     await hub.connected("mrtr")
     assert (await hub.client.servers.get("mrtr")).protocol_version == "2026-07-28"

@@ -21,14 +21,10 @@ ANSWERS: dict[str, tuple[str, ...]] = {
 
 @pytest.fixture(scope="module", params=["stdio", "http"])
 async def hub(
-    request: pytest.FixtureRequest, start_shared_hub: Any, mcp1_python: str, peer_scripts: Path, shared_http_peer: Any
+    request: pytest.FixtureRequest, start_shared_hub: Any, mcp1_python: str, peer_scripts: Path, reached: Any
 ) -> Any:
     """A hub with the asking server."""
-    script = str(peer_scripts / "tasks_server.py")
-    if request.param == "stdio":
-        server: dict[str, Any] = {"command": mcp1_python, "args": [script, "stdio"]}
-    else:
-        server = {"url": f"{shared_http_peer([mcp1_python, script, 'http']).url}/mcp"}
+    server = reached(request.param, mcp1_python, str(peer_scripts / "tasks_server.py"))
     hub = await start_shared_hub({"tasks": server})
     await hub.connected("tasks")
     return hub
