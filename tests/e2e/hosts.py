@@ -19,14 +19,13 @@ BEFORE = "2025-11-25"
 
 async def request(hub: RunningHub, server: str, method: str, params: dict[str, Any]) -> dict[str, Any]:
     """The response to one request at a server's own endpoint."""
-    token = json.loads((hub.data_dir / "client.json").read_text())["token"]
     meta: dict[str, Any] = {
         "io.modelcontextprotocol/protocolVersion": REVISION,
         "io.modelcontextprotocol/clientInfo": {"name": "by-hand", "version": "1"},
         "io.modelcontextprotocol/clientCapabilities": ABLE,
     }
     headers = {
-        "authorization": f"Bearer {token}",
+        "authorization": f"Bearer {hub.token}",
         "accept": "application/json, text/event-stream",
         "mcp-protocol-version": REVISION,
         "mcp-method": method,
@@ -52,9 +51,8 @@ async def asked(hub: RunningHub, server: str, tool: str) -> tuple[dict[str, Any]
 @asynccontextmanager
 async def waiting(hub: RunningHub, path: str, name: str, tool: str, **arguments: Any) -> AsyncGenerator[None]:
     """A host of this name with a session at an endpoint; it waits for a tool, and asks nobody itself."""
-    token = json.loads((hub.data_dir / "client.json").read_text())["token"]
     hello = {"protocolVersion": BEFORE, "capabilities": {}, "clientInfo": {"name": name, "version": "1.2"}}
-    headers = {"authorization": f"Bearer {token}", "accept": "application/json, text/event-stream"}
+    headers = {"authorization": f"Bearer {hub.token}", "accept": "application/json, text/event-stream"}
     async with httpx2.AsyncClient(headers=headers, timeout=None) as client:
         url = f"{hub.ready['mcp']}{path}"
 

@@ -135,8 +135,7 @@ async def race_at_hub(directory: Path, seed: int, rounds: int, approvers: int) -
     arguments = ["--config", str(directory / "hub.toml"), "--data-dir", str(directory), "--listen", "127.0.0.1:0"]
     async with running(arguments) as hub:
         await hub.connected("plain")
-        token = json.loads((hub.data_dir / "client.json").read_text())["token"]
-        async with people([hub.ready["grpc"]], token, approvers) as (callers, racers):
+        async with people([hub.ready["grpc"]], hub.token, approvers) as (callers, racers):
             await race.run(callers, racers, rounds)
     return race
 

@@ -1,6 +1,5 @@
 """The same approvals by each way for programs: as they are, with other arguments, remembered, and denied."""
 
-import json
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -61,11 +60,10 @@ async def by_library_without_async(hub: RunningHub, request: Any, answer: str) -
 
 async def by_connect(hub: RunningHub, request: Any, answer: str) -> None:
     """As JSON over HTTP, with what the record says of itself."""
-    token = json.loads((hub.data_dir / "client.json").read_text())["token"]
     async with httpx2.AsyncClient(base_url=hub.ready["connect"], trust_env=False) as http:
 
         async def post(method: str, body: dict[str, Any]) -> Any:
-            headers = {"authorization": f"Bearer {token}"}
+            headers = {"authorization": f"Bearer {hub.token}"}
             response = await http.post(f"/hubbub.v1.InboxService/{method}", json=body, headers=headers)
             assert response.status_code == 200, response.text
             return response.json()["pendingRequest"]

@@ -1,6 +1,5 @@
 """A server's app behind the hub: real processes, in both kinds of revisions on either side."""
 
-import json
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -35,8 +34,7 @@ class AppHost:
     """A host of either kind of revisions, which shows pages or does not."""
 
     def __init__(self, hub: RunningHub, http: httpx2.AsyncClient, revision: str, capabilities: dict[str, Any]) -> None:
-        token = json.loads((hub.data_dir / "client.json").read_text())["token"]
-        self._endpoint = Endpoint(hub.ready["mcp"], http, {"authorization": f"Bearer {token}"})
+        self._endpoint = Endpoint(hub.ready["mcp"], http, {"authorization": f"Bearer {hub.token}"})
         self._revision, self._capabilities = revision, capabilities
         self._session: Endpoint | None = None
 

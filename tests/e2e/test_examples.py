@@ -167,7 +167,6 @@ async def test_the_page_shows_what_waits_and_sends_the_answer(
     hub = await start_hub({"gate": GATE, "choices": choices}, hub=listening)
     await hub.connected("gate", "choices")
     handle = await hub.client.start_tool("gate", "deploy", DEPLOY)
-    token = json.loads((hub.data_dir / "client.json").read_text())["token"]
     tab = await browser.new_page()
     try:
         await tab.goto(page)
@@ -176,7 +175,7 @@ async def test_the_page_shows_what_waits_and_sends_the_answer(
         await tab.get_by_role("button", name="Connect").click()
         await expect(tab.get_by_role("status")).to_contain_text("unauthenticated")
         assert (await tab.request.get(f"{page}/%zz")).status == 404
-        await tab.get_by_label("Token").fill(token)
+        await tab.get_by_label("Token").fill(hub.token)
         await tab.get_by_role("button", name="Connect").click()
         await expect(tab.get_by_role("heading", name="Deploy shop 1.4.2?")).to_be_visible()
         await tab.get_by_label("Approve").check()

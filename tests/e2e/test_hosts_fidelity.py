@@ -139,10 +139,9 @@ class Hosts:
     """Hosts of both kinds of revisions, at the endpoint of one server or of a profile."""
 
     def __init__(self, hub: RunningHub, http: httpx2.AsyncClient) -> None:
-        token = json.loads((hub.data_dir / "client.json").read_text())["token"]
         self.hub = hub
         self._http = http
-        self._headers = {"authorization": f"Bearer {token}"}
+        self._headers = {"authorization": f"Bearer {hub.token}"}
         self._sessions: dict[str, Endpoint] = {}
 
     def another(self) -> "Hosts":

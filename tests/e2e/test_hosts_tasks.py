@@ -41,8 +41,7 @@ class Hubs:
         }
         hub = await self.start_hub({"mrtr": server}, hub={"mcp_listen": "127.0.0.1:0"})
         await hub.connected("mrtr")
-        token = json.loads((hub.data_dir / "client.json").read_text())["token"]
-        return hub, Endpoint(f"{hub.ready['mcp']}/s/mrtr", self.http, {"authorization": f"Bearer {token}"})
+        return hub, Endpoint(f"{hub.ready['mcp']}/s/mrtr", self.http, {"authorization": f"Bearer {hub.token}"})
 
     @property
     def got(self) -> list[Any]:

@@ -28,9 +28,8 @@ class Raw:
     """A connection over which sessions are opened as fast as the hub opens them."""
 
     def __init__(self, hub: RunningHub, stream: SocketStream) -> None:
-        token = json.loads((hub.data_dir / "client.json").read_text())["token"]
         body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": HELLO}).encode()
-        head = f"POST /mcp/s/plain HTTP/1.1\r\nhost: 127.0.0.1\r\nauthorization: Bearer {token}\r\n"
+        head = f"POST /mcp/s/plain HTTP/1.1\r\nhost: 127.0.0.1\r\nauthorization: Bearer {hub.token}\r\n"
         about = f"accept: application/json, text/event-stream\r\ncontent-length: {len(body)}\r\n"
         self._request = f"{head}{about}content-type: application/json\r\n\r\n".encode() + body
         self._stream = stream

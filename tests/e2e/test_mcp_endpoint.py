@@ -114,8 +114,7 @@ def direct(direct_url: str, http: httpx2.AsyncClient) -> Endpoint:
 @pytest.fixture
 def endpoint(hub: RunningHub, http: httpx2.AsyncClient) -> Endpoint:
     """The hub's endpoint for the server of 2026-07-28."""
-    token = json.loads((hub.data_dir / "client.json").read_text())["token"]
-    return Endpoint(f"{hub.ready['mcp']}/s/{NOW}", http, {"authorization": f"Bearer {token}"})
+    return Endpoint(f"{hub.ready['mcp']}/s/{NOW}", http, {"authorization": f"Bearer {hub.token}"})
 
 
 @pytest.fixture

@@ -49,7 +49,6 @@ async def test_a_webhook_gets_each_question_once_signed_and_again_when_it_was_bu
     hub: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = await ask(hub, "for the webhook")
-    token = json.loads((hub.data_dir / "client.json").read_text())["token"]
     async with answering([503], then=204, path="/hook?for=us") as (url, came):
         monkeypatch.setattr("os.environ", {**os.environ, "HUBBUB_WEBHOOK_SECRET": SECRET})
         command = [str(BIN / "hubbub"), "--data-dir", str(hub.data_dir), "inbox", "watch", "--webhook", url]
@@ -69,7 +68,7 @@ async def test_a_webhook_gets_each_question_once_signed_and_again_when_it_was_bu
         moment, digest = re.fullmatch(r"t=(\d+),v1=([0-9a-f]{64})", headers["hubbub-signature"]).groups()  # type: ignore[union-attr]
         assert digest == hmac.new(SECRET.encode(), f"{moment}.".encode() + body, hashlib.sha256).hexdigest()
         assert headers["hubbub-request-id"] == json.loads(body)["id"]
-        assert token not in body.decode() + str(headers)
+        assert hub.token not in body.decode() + str(headers)
 
 
 @pytest.mark.parametrize("url", ["http://example.com/hook", "ftp://127.0.0.1/", "https://", "nonsense"])

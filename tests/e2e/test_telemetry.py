@@ -34,8 +34,7 @@ async def a_host_comes(hub: RunningHub) -> None:
     """An MCP host that opens a session."""
     asked = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "host", "version": "1"}}
     message = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": asked}
-    token = json.loads((hub.data_dir / "client.json").read_text())["token"]
-    headers = {"authorization": f"Bearer {token}", "accept": "application/json, text/event-stream"}
+    headers = {"authorization": f"Bearer {hub.token}", "accept": "application/json, text/event-stream"}
     async with httpx2.AsyncClient() as client:
         (await client.post(hub.ready["mcp"], json=message, headers=headers)).raise_for_status()
 

@@ -1,7 +1,6 @@
 """However a call or a question ends, no span is left unfinished: each is told once, with why it ended, and whatever a
 span stands below is told as well."""
 
-import json
 import os
 import signal
 import sys
@@ -294,11 +293,10 @@ async def test_a_caller_who_goes_away(start_hub: Any, script: Any, collector: Co
     await hub.connected("plain")
     params = payload.dumps({"name": "ask", "arguments": {"message": "Who?"}})
     spec = call_pb2.CallSpec(server="plain", method="tools/call", params=params, call_id="left")
-    token = json.loads((hub.data_dir / "client.json").read_text())["token"]
     async with grpc.aio.insecure_channel(hub.ready["grpc"]) as channel:
         rpc = call_pb2_grpc.CallServiceStub(channel).CallMethod(
             call_pb2.CallMethodRequest(spec=spec),
-            metadata=[("authorization", f"Bearer {token}")],
+            metadata=[("authorization", f"Bearer {hub.token}")],
             timeout=6 if way == "runs out of time" else None,
         )
         # Open or, where its time is over already, taken back.

@@ -82,12 +82,11 @@ async def hub(start_shared_hub: Any, shared_http_peer: Any, peer_scripts: Path) 
 @pytest.fixture(params=["all", "one"])
 async def place(request: pytest.FixtureRequest, hub: RunningHub) -> Place:
     """The endpoint for all servers, where the one of 2025-11-25 is used; and the endpoint for that of 2026-07-28."""
-    token = json.loads((hub.data_dir / "client.json").read_text())["token"]
     if request.param == "one":
         tools = [tool.name for tool in await hub.client.catalog.tools("now")]
-        return Place(f"{hub.ready['mcp']}/s/now", token, "", RESOURCE, tools)
+        return Place(f"{hub.ready['mcp']}/s/now", hub.token, "", RESOURCE, tools)
     shown = [f"{name}__{tool.name}" for name in ("before", "now") for tool in await hub.client.catalog.tools(name)]
-    return Place(hub.ready["mcp"], token, "before__", f"hubbub://s/before/{RESOURCE}", ["hubbub_result", *shown])
+    return Place(hub.ready["mcp"], hub.token, "before__", f"hubbub://s/before/{RESOURCE}", ["hubbub_result", *shown])
 
 
 @pytest.mark.parametrize(("mode", "revision"), [("legacy", "2025-11-25"), ("auto", "2026-07-28")])

@@ -33,11 +33,10 @@ async def hub(start_shared_hub: Any, peer_scripts: Path) -> RunningHub:
 async def test_the_inspector_verifies_skills_of_a_profile_and_of_one_server(
     hub: RunningHub, npm_hosts: Path, tmp_path: Path, path: str, many: int
 ) -> None:
-    token = json.loads((hub.data_dir / "client.json").read_text())["token"]
 
     async def inspect(era: str, *words: str) -> tuple[str, str]:
         program = [str(npm_hosts / "node"), str(npm_hosts / "node_modules/.bin/inspector"), "--cli"]
-        to_hub = ["--transport", "http", "--protocol-era", era, "--header", f"Authorization: Bearer {token}"]
+        to_hub = ["--transport", "http", "--protocol-era", era, "--header", f"Authorization: Bearer {hub.token}"]
         command = [*program, f"{hub.ready['mcp']}{path}", *to_hub, "--method", *words]
         env = os.environ | {"MCP_CATALOG_PATH": str(tmp_path / f"{era}.json")}
         with anyio.fail_after(LIMIT_S):

@@ -24,8 +24,7 @@ async def test_no_session_ends_that_pauses_for_as_long_as_its_client_keeps_conne
     most = {"mcp_sessions_per_principal": 2 * SESSIONS, "mcp_streams_per_principal": 4 * SESSIONS}
     hub = await start_hub(servers, hub={"mcp_listen": "127.0.0.1:0", **most})
     await hub.connected("one")
-    token = json.loads((hub.data_dir / "client.json").read_text())["token"]
     command = [mcp1_python, str(HERE / "sdk1_pauses.py"), hub.ready["mcp"], str(SESSIONS), str(ROUNDS)]
     with anyio.fail_after(LIMIT_S):
-        ended = await anyio.run_process(command, env=os.environ | {"TOKEN": token}, stderr=None)
+        ended = await anyio.run_process(command, env=os.environ | {"TOKEN": hub.token}, stderr=None)
     assert json.loads(ended.stdout) == {"answered": SESSIONS * ROUNDS, "failed": {}}

@@ -36,11 +36,6 @@ class Place:
     start: Callable[[], Awaitable[RunningHub]]
     hub: RunningHub
 
-    @property
-    def token(self) -> str:
-        """The hub's own token."""
-        return json.loads((self.hub.data_dir / "client.json").read_text())["token"]
-
     async def again(self, way: str) -> None:
         """Ends the hub, and starts another one."""
         await getattr(self.hub, way)()
@@ -67,7 +62,7 @@ async def place(start_hub: Callable[..., Awaitable[RunningHub]], peer_scripts: P
 
 async def test_the_first_generation_of_the_python_sdk(place: Place, mcp1_python: str) -> None:
     command = [mcp1_python, str(HERE / "sdk1_restarts.py"), place.hub.ready["mcp"]]
-    environment = os.environ | {"TOKEN": place.token}
+    environment = os.environ | {"TOKEN": place.hub.token}
     async with await anyio.open_process(command, stdin=PIPE, stdout=PIPE, stderr=None, env=environment) as process:
         lines = Lines(process)
 
