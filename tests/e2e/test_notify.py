@@ -1,8 +1,6 @@
-"""`hubbub notify` with a real hub: webhooks, mail, restarts and kills."""
+"""`hubbub notify` with a real hub: webhooks, mail, and the next service after one that ended."""
 
 import json
-import os
-import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
@@ -166,44 +164,6 @@ async def test_what_somebody_claims_meanwhile_is_told_once_the_claim_is_given_up
     assert len(receiver.came) == 3
 
 
-async def test_a_kill_while_it_sends_is_said_and_nobody_is_told_twice(hub: RunningHub, receiver: Receiver) -> None:
-    receiver.hold = True
-    notifying = await hub.start_hubbub("notify", receiver.url, "--after", "0", "--digest", "0")
-    cut = await ask(hub, "cut off")
-    await receiver.got(1)
-    os.kill(notifying.process.pid, signal.SIGKILL)
-    assert await notifying.wait() == -signal.SIGKILL
-    receiver.hold = False
-    again = await hub.start_hubbub("notify", receiver.url, "--after", "0", "--digest", "0")
-    unknown = await told(again, "unknown")
-    assert unknown["requests"] == [cut.id]
-    later = await ask(hub, "after the kill")
-    assert (await told(again, "told"))["requests"] == [later.id]
-    assert len(receiver.came) == 2
-
-
-async def test_a_kill_before_it_sends_loses_nothing(hub: RunningHub, receiver: Receiver) -> None:
-    notifying = await hub.start_hubbub("notify", receiver.url, "--after", "600", "--digest", "0")
-    await told(notifying, "ready")
-    asked = await ask(hub, "not yet due")
-    os.kill(notifying.process.pid, signal.SIGKILL)
-    await notifying.wait()
-    again = await hub.start_hubbub("notify", receiver.url, "--after", "0", "--digest", "0")
-    assert (await told(again, "told"))["requests"] == [asked.id]
-    assert len(receiver.came) == 1
-
-
-async def test_a_failure_before_a_restart_is_tried_again_after_it(hub: RunningHub, receiver: Receiver) -> None:
-    receiver.statuses = [503]
-    notifying = await hub.start_hubbub("notify", receiver.url, "--after", "0", "--digest", "0")
-    asked = await ask(hub, "failed once")
-    await told(notifying, "failed")
-    assert await notifying.interrupt() == 0
-    again = await hub.start_hubbub("notify", receiver.url, "--after", "0", "--digest", "0")
-    assert (await told(again, "told"))["requests"] == [asked.id]
-    assert len(receiver.came) == 2
-
-
 async def test_two_services_tell_once(hub: RunningHub, receiver: Receiver) -> None:
     both = [await hub.start_hubbub("notify", receiver.url, "--after", "0", "--digest", "0") for _ in range(2)]
     for each in both:
@@ -233,20 +193,6 @@ async def test_a_restart_of_the_hub_is_outlived_and_tells_nothing_twice(
     later = await ask(await start_relay(), "after")
     assert (await told(notifying, "told"))["requests"] == [later.id]
     assert len(receiver.came) == 2
-
-
-async def test_a_service_that_starts_while_another_sends_takes_nothing_from_it(
-    hub: RunningHub, receiver: Receiver
-) -> None:
-    receiver.hold, receiver.statuses = True, [503]
-    sending = await hub.start_hubbub("notify", receiver.url, "--after", "0", "--digest", "0")
-    asked = await ask(hub, "under way")
-    await receiver.got(1)
-    await told(await hub.start_hubbub("notify", receiver.url, "--after", "600"), "unknown")
-    receiver.hold = False
-    receiver.go.set()
-    await told(sending, "failed")
-    assert (await told(sending, "told"))["requests"] == [asked.id]
 
 
 async def test_once_tells_what_is_due_and_fails_if_nobody_took_it(hub: RunningHub, receiver: Receiver) -> None:
