@@ -51,7 +51,7 @@ from .programs import (
     install,
     prepare,
 )
-from .puppets import Failed, Puppet, Script, started
+from .puppets import Failed, Puppet, Puppeteer, Script, started
 from .results import LOG_IN, Outcome
 
 REPOSITORY: Final = Path(__file__).resolve().parents[3]
@@ -82,6 +82,10 @@ class LogIn:
     words: Sequence[str] = ()
     done: str = ""
     keys: Sequence[tuple[str, str]] = ()
+    ready_words: Sequence[str] = ()
+    """With which it writes `ready` once it is started after the log-in."""
+    ready: str = ""
+    """What it writes then when it has connected, if it lets its model call before that."""
 
 
 AT_TERMINAL: Final = (
@@ -105,12 +109,15 @@ AT_TERMINAL: Final = (
         ),
         done="✓ connected",
     ),
-    # It opens the browser by itself.
+    # It opens the browser by itself. Started again, it shows its model the tools that it remembers, and still tries the
+    # hub without its token; a call in that moment is told to log in.
     LogIn(
         program=COPILOT_CLI,
         words=("--disable-builtin-mcps",),
         keys=(("Do you trust", "\r"),),
         done="1 server connected",
+        ready_words=("--output-format", "json"),
+        ready='"serverName":"hubbub","status":"connected"',
     ),
 )
 LOG_INS: Final = (
@@ -159,7 +166,12 @@ class Stay:
             if not await self._stop("log-in", lambda: self._log_in(venue, place), report):
                 return
             host = await stack.enter_async_context(self._start(place, script))
-            if await self._stop("call", lambda: _call(host, "hello"), report):
+
+            async def call() -> str:
+                await host.wait_until_ready()
+                return await _call(host, "hello")
+
+            if await self._stop("call", call, report):
                 await self._stop("revoked", lambda: _revoke(venue, host), report)
 
     async def _run_page(self, venue: Venue, place: Place, report: Callable[[Outcome], None]) -> None:
@@ -280,10 +292,11 @@ class Stay:
         return {**own, **self.person.environment, "PATH": f"{self.person.directory}:{own['PATH']}"}
 
     @asynccontextmanager
-    async def _start(self, place: Place, script: Script) -> AsyncGenerator[Puppet]:
-        program = self.log_in.program
-        command = [*command_of(program, self.peers), *program.words(place, PROMPT)]
-        async with started(command, script, cwd=place.folder, env=self._environment(place), log=place.log) as host:
+    async def _start(self, place: Place, script: Script) -> AsyncGenerator[Puppeteer]:
+        program, ready = self.log_in.program, self.log_in.ready
+        command = [*command_of(program, self.peers), *self.log_in.ready_words, *program.words(place, PROMPT)]
+        environment = self._environment(place)
+        async with started(command, script, cwd=place.folder, env=environment, log=place.log, ready=ready) as host:
             yield host
 
 

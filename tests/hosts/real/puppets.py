@@ -8,11 +8,11 @@ import signal
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from subprocess import DEVNULL, STDOUT
+from subprocess import DEVNULL, PIPE, STDOUT
 from typing import Any, Protocol
 
 import anyio
-from anyio.abc import Process
+from anyio.abc import ByteReceiveStream, Process
 
 from .dialects import Action, Say, Turn, Use
 
@@ -109,12 +109,46 @@ class Script:
         return self._current
 
 
+class _Words:
+    """What a program writes, of which one word is waited for."""
+
+    def __init__(self, word: str) -> None:
+        self._word = word.encode()
+        self._has_word = False
+        self._settled = anyio.Event()
+
+    async def copy(self, source: ByteReceiveStream, log: Path) -> None:
+        """Write all that comes into a file, until the program ends."""
+        seen = b""
+        with log.open("ab", buffering=0) as output:
+            async for part in source:
+                output.write(part)
+                seen = seen + part if not self._has_word else b""
+                if self._word in seen:
+                    self._has_word = True
+                    self._settled.set()
+        self._settled.set()
+
+    async def wait(self, limit_s: float) -> None:
+        """Wait for the word. Raises Failed when it does not come in time, or the program ends without it."""
+        with anyio.move_on_after(limit_s):
+            await self._settled.wait()
+        if not self._has_word:
+            raise Failed(f"it does not write {self._word.decode()!r}")
+
+
 class Puppeteer:
     """A program with a model."""
 
-    def __init__(self, script: Script, process: Process) -> None:
+    def __init__(self, script: Script, process: Process, words: _Words | None) -> None:
         self._script = script
         self._process = process
+        self._words = words
+
+    async def wait_until_ready(self) -> None:
+        """Wait until it has written what `started` was told to wait for, if anything. Raises Failed."""
+        if self._words is not None:
+            await self._words.wait(START_LIMIT_S)
 
     async def list_tools(self) -> Sequence[str]:
         """Return the tools that its model has."""
@@ -146,11 +180,15 @@ def _find_images(body: str) -> Sequence[str]:
 
 @asynccontextmanager
 async def started(
-    command: Sequence[str], script: Script, *, cwd: Path, env: Mapping[str, str], log: Path
+    command: Sequence[str], script: Script, *, cwd: Path, env: Mapping[str, str], log: Path, ready: str = ""
 ) -> AsyncGenerator[Puppeteer]:
-    """Start a program with a model; whatever it started does not outlive the block."""
+    """Start a program with a model; whatever it started does not outlive the block.
+
+    `ready` is what it writes when it can be called, if it lets its model call before that.
+    """
+    words = _Words(ready) if ready else None
     with log.open("ab") as output:
-        pipes: dict[str, Any] = {"stdin": DEVNULL, "stdout": output, "stderr": STDOUT}
+        pipes: dict[str, Any] = {"stdin": DEVNULL, "stdout": PIPE if words else output, "stderr": STDOUT}
         process = await anyio.open_process(command, cwd=cwd, env=env, start_new_session=True, **pipes)
     async with (
         process,
@@ -162,8 +200,10 @@ async def started(
             script.end()
 
         tasks.start_soon(watch)
+        if words is not None and process.stdout is not None:
+            tasks.start_soon(words.copy, process.stdout, log)
         try:
-            yield Puppeteer(script, process)
+            yield Puppeteer(script, process, words)
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
