@@ -12,7 +12,8 @@ from typing import Any, Literal, get_args
 from hubbub.v1 import server_pb2
 from hubbub_client import payload
 from hubbub_client.data import conversion
-from hubbub_client.data.records import Record, Server, Transport
+from hubbub_client.data.records import Server, Transport
+from hubbub_client.data.spec_options import SpecOptions
 from hubbub_client.errors import Aborted
 from hubbub_shared.spec_fields import SPEC_FIELDS, SPEC_PATHS
 
@@ -22,59 +23,15 @@ ENDPOINTS: Mapping[str, str] = {"stdio": "a stdio server", "http": "a server ove
 
 
 @dataclass(frozen=True, kw_only=True)
-class ServerSpec(Record):
+class ServerSpec(SpecOptions):
     """A server's configuration; None stands for an option's default (docs/configuration.md). `*_s` are in seconds.
 
     A `command` or a `url` is needed. `withheld` names the values that the hub does not show: an update leaves them as
     they are if the endpoint stays the same.
     """
 
-    name: str
-    command: str | None = None
-    args: Sequence[str] | None = None
-    env: Mapping[str, str] | None = None
-    cwd: str | None = None
-    url: str | None = None
     transport: Transport | None = None
-    headers: Mapping[str, str] | None = None
-    connect_timeout_s: float | None = None
-    call_timeout_s: float | None = None
-    call_max_s: float | None = None
-    progress_resets_timeout: bool | None = None
-    ping_interval_s: float | None = None
-    ping_timeout_s: float | None = None
-    retries: int | None = None
-    backoff_s: Sequence[float] | None = None
-    backoff_max_s: float | None = None
-    stable_after_s: float | None = None
-    retryable_errors: Sequence[str] | None = None
-    allow_tools: Sequence[str] | None = None
-    deny_tools: Sequence[str] | None = None
-    confirm: Sequence[str] | None = None
     roots: Roots | None = None
-    call_history_count: int | None = None
-    call_history_age_s: float | None = None
-    request_history_count: int | None = None
-    request_history_age_s: float | None = None
-    task_history_count: int | None = None
-    task_history_age_s: float | None = None
-    max_in_flight: int | None = None
-    max_queued: int | None = None
-    one_question_at_a_time: bool | None = None
-    resume: bool | None = None
-    answer_timeout_s: float | None = None
-    auto_reject_on_timeout: bool | None = None
-    timeout_message: str | None = None
-    max_open_request_bytes: int | None = None
-    sampling: bool | None = None
-    elicitation: bool | None = None
-    apps: bool | None = None
-    receiver_tasks: bool | None = None
-    receiver_task_ttl_s: float | None = None
-    max_message_bytes: int | None = None
-    max_messages_per_s: float | None = None
-    max_bytes_per_s: int | None = None
-    protocol: str | None = None
     withheld: tuple[str, ...] = dataclass_field(default=(), compare=False)
 
     def to_json(self) -> dict[str, Any]:
