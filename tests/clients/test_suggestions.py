@@ -93,7 +93,7 @@ def test_the_hub_says_nothing_of_what_a_host_does_by_itself() -> None:
     assert f"suggestion 0 {PUSH}" in " ".join(page.text.plain.split())
     page = DetailText()
     render_approval(page, pending(OF_HOST))
-    assert "does not say whether it writes" in page.text.plain
+    assert "its server does not say whether it writes" in " ".join(page.text.plain.split())
 
 
 def test_a_suggestion_that_would_be_cut_is_not_offered() -> None:

@@ -49,6 +49,9 @@ class Hint:
     tone: Tone = ""
 
 
+UNKNOWN_HINT = Hint("does not say whether it writes", "waits")
+
+
 @dataclass(frozen=True, slots=True)
 class RememberChoice:
     """For how long an approval may be remembered."""
@@ -159,7 +162,7 @@ def describe_hints(annotations: Mapping[str, Any]) -> tuple[Hint, ...]:
     elif read_only is False or destructive is False:
         hints.append(Hint("writes, destroys nothing" if destructive is False else "writes", "waits"))
     else:
-        hints.append(Hint("does not say whether it writes", "waits"))
+        hints.append(UNKNOWN_HINT)
     if annotations.get("openWorldHint") is True:
         hints.append(Hint("open world"))
     if annotations.get("idempotentHint") is True and read_only is not True:
@@ -249,7 +252,8 @@ def render_approval(page: DetailText, request: PendingRequest) -> None:
     if view is None:
         page.paragraph("This approval cannot be read; deny it, or look at it as JSON.", "red")
         return
-    page.fact("its server says", _render_hints(view.hints) if view.hints else "")
+    label = "its server" if UNKNOWN_HINT in view.hints else "its server says"
+    page.fact(label, _render_hints(view.hints) if view.hints else "")
     page.paragraph(view.changed and f"{view.changed}; what was asked for is below.", "bold yellow")
     render_rows(page, view.arguments)
     page.fact("in the folder", view.folder)
