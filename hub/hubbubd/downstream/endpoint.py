@@ -10,7 +10,6 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
-import anyio
 import structlog
 
 from hubbubd import payload
@@ -101,7 +100,7 @@ class McpEndpoint:
         }
         self._utilities = utilities
         self._removed = asyncio.Event()
-        self._open: dict[anyio.CancelScope, asyncio.Task[Any]] = {}
+        self._open: set[asyncio.Task[Any]] = set()
 
     def make_notifications(self, host: McpHost, send: SendToSession) -> SessionNotifications:
         """Return the notifications of a host's new session; `send` sends a message to it."""
@@ -126,8 +125,8 @@ class McpEndpoint:
     def remove(self) -> None:
         """Stop to serve: open requests end with an error, and later ones get one."""
         self._removed.set()
-        for scope in self._open:
-            scope.cancel()
+        for task in self._open:
+            task.cancel()
 
     @property
     def is_removed(self) -> bool:
@@ -138,22 +137,25 @@ class McpEndpoint:
         """Return once the endpoint was removed, and its open requests have ended."""
         await self._removed.wait()
         if self._open:
-            await asyncio.wait(set(self._open.values()))
+            await asyncio.wait(self._open)
 
     async def _serve_until_removed(self, request: HostRequest, handler: Handler) -> bytes:
         """Return the result of a request. Raises what its handler does, and NotFound once the endpoint is removed."""
         task = asyncio.current_task()
         assert task is not None
-        if self._removed.is_set():
+        if self.is_removed:
             raise self.removed_error
-        with anyio.CancelScope() as scope:  # cancelled by `remove`
-            self._open[scope] = task
-            try:
-                return await handler(request)
-            finally:
-                if not self.is_removed:  # else `wait_until_removed` waits until the host was notified, too
-                    del self._open[scope]
-        raise self.removed_error
+        cancellations = task.cancelling()
+        self._open.add(task)
+        try:
+            return await handler(request)
+        except asyncio.CancelledError:
+            if self.is_removed and task.uncancel() <= cancellations:  # by `remove`, and by nothing else
+                raise self.removed_error from None
+            raise
+        finally:
+            if not self.is_removed:  # else `wait_until_removed` waits until the host was notified, too
+                self._open.discard(task)
 
     @property
     def removed_error(self) -> NotFound:

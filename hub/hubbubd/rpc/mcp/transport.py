@@ -156,25 +156,26 @@ class HostHttpRequest:
 
     async def read_body(self, max_bytes: int) -> bytes:
         """Return the body. Raises HttpRefusal for one that is too long or comes too slowly, ConnectionError."""
-        parts: list[bytes] = []
-        size = 0
         try:
-            async with asyncio.timeout(REQUEST_S):
-                while True:
-                    event = await self.receive()
-                    if event["type"] == "http.disconnect":
-                        raise ConnectionError
-                    parts.append(event.get("body", b""))
-                    size += len(parts[-1])
-                    if size > max_bytes:
-                        raise HttpRefusal(
-                            413, MessageTooLarge(f"a message may have {max_bytes} bytes", max_bytes), CLOSE
-                        )
-                    if not event.get("more_body", False):
-                        return b"".join(parts)
+            return await limited(self._read_body(max_bytes), REQUEST_S)
         except TimeoutError:
             late = Refusal(INVALID_REQUEST, f"no message came within {REQUEST_S:g} s", {"reason": "MALFORMED_REQUEST"})
             raise HttpRefusal(408, late, CLOSE) from None
+
+    async def _read_body(self, max_bytes: int) -> bytes:
+        """Return the body. Raises HttpRefusal for one that is too long, ConnectionError."""
+        parts: list[bytes] = []
+        size = 0
+        while True:
+            event = await self.receive()
+            if event["type"] == "http.disconnect":
+                raise ConnectionError
+            parts.append(event.get("body", b""))
+            size += len(parts[-1])
+            if size > max_bytes:
+                raise HttpRefusal(413, MessageTooLarge(f"a message may have {max_bytes} bytes", max_bytes), CLOSE)
+            if not event.get("more_body", False):
+                return b"".join(parts)
 
     def watch_connection(self) -> asyncio.Future[None]:
         """Return a future that is done once the host has closed the connection; cancel it once it is not needed."""
