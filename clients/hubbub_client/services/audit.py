@@ -3,6 +3,7 @@
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Literal
 
 from hubbub.v1 import admin_pb2
@@ -50,11 +51,7 @@ class AuditLog:
     ) -> Sequence[AuditEntry]:
         """Return the entries that match all given conditions, newest first."""
         condition = _audit_filter(principal, action, target, since)
-
-        async def fetch_page(page_fields: PageFields) -> tuple[Sequence[AuditEntry], str]:
-            return await self._fetch_page(condition, page_fields)
-
-        return await fetch_pages(fetch_page, limit)
+        return await fetch_pages(partial(self._fetch_page, condition), limit)
 
     async def export(self, *, since: datetime | None = None) -> AsyncGenerator[AuditEntry, None]:
         """Yield all entries since a time, newest first, fetched a page at a time."""
