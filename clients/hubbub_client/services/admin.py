@@ -9,8 +9,8 @@ from google.protobuf.wrappers_pb2 import StringValue
 from hubbub.v1 import admin_pb2
 from hubbub_client.data.conversion import read
 from hubbub_client.data.records import RECORDS, Record, StateCount, StoreStatus
+from hubbub_client.services.service import Service
 from hubbub_client.services.tokens import Caller
-from hubbub_client.transport.connection import HubConnection
 
 # grpc.health.v1.HealthCheckResponse.ServingStatus
 SERVING = 1
@@ -102,11 +102,8 @@ for _noun in ("Server", "PendingRequest", "PendingRequestKind", "Call", "Task"):
 RECORDS["GetStatusResponse"] = HubStatus
 
 
-class Admin:
+class Admin(Service):
     """AdminService. Every method raises HubbubError."""
-
-    def __init__(self, link: HubConnection) -> None:
-        self._link = link
 
     async def status(self) -> HubStatus:
         """Return the state of the hub and its parts."""

@@ -13,7 +13,7 @@ from hubbub_client import payload
 from hubbub_client.data.conversion import read
 from hubbub_client.data.records import RECORDS, Record
 from hubbub_client.services.pages import PageFields, fetch_pages
-from hubbub_client.transport.connection import HubConnection
+from hubbub_client.services.service import Service
 from hubbub_shared.durations import to_duration
 
 ApprovalAction = Literal["allow", "ask", "deny"]
@@ -106,11 +106,8 @@ class ApprovalReplay(Record):
 RECORDS.update({"ApprovalRule": ApprovalRule, "RememberedApproval": RememberedApproval, "Row": ReplayedCalls})
 
 
-class Approvals:
+class Approvals(Service):
     """ApprovalService. Every method raises HubbubError."""
-
-    def __init__(self, link: HubConnection) -> None:
-        self._link = link
 
     async def list(self, *, server: str | None = None, limit: int | None = None) -> Sequence[RememberedApproval]:
         """Return the remembered approvals that hold, newest first."""

@@ -10,7 +10,7 @@ from hubbub.v1 import admin_pb2
 from hubbub_client.data.conversion import read
 from hubbub_client.data.records import Record
 from hubbub_client.services.pages import PageFields, fetch_pages
-from hubbub_client.transport.connection import HubConnection
+from hubbub_client.services.service import Service
 
 AuditSort = Literal["change", "answer", "refusal"]
 
@@ -34,11 +34,8 @@ class AuditEntry(Record):
     trace_id: str | None
 
 
-class AuditLog:
+class AuditLog(Service):
     """The audit log of AdminService. Every method raises HubbubError."""
-
-    def __init__(self, link: HubConnection) -> None:
-        self._link = link
 
     async def list(
         self,

@@ -9,15 +9,12 @@ from hubbub_client.data.conversion import enum_numbers, read
 from hubbub_client.data.literals import CatalogKind
 from hubbub_client.data.watch_events import WatchEvent
 from hubbub_client.services.pages import PageFields, fetch_pages
-from hubbub_client.transport.connection import HubConnection
+from hubbub_client.services.service import Service
 from hubbub_client.watch import follow_watch
 
 
-class Catalog:
+class Catalog(Service):
     """CatalogService. Every method raises HubbubError; NotFound if the server does not exist."""
-
-    def __init__(self, link: HubConnection) -> None:
-        self._link = link
 
     async def tools(self, server: str | None = None) -> Sequence[CatalogEntry]:
         """Return the tools of a server, or of all servers."""

@@ -7,15 +7,12 @@ from functools import partial
 from hubbub.v1 import event_pb2
 from hubbub_client.data.conversion import enum_numbers, read
 from hubbub_client.data.records import EPOCH, EventKind, ResourceUpdate, ServerEvent
-from hubbub_client.transport.connection import HubConnection
+from hubbub_client.services.service import Service
 from hubbub_client.watch import follow_stream
 
 
-class Events:
+class Events(Service):
     """EventService. Every method raises HubbubError; NotFound if the server does not exist."""
-
-    def __init__(self, link: HubConnection) -> None:
-        self._link = link
 
     async def watch(
         self,

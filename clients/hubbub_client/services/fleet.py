@@ -6,7 +6,7 @@ from typing import Literal
 from hubbub.v1 import fleet_pb2
 from hubbub_client.data.conversion import read
 from hubbub_client.data.records import RECORDS, Record
-from hubbub_client.transport.connection import HubConnection
+from hubbub_client.services.service import Service
 
 MemberState = Literal["live", "draining", "gone"]
 
@@ -94,11 +94,8 @@ RECORDS.update(
 )
 
 
-class Fleet:
+class Fleet(Service):
     """FleetService. Every method raises HubbubError; FailedPrecondition (NO_FLEET) at a hub that is alone."""
-
-    def __init__(self, link: HubConnection) -> None:
-        self._link = link
 
     async def status(self) -> FleetStatus:
         """Return the members, the servers that they have, and those that nobody has."""

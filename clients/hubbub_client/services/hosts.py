@@ -9,7 +9,7 @@ from hubbub_client.data.conversion import read
 from hubbub_client.data.hosts import ConnectedHost
 from hubbub_client.data.records import RECORDS, Record
 from hubbub_client.services.pages import PageFields, fetch_pages
-from hubbub_client.transport.connection import HubConnection
+from hubbub_client.services.service import Service
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,11 +28,8 @@ class LoginCode(Record):
 RECORDS["CreateLoginCodeResponse"] = LoginCode
 
 
-class Hosts:
+class Hosts(Service):
     """The hosts of McpService, and LoginService. Every method raises HubbubError."""
-
-    def __init__(self, link: HubConnection) -> None:
-        self._link = link
 
     async def list(
         self,

@@ -12,15 +12,12 @@ from hubbub_client.data.records import Server
 from hubbub_client.data.specs import ConfiguredServer, Roots, ServerSpec
 from hubbub_client.data.watch_events import WatchEvent
 from hubbub_client.services.pages import PageFields, fetch_pages
-from hubbub_client.transport.connection import HubConnection
+from hubbub_client.services.service import Service
 from hubbub_client.watch import follow_watch
 
 
-class Servers:
+class Servers(Service):
     """ServerService. Every method raises HubbubError; NotFound if the server does not exist."""
-
-    def __init__(self, link: HubConnection) -> None:
-        self._link = link
 
     async def list(self, limit: int | None = None) -> Sequence[Server]:
         """Return all servers, sorted by name."""

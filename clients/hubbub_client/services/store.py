@@ -12,7 +12,7 @@ from hubbub.v1 import admin_pb2
 from hubbub_client.data.conversion import read
 from hubbub_client.data.records import RECORDS, Record, StoreStatus
 from hubbub_client.errors import AlreadyExists, Unavailable
-from hubbub_client.transport.connection import HubConnection
+from hubbub_client.services.service import Service
 from hubbub_client.waits import run_in_thread
 from hubbub_shared.platform.files import sync
 
@@ -41,11 +41,8 @@ class Compaction(Record):
 RECORDS["Compaction"] = Compaction  # so that the converter finds it
 
 
-class Store:
+class Store(Service):
     """The store of AdminService. Every method raises HubbubError."""
-
-    def __init__(self, link: HubConnection) -> None:
-        self._link = link
 
     async def stats(self) -> StoreStatus:
         """Return size and revisions of the store."""

@@ -9,15 +9,12 @@ from hubbub_client.data.conversion import enum_number, enum_numbers, read, read_
 from hubbub_client.data.records import Task, TaskRole, TaskStatus
 from hubbub_client.data.watch_events import WatchEvent
 from hubbub_client.services.pages import PageFields, fetch_pages
-from hubbub_client.transport.connection import HubConnection
+from hubbub_client.services.service import Service
 from hubbub_client.watch import follow_watch
 
 
-class Tasks:
+class Tasks(Service):
     """TaskService. Every method raises HubbubError; NotFound if the task does not exist."""
-
-    def __init__(self, link: HubConnection) -> None:
-        self._link = link
 
     async def list(
         self,

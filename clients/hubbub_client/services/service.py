@@ -1,0 +1,10 @@
+"""What the parts of a `Hub` have in common."""
+
+from hubbub_client.transport.connection import HubConnection
+
+
+class Service:
+    """A part of a `Hub`: the methods of a service, over the hub's connection."""
+
+    def __init__(self, link: HubConnection) -> None:
+        self._link = link
