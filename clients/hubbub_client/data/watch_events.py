@@ -1,6 +1,6 @@
 """Events of watches. A watch with the `resume_token` of an event goes on after it, also in another process."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Generic, TypeVar
 
 from hubbub.v1 import call_pb2
@@ -19,11 +19,10 @@ class WatchStep:
 
     def to_json(self) -> dict[str, Any]:
         """Return `{type, resume_token, record}`; the record is the id of a removal, and the reason of a reset."""
-        return {"type": self.type, "resume_token": self.resume_token, "record": self._record_to_json()}
-
-    def _record_to_json(self) -> dict[str, Any] | None:
-        """Return what `to_json` has under `record`; None for a step without one."""
-        return None
+        # Beside the token, a step has a record, or what stands for one, or nothing.
+        own = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "resume_token"}
+        record = next((value.to_json() for value in own.values() if isinstance(value, Record)), own or None)
+        return {"type": self.type, "resume_token": self.resume_token, "record": record}
 
 
 @dataclass(frozen=True)
@@ -33,9 +32,6 @@ class Upsert(WatchStep, Generic[R]):
     type = "upsert"
     record: R
 
-    def _record_to_json(self) -> dict[str, Any]:
-        return self.record.to_json()
-
 
 @dataclass(frozen=True)
 class Removed(WatchStep):
@@ -43,9 +39,6 @@ class Removed(WatchStep):
 
     type = "removed"
     id: str
-
-    def _record_to_json(self) -> dict[str, Any]:
-        return {"id": self.id}
 
 
 @dataclass(frozen=True)
@@ -62,9 +55,6 @@ class Reset(WatchStep):
     type = "reset"
     reason: str
 
-    def _record_to_json(self) -> dict[str, Any]:
-        return {"reason": self.reason}
-
 
 @dataclass(frozen=True)
 class Bookmark(WatchStep):
@@ -80,9 +70,6 @@ class Progressed(WatchStep):
     type = "progress"
     progress: Progress
 
-    def _record_to_json(self) -> dict[str, Any]:
-        return self.progress.to_json()
-
 
 @dataclass(frozen=True)
 class Logged(WatchStep):
@@ -90,9 +77,6 @@ class Logged(WatchStep):
 
     type = "log"
     log: CallLog
-
-    def _record_to_json(self) -> dict[str, Any]:
-        return self.log.to_json()
 
 
 WatchEvent = Upsert[R] | Removed | Synced | Reset | Bookmark
