@@ -120,7 +120,7 @@ class Confirm(ModalScreen[bool]):
 class TextPrompt(ModalScreen[str | None]):
     """Asks for a line of text; None when dismissed."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "Back")]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss", "Back")]
 
     def __init__(self, question: str, value: str) -> None:
         super().__init__()
@@ -138,9 +138,6 @@ class TextPrompt(ModalScreen[str | None]):
         """Close with the text that was typed."""
         self.dismiss(event.value)
 
-    def action_leave(self) -> None:
-        self.dismiss(None)
-
 
 class Options(OptionList):
     """A list to choose from, with the keys of the other lists."""
@@ -151,7 +148,7 @@ class Options(OptionList):
 class ChoicePrompt(ModalScreen[int | None]):
     """Asks for one of several; returns its index, None when dismissed."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "Back")]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss", "Back")]
 
     def __init__(self, question: str, choices: Sequence[str], current: int) -> None:
         super().__init__()
@@ -172,18 +169,12 @@ class ChoicePrompt(ModalScreen[int | None]):
         """Close with the index of the choice."""
         self.dismiss(event.option_index)
 
-    def action_leave(self) -> None:
-        self.dismiss(None)
-
 
 class Help(ModalScreen[None]):
     """Shows the keys."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,question_mark,q", "leave", "Back")]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,question_mark,q", "dismiss", "Back")]
 
     def compose(self) -> ComposeResult:
         with Scroll(classes="dialog help"):
             yield Static(KEYS, markup=False)
-
-    def action_leave(self) -> None:
-        self.dismiss(None)

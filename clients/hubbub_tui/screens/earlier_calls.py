@@ -21,7 +21,7 @@ from hubbub_tui.widgets.part import Part, Scroll
 class EarlierCalls(Part, ModalScreen[None]):
     """The latest calls of one caller, newest first, with arguments and results."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,f7", "leave", "Back")]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,f7", "dismiss", "Back")]
 
     def __init__(self, caller: str, server: str, ids: Sequence[str]) -> None:
         super().__init__()
@@ -51,6 +51,3 @@ class EarlierCalls(Part, ModalScreen[None]):
         if len(calls) < len(self._ids):
             page.paragraph(f"{len(self._ids) - len(calls)} are not kept any more, or not for you to see", "dim")
         self._text.update(page.text)
-
-    def action_leave(self) -> None:
-        self.dismiss(None)

@@ -74,7 +74,7 @@ class InvokeScreen(Part, Screen[None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+s", "start", "Call", show=False, priority=True),
         Binding("ctrl+t", "start_task", "Call as a task", show=False, priority=True),
-        Binding("escape", "leave", "Back", show=False),
+        Binding("escape", "dismiss", "Back", show=False),
     ]
 
     def __init__(self, entry: CatalogEntry, arguments: dict[str, Any] | None = None) -> None:
@@ -106,7 +106,7 @@ class InvokeScreen(Part, Screen[None]):
             if modes.task:
                 variant = "default" if modes.plain else "success"
                 yield Button("As a task (ctrl+t)", id="start_task", variant=variant, compact=True)
-            yield Button("Back (esc)", id="leave", compact=True)
+            yield Button("Back (esc)", id="dismiss", compact=True)
         yield Footer()
 
     def on_mount(self) -> None:
@@ -114,12 +114,12 @@ class InvokeScreen(Part, Screen[None]):
         self._show_banner("")
         # Without a field, the harmless button: who presses Enter twice must not call by it.
         if not self.query_one(Form).focus_first():
-            self.query_one("#leave").focus()
+            self.query_one("#dismiss").focus()
 
     @on(Button.Pressed)
     async def _run_pressed(self, event: Button.Pressed) -> None:
         """Run the action of a button, by the button's id."""
-        await self.run_action(event.button.id or "leave")
+        await self.run_action(event.button.id or "dismiss")
 
     def action_start(self) -> None:
         """Make the call plainly, or as a task if that is the only way."""
@@ -131,9 +131,6 @@ class InvokeScreen(Part, Screen[None]):
             self._start(as_task=True)
         elif self._modes.reason:
             self._show_banner(self._modes.reason)
-
-    def action_leave(self) -> None:
-        self.dismiss(None)
 
     @cached_property
     def _modes(self) -> CallModes:
@@ -179,7 +176,7 @@ class CallScreen(Part, Screen[None]):
         Binding("a", "answer", "Answer"),
         Binding("c", "again", "Call again"),
         Binding("x", "cancel", "Cancel"),
-        Binding("escape", "leave", "Back"),
+        Binding("escape", "dismiss", "Back"),
     ]
 
     def __init__(self, call_id: str) -> None:
@@ -214,10 +211,6 @@ class CallScreen(Part, Screen[None]):
         """Cancel the call, after a question."""
         if row := self.hub_app.boards.calls.rows.get(self._id):
             self.hub_app.cancel_call(row.record, row.about)
-
-    def action_leave(self) -> None:
-        """Go back; the hub goes on with the call."""
-        self.dismiss(None)
 
     def _refresh(self) -> None:
         """Show the call again if it has changed."""

@@ -65,7 +65,7 @@ class AddServer(Part, ModalScreen[str | None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+s", "add", "Add", priority=True),
-        Binding("escape", "leave", "Back"),
+        Binding("escape", "dismiss", "Back"),
     ]
 
     def __init__(self) -> None:
@@ -88,7 +88,7 @@ class AddServer(Part, ModalScreen[str | None]):
                 yield Static(with_hub_options(MORE), classes="note", markup=False)
             with Horizontal(classes="buttons"):
                 yield Button("Add (ctrl+s)", id="add", variant="success", compact=True)
-                yield Button("Back (esc)", id="leave", compact=True)
+                yield Button("Back (esc)", id="dismiss", compact=True)
 
     def on_mount(self) -> None:
         self.query_one("#name").focus()
@@ -96,7 +96,7 @@ class AddServer(Part, ModalScreen[str | None]):
     @on(Button.Pressed)
     async def _run_pressed(self, event: Button.Pressed) -> None:
         """Run the action of a button, by the button's id."""
-        await self.run_action(event.button.id or "leave")
+        await self.run_action(event.button.id or "dismiss")
 
     @on(Input.Submitted)
     def _go_to_next(self, event: Input.Submitted) -> None:
@@ -122,9 +122,6 @@ class AddServer(Part, ModalScreen[str | None]):
         # A second key must not add it twice.
         if not any(worker.node is self and worker.is_running for worker in self.workers):
             self.run_worker(self._add(spec))
-
-    def action_leave(self) -> None:
-        self.dismiss(None)
 
     async def _add(self, spec: ServerSpec) -> None:
         """Add the server and close the dialog, or show why the hub refused it."""

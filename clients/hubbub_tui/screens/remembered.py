@@ -26,7 +26,7 @@ class RememberedScreen(Part, ModalScreen[None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("x,enter", "revoke", "Revoke"),
-        Binding("escape,q,r", "leave", "Back"),
+        Binding("escape,q,r", "dismiss", "Back"),
     ]
 
     def __init__(self) -> None:
@@ -72,9 +72,6 @@ class RememberedScreen(Part, ModalScreen[None]):
 
         question = f"Forget this approval? The next such call is asked about again.\n\n{describe_remembered(approval)}"
         self.hub_app.push_screen(Confirm(question), revoke_if_confirmed)
-
-    def action_leave(self) -> None:
-        self.dismiss(None)
 
     def _start_fetch(self) -> None:
         """Fetch the remembered approvals in the background, and show them."""
