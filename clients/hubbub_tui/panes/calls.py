@@ -150,10 +150,6 @@ class CallsPane(ListPane):
         """Return the board of calls."""
         return self.boards.calls
 
-    def rows(self) -> Sequence[BoardRow[Call]]:
-        """Return the calls, newest first."""
-        return sorted(self.board.rows.values(), key=lambda row: row.record.created_at, reverse=True)
-
     def summary_line(self) -> str:
         """Return how many calls there are, and how many have not ended."""
         if not self.board.total:
@@ -203,8 +199,5 @@ class CallsPane(ListPane):
 
     def action_task(self) -> None:
         """Show the task that the call became."""
-        row = self.current
-        if row is not None and row.record.task_id:
-            self.hub_app.show_row("tasks", row.record.task_id)
-        elif row is not None:
-            self.notify("this call is no task")
+        if (row := self.current) is not None:
+            self.show_related("tasks", row.record.task_id, "this call is no task")

@@ -6,11 +6,9 @@ from typing import Any, ClassVar, cast
 import anyio
 from rich.text import Text
 from textual import on
-from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Container, Vertical
 from textual.widget import Widget
-from textual.widgets import Input, Static, Tree
+from textual.widgets import Input, Tree
 from textual.widgets.tree import TreeNode
 
 from hubbub_client.data.catalog import CatalogEntry, CatalogList
@@ -20,8 +18,8 @@ from hubbub_frontend.display import text
 from hubbub_frontend.display.records import local_datetime
 from hubbub_frontend.display.text import DetailText
 from hubbub_tui.boards import MAX_ROWS
-from hubbub_tui.panes.pane import CURSOR_REST_S, TICK_S, PaneFilter
-from hubbub_tui.widgets.part import UP_DOWN, Part, Scroll
+from hubbub_tui.panes.pane import CURSOR_REST_S, TICK_S, FilteredPane
+from hubbub_tui.widgets.part import UP_DOWN
 
 PLURALS = {"tool": "tools", "resource": "resources", "template": "templates", "prompt": "prompts", "skill": "skills"}
 KINDS = list(PLURALS)
@@ -42,18 +40,15 @@ class Branches(Tree[Any]):
     BINDINGS: ClassVar[list[BindingType]] = [*UP_DOWN]
 
 
-class CatalogPane(Part, Vertical):
+class CatalogPane(FilteredPane):
     """A branch per server, and below it one per kind. Entries are fetched when their branch is opened or searched."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("slash", "filter", "Filter", key_display="/"),
-        Binding("r", "fetch", "Fetch anew"),
-        Binding("escape", "back", "Back", show=False),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("r", "fetch", "Fetch anew")]
 
     def __init__(self) -> None:
-        super().__init__()
-        self._drawn_version: object = None
+        self._tree = Branches("servers")
+        self._tree.show_root, self._tree.guide_depth = False, 3
+        super().__init__(self._tree)
         self._detailed: object = self
         # The nodes of servers by name, and those of lists by id.
         self._branches: dict[str, Node] = {}
@@ -61,19 +56,6 @@ class CatalogPane(Part, Vertical):
         self._fetched: dict[str, CatalogList] = {}
         self._entries: dict[str, Sequence[CatalogEntry]] = {}
         self._shown: dict[str, Sequence[CatalogEntry]] = {}
-        self._summary = Static(classes="summary", markup=False)
-        self._filter = PaneFilter()
-        self._tree = Branches("servers")
-        self._tree.show_root, self._tree.guide_depth = False, 3
-        self._text = Static(markup=False)
-        self._detail = Scroll(self._text, classes="detail")
-
-    def compose(self) -> ComposeResult:
-        yield self._summary
-        yield self._filter
-        with Container(classes="split"):
-            yield self._tree
-            yield self._detail
 
     def on_mount(self) -> None:
         """Look for changes of the lists, every TICK_S seconds."""
@@ -205,10 +187,6 @@ class CatalogPane(Part, Vertical):
             self._drawn_version = None
 
         self.run_worker(fetch(), group=entries.id, exclusive=True)
-
-    def action_filter(self) -> None:
-        """Show the field for the words that the filter looks for."""
-        self._filter.show_and_focus()
 
     def action_back(self) -> None:
         """Show all entries again, and put the focus on the tree."""

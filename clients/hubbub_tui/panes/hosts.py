@@ -156,13 +156,9 @@ class HostsPane(ListPane):
 
     def action_call(self) -> None:
         """Show the oldest call that the host waits for."""
-        if (row := self.current) is None:
-            return
-        call_id = next((request.call_id for request in row.record.requests if request.call_id), None)
-        if call_id is None:
-            self.notify("it waits for no call")
-        else:
-            self.hub_app.show_row("calls", call_id)
+        if (row := self.current) is not None:
+            call_id = next((request.call_id for request in row.record.requests if request.call_id), None)
+            self.show_related("calls", call_id, "it waits for no call")
 
 
 def _describe_request(request: HostRequest, boards: Boards) -> str:

@@ -87,10 +87,9 @@ class InboxPane(ListPane):
 
     def rows(self) -> Sequence[BoardRow[PendingRequest]]:
         """Return the open requests, the most urgent first; of the history, the newest first."""
-        rows = self.board.rows.values()
         if self.history:
-            return sorted(rows, key=lambda row: row.record.created_at, reverse=True)
-        return sorted(rows, key=lambda row: (row.record.deadline or FOREVER, row.record.created_at))
+            return super().rows()
+        return sorted(self.board.rows.values(), key=lambda row: (row.record.deadline or FOREVER, row.record.created_at))
 
     def summary_line(self) -> str:
         """Return how many requests the list that is shown has."""
@@ -175,11 +174,8 @@ class InboxPane(ListPane):
 
     def action_call(self) -> None:
         """Show the call that caused the request under the cursor, if it is known."""
-        row = self.current
-        if row is not None and row.record.call_id:
-            self.hub_app.show_row("calls", row.record.call_id)
-        elif row is not None:
-            self.notify("no call is known to have caused it")
+        if (row := self.current) is not None:
+            self.show_related("calls", row.record.call_id, "no call is known to have caused it")
 
     def open_row(self, row: BoardRow[Any]) -> None:
         """Open an open request to answer it; show the detail of one that has ended."""

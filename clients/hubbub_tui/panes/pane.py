@@ -56,29 +56,49 @@ class PaneFilter(Input):
         self.value, self.display = "", False
 
 
-class ListPane(Part, Vertical, metaclass=AbstractWidget):
-    """A pane for one kind of record. Subclasses define rows and details."""
+class FilteredPane(Part, Vertical):
+    """A pane for a list or a tree, with a line and a filter above it, and beside it what is under the cursor."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("slash", "filter", "Filter", key_display="/"),
         Binding("escape", "back", "Back", show=False),
     ]
+
+    def __init__(self, listed: Widget) -> None:
+        super().__init__()
+        self._drawn_version: object = None
+        self._listed = listed
+        self._summary = Static(classes="summary", markup=False)
+        self._filter = PaneFilter()
+        self._text = Static(markup=False)
+        self._detail = Scroll(self._text, classes="detail")
+
+    def compose(self) -> ComposeResult:
+        yield self._summary
+        yield self._filter
+        with Container(classes="split"):
+            yield self._listed
+            yield self._detail
+
+    def action_filter(self) -> None:
+        """Show the field for the words that the filter looks for."""
+        self._filter.show_and_focus()
+
+
+class ListPane(FilteredPane, metaclass=AbstractWidget):
+    """A pane for one kind of record. Subclasses define rows and details."""
+
     COLUMNS: ClassVar[tuple[Column, ...]] = ()
     FOLLOWS: ClassVar[bool] = False
 
     def __init__(self) -> None:
-        super().__init__()
-        self._drawn_version: object = None
+        self.table = RecordTable(self.COLUMNS, follows_newest=self.FOLLOWS)
+        super().__init__(self.table)
         self._next_at = 0.0
         self._was_whole = False
         self._drawn_summary = ""
         # The key of the row whose detail is shown, and the version of that detail.
         self._detailed: tuple[str, object] = ("", "")
-        self.table = RecordTable(self.COLUMNS, follows_newest=self.FOLLOWS)
-        self._summary = Static(classes="summary", markup=False)
-        self._filter = PaneFilter()
-        self._text = Static(markup=False)
-        self._detail = Scroll(self._text, classes="detail")
 
     @property
     def boards(self) -> Boards:
@@ -95,9 +115,10 @@ class ListPane(Part, Vertical, metaclass=AbstractWidget):
         """Return whether the pane is the visible one."""
         return self.is_attached and self.parent is not None and cast("Widget", self.parent).display
 
-    @abstractmethod
     def rows(self) -> Sequence[BoardRow[Any]]:
-        """Return all rows, in order."""
+        """Return all rows, in order: here the newest first."""
+        rows = self.board.rows.values() if self.board is not None else ()
+        return sorted(rows, key=lambda row: row.record.created_at, reverse=True)
 
     @property
     @abstractmethod
@@ -132,13 +153,6 @@ class ListPane(Part, Vertical, metaclass=AbstractWidget):
     def search_text(self, row: BoardRow[Any]) -> str:
         """Return the text that the filter searches."""
         return f"{getattr(row.record, 'server', '')} {row.about} {row.key}"
-
-    def compose(self) -> ComposeResult:
-        yield self._summary
-        yield self._filter
-        with Container(classes="split"):
-            yield self.table
-            yield self._detail
 
     def on_mount(self) -> None:
         """Look for changes of the rows, every TICK_S seconds."""
@@ -180,9 +194,12 @@ class ListPane(Part, Vertical, metaclass=AbstractWidget):
         self.refresh_rows(at_once=True)
         return self.table.go_to(key)
 
-    def action_filter(self) -> None:
-        """Show the field for the words that the filter looks for."""
-        self._filter.show_and_focus()
+    def show_related(self, pane: str, key: str | None, missing: str) -> None:
+        """Go to the row of another pane that belongs to the one under the cursor; without one, notify of `missing`."""
+        if key:
+            self.hub_app.show_row(pane, key)
+        else:
+            self.notify(missing)
 
     def open_row(self, row: BoardRow[Any]) -> None:
         """Handle enter: give the whole pane to the detail."""

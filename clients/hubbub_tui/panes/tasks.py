@@ -1,6 +1,5 @@
 """The pane of tasks: receiver tasks, held by the hub for servers, and client tasks, held by servers for the hub."""
 
-from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from rich.text import Text
@@ -39,10 +38,6 @@ class TasksPane(ListPane):
     def board(self) -> Board[Any]:
         """Return the board of tasks."""
         return self.boards.tasks
-
-    def rows(self) -> Sequence[BoardRow[Task]]:
-        """Return the tasks, newest first."""
-        return sorted(self.board.rows.values(), key=lambda row: row.record.created_at, reverse=True)
 
     def summary_line(self) -> str:
         """Return how many tasks there are, and how many have not ended."""
@@ -99,8 +94,5 @@ class TasksPane(ListPane):
 
     def action_call(self) -> None:
         """Show the call that caused the task under the cursor, if it is known."""
-        row = self.current
-        if row is not None and row.record.call_id:
-            self.hub_app.show_row("calls", row.record.call_id)
-        elif row is not None:
-            self.notify("no call is known to have caused it")
+        if (row := self.current) is not None:
+            self.show_related("calls", row.record.call_id, "no call is known to have caused it")
