@@ -1,7 +1,6 @@
 """What TLS and each kind of credential cost a call: five ways to hubs that are alike but for that."""
 
 import json
-import statistics
 import time
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from typing import Any
 
 import jwt
 from cryptography.hazmat.primitives.asymmetric import rsa
-from measure import TEXT, run_in_turns
+from measure import call_echo, run_in_turns
 from processes import HubProcess, start_hub, stdio_server
 
 import hubbub_client
@@ -37,19 +36,15 @@ async def compare_access(directory: Path, *, rounds: int, calls: int) -> list[Ac
     """A row for each way and number of calls in flight; the ratio is of calls per second, the middle of all rounds."""
     async with AsyncExitStack() as open_:
         clients = await _connect_clients(directory, open_)
-        works = [_call_echo(client) for client in clients.values()]
+        works = [call_echo(client) for client in clients.values()]
         rows: list[AccessCost] = []
         for in_flight in IN_FLIGHT:
             series = await run_in_turns(works, rounds=rounds, calls=calls, in_flight=in_flight)
-            base = series[0].rates
-            for way, one in zip(clients, series, strict=True):
-                ratio = statistics.median(rate / plain for rate, plain in zip(one.rates, base, strict=True))
-                rows.append(AccessCost(way, in_flight, one.median_ms, one.rate, ratio))
+            rows += [
+                AccessCost(way, in_flight, one.median_ms, one.rate, one.rate_ratio(series[0]))
+                for way, one in zip(clients, series, strict=True)
+            ]
     return rows
-
-
-def _call_echo(client: hubbub_client.Hub) -> Any:
-    return lambda: client.call_tool("light", "echo", {"text": TEXT})
 
 
 async def _connect_clients(directory: Path, open_: AsyncExitStack) -> dict[str, hubbub_client.Hub]:

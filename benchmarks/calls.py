@@ -1,6 +1,5 @@
 """Calls of servers that only answer, so that all time is spent on the way: through a hub, and by an SDK client."""
 
-import statistics
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict, dataclass
@@ -11,7 +10,7 @@ import grpc
 import mcp
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from mcp.client.stdio import StdioServerParameters
-from measure import TEXT, Series, run_in_turns
+from measure import TEXT, run_in_turns
 from processes import HubProcess, start_http_server, start_hub, stdio_server
 
 MAX_IN_FLIGHT = 64
@@ -106,11 +105,7 @@ async def _compare_server(
         hub_p95_ms=other.p95_ms,
         direct_rate=one.rate,
         hub_rate=other.rate,
-        rate_ratio=_median_rate_ratio(one, other),
+        rate_ratio=other.rate_ratio(one),
         best_ratio=max(other.rates) / max(one.rates),
         hub_cpu_ms=other.cpu_ms,
     )
-
-
-def _median_rate_ratio(direct: Series, through: Series) -> float:
-    return statistics.median(b / a for a, b in zip(direct.rates, through.rates, strict=True))

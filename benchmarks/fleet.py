@@ -10,10 +10,9 @@ import sys
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import anyio
-from measure import TEXT, Figure, Series, run_in_turns, run_paced
+from measure import Figure, Series, call_echo, run_in_turns, run_paced
 from processes import HERE, START_LIMIT_S, HubProcess, end_after, start_http_server, start_hub
 
 import hubbub_client
@@ -44,7 +43,7 @@ async def measure_forwarding(directory: Path, *, rounds: int, calls: int) -> Seq
         ]
         figures: list[Figure] = []
         for in_flight in (1, IN_FLIGHT):
-            works = [_call_echo(client) for client in clients]
+            works = [call_echo(client) for client in clients]
             here, there = await run_in_turns(works, rounds=rounds, calls=calls, in_flight=in_flight)
             more = statistics.median(b.median_ms - a.median_ms for a, b in zip(here.rounds, there.rounds, strict=True))
             about = f"{in_flight} in flight"
@@ -81,7 +80,7 @@ async def measure_listening(directory: Path, *, calls: int) -> Sequence[Figure]:
             environ["HUBBUBD_STORE__URL"] = database.url
             members.append(await open_.enter_async_context(start_hub(servers, own, environ=environ)))
         owner, other = members
-        work = _call_echo(owner.client)
+        work = call_echo(owner.client)
         figures: list[Figure] = []
         for about, made in (
             (f"{RATE} calls/s", lambda: run_paced(work, rate=RATE, calls=calls)),
@@ -99,10 +98,6 @@ async def measure_listening(directory: Path, *, calls: int) -> Sequence[Figure]:
                 Figure(f"hearing of a call beside making it, {about}", there_s / here_s, "x", SHARE),
             ]
     return figures
-
-
-def _call_echo(client: hubbub_client.Hub) -> Any:
-    return lambda: client.call_tool("light", "echo", {"text": TEXT})
 
 
 @asynccontextmanager

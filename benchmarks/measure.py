@@ -9,6 +9,8 @@ from typing import Any
 
 import anyio
 
+import hubbub_client
+
 TEXT = "x" * 1024
 """What calls carry there and back."""
 
@@ -99,6 +101,10 @@ class Series:
         """Processor time per call in the middle round."""
         return statistics.median(one.cpu_ms for one in self.rounds)
 
+    def rate_ratio(self, base: "Series") -> float:
+        """The calls per second to those of another way: the middle one of the rounds' own."""
+        return statistics.median(rate / plain for rate, plain in zip(self.rates, base.rates, strict=True))
+
     async def round(self, work: Work, calls: int, in_flight: int, most_s: float = math.inf) -> None:
         """Does the work so many times, so many at once: the first in any case, no other one after `most_s` seconds."""
         left, latencies_s = calls, list[float]()
@@ -118,6 +124,11 @@ class Series:
                 workers.start_soon(worker)
         rate = len(latencies_s) / (perf_counter() - began)
         self.rounds.append(Round(latencies_s, rate, self.clock() - cpu_s))
+
+
+def call_echo(client: hubbub_client.Hub) -> Work:
+    """A call of the server `light` through a hub."""
+    return lambda: client.call_tool("light", "echo", {"text": TEXT})
 
 
 async def run_paced(work: Work, *, rate: float, calls: int) -> list[float]:

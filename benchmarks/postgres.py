@@ -78,7 +78,7 @@ async def _measure_rates(ways: dict[str, Store], rounds: int, commits: int) -> l
         works = [_make_commit(store) for store in ways.values()]
         series = await run_in_turns(works, rounds=rounds, calls=commits * min(callers, 8), in_flight=callers)
         for way, one in zip(ways, series, strict=True):
-            ratio = statistics.median(rate / base for rate, base in zip(one.rates, series[0].rates, strict=True))
+            ratio = one.rate_ratio(series[0])
             figures += [
                 Figure(f"commits to {way}, {callers} at once", one.rate, "/s"),
                 Figure(f"commits to {way}, {callers} at once, beside a file", ratio, "x"),

@@ -110,78 +110,14 @@ async def _run_hosts(run: Run) -> Sequence[Row]:
     return await hosts.compare_hosts(run.directory, rounds=rounds, calls=calls, most_s=most_s, against=against)
 
 
-async def _run_crowds(run: Run) -> Sequence[Row]:
-    return await hosts.measure_crowds(run.directory, sessions=run.some(100), lists=run.some(200))
-
-
-async def _run_start(run: Run) -> Sequence[Row]:
-    return await start.start(run.directory, rounds=run.some(12), warm=not run.only_tried)
-
-
-async def _run_calls(run: Run) -> Sequence[Row]:
-    return await calls.compare_calls(run.directory, only=run.options.servers, rounds=run.rounds(8), calls=run.some(400))
-
-
-async def _run_stream(run: Run) -> Sequence[Row]:
-    return await stream.ways(run.directory, rounds=run.rounds(4), calls=run.some(1000))
-
-
 async def _run_fleet(run: Run) -> Sequence[Row]:
     forwarded = await fleet.measure_forwarding(run.directory, rounds=run.rounds(8), calls=run.some(400))
     return [*forwarded, *await fleet.measure_listening(run.directory, calls=run.some(2000))]
 
 
-async def _run_access(run: Run) -> Sequence[Row]:
-    return await access.compare_access(run.directory, rounds=run.rounds(8), calls=run.some(400))
-
-
-async def _run_approvals(run: Run) -> Sequence[Row]:
-    return await approvals.measure_approvals(run.directory, rounds=run.rounds(8), calls=run.some(400))
-
-
-async def _run_held(run: Run) -> Sequence[Row]:
-    return await held.measure_held(run.directory, calls=run.some(1000))
-
-
-async def _run_telemetry(run: Run) -> Sequence[Row]:
-    return await telemetry.compare(run.directory, rounds=run.rounds(6), calls=run.some(200), base=run.options.base)
-
-
-async def _run_questions(run: Run) -> Sequence[Row]:
-    return await questions.measure_questions(run.directory, rounds=run.rounds(3), questions=run.some(100))
-
-
-async def _run_watchers(run: Run) -> Sequence[Row]:
-    return await watchers.tell(run.directory, rounds=run.rounds(4), changes=run.some(100))
-
-
-async def _run_backlog(run: Run) -> Sequence[Row]:
-    return await backlog.measure_backlog(run.directory, most=run.some(10_000), answers=run.some(200))
-
-
 async def _run_flood(run: Run) -> Sequence[Row]:
     seconds = 0.2 if run.only_tried else max(10 / run.options.less, 2)
     return await flood.measure_floods(run.directory, rounds=run.some(3), seconds=seconds)
-
-
-async def _run_many(run: Run) -> Sequence[Row]:
-    return await many.measure_many(run.directory, rounds=run.some(3), less=run.options.less)
-
-
-async def _run_stalled(run: Run) -> Sequence[Row]:
-    return await stalled.late(run.directory, rounds=run.some(3), changes=run.some(40))
-
-
-async def _run_loop(run: Run) -> Sequence[Row]:
-    return await upkeep.loop(run.directory, calls=run.some(8000), idle_s=20 / run.options.less)
-
-
-async def _run_store(run: Run) -> Sequence[Row]:
-    return await upkeep.store(run.directory, commits=run.some(200), calls=run.some(10_000))
-
-
-async def _run_postgres(run: Run) -> Sequence[Row]:
-    return await postgres.compare_stores(run.directory, rounds=run.rounds(4), commits=run.some(400))
 
 
 async def _run_history(run: Run) -> Sequence[Row]:
@@ -192,24 +128,62 @@ async def _run_history(run: Run) -> Sequence[Row]:
 PARTS: Mapping[str, tuple[str, Callable[[Run], Awaitable[Sequence[Row]]]]] = {
     "goals": ("Through the hub, and directly", _run_goals),
     "hosts": ("Through the endpoint for hosts, and directly", _run_hosts),
-    "crowds": ("Many hosts, and long lists", _run_crowds),
-    "start": ("Processor time of a start", _run_start),
-    "calls": ("Calls of servers that only answer", _run_calls),
-    "stream": ("Calls by how they are made", _run_stream),
-    "access": ("Calls by who makes them", _run_access),
+    "crowds": (
+        "Many hosts, and long lists",
+        lambda run: hosts.measure_crowds(run.directory, sessions=run.some(100), lists=run.some(200)),
+    ),
+    "start": (
+        "Processor time of a start",
+        lambda run: start.start(run.directory, rounds=run.some(12), warm=not run.only_tried),
+    ),
+    "calls": (
+        "Calls of servers that only answer",
+        lambda run: calls.compare_calls(
+            run.directory, only=run.options.servers, rounds=run.rounds(8), calls=run.some(400)
+        ),
+    ),
+    "stream": (
+        "Calls by how they are made",
+        lambda run: stream.ways(run.directory, rounds=run.rounds(4), calls=run.some(1000)),
+    ),
+    "access": (
+        "Calls by who makes them",
+        lambda run: access.compare_access(run.directory, rounds=run.rounds(8), calls=run.some(400)),
+    ),
     "fleet": ("Calls at another member of a fleet", _run_fleet),
-    "approvals": ("Calls that rules judge", _run_approvals),
-    "held": ("Many calls that wait for approval", _run_held),
-    "telemetry": ("Calls through hubs with telemetry", _run_telemetry),
-    "questions": ("From a server's question to the end of its call", _run_questions),
-    "watchers": (f"From a change to {watchers.WATCHERS} watchers", _run_watchers),
-    "backlog": ("With many open questions", _run_backlog),
+    "approvals": (
+        "Calls that rules judge",
+        lambda run: approvals.measure_approvals(run.directory, rounds=run.rounds(8), calls=run.some(400)),
+    ),
+    "held": ("Many calls that wait for approval", lambda run: held.measure_held(run.directory, calls=run.some(1000))),
+    "telemetry": (
+        "Calls through hubs with telemetry",
+        lambda run: telemetry.compare(run.directory, rounds=run.rounds(6), calls=run.some(200), base=run.options.base),
+    ),
+    "questions": (
+        "From a server's question to the end of its call",
+        lambda run: questions.measure_questions(run.directory, rounds=run.rounds(3), questions=run.some(100)),
+    ),
+    "watchers": (
+        f"From a change to {watchers.WATCHERS} watchers",
+        lambda run: watchers.tell(run.directory, rounds=run.rounds(4), changes=run.some(100)),
+    ),
+    "backlog": (
+        "With many open questions",
+        lambda run: backlog.measure_backlog(run.directory, most=run.some(10_000), answers=run.some(200)),
+    ),
     "flood": ("Calls of one server while another floods", _run_flood),
-    "stalled": (f"From the end of a call to {stalled.READING} watchers who read", _run_stalled),
-    "many": ("Many servers", _run_many),
-    "loop": ("The loop", _run_loop),
-    "store": ("The store", _run_store),
-    "postgres": ("The store in PostgreSQL, and at two members", _run_postgres),
+    "stalled": (
+        f"From the end of a call to {stalled.READING} watchers who read",
+        lambda run: stalled.late(run.directory, rounds=run.some(3), changes=run.some(40)),
+    ),
+    "many": ("Many servers", lambda run: many.measure_many(run.directory, rounds=run.some(3), less=run.options.less)),
+    "loop": ("The loop", lambda run: upkeep.loop(run.directory, calls=run.some(8000), idle_s=20 / run.options.less)),
+    "store": ("The store", lambda run: upkeep.store(run.directory, commits=run.some(200), calls=run.some(10_000))),
+    "postgres": (
+        "The store in PostgreSQL, and at two members",
+        lambda run: postgres.compare_stores(run.directory, rounds=run.rounds(4), commits=run.some(400)),
+    ),
     "history": ("With the calls that there have been", _run_history),
 }
 """The title of each, and what measures it. Rows are figures, or have a field for each column."""

@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -48,17 +49,13 @@ async def ways(directory: Path, *, rounds: int, calls: int) -> list[Made]:
         await alone("again")
         for in_flight in (1, 32):
             for call_id in ("again", ""):
-                works = {name: _work(call, call_id) for name, call in calling.items()}
+                works = {name: partial(call, call_id) for name, call in calling.items()}
                 for name, (hub_series, own_cpu_ms) in (
                     await _measured(running, works, rounds, calls, in_flight)
                 ).items():
                     median_ms, cpu_ms = hub_series.median_ms, hub_series.cpu_ms
                     rows.append(Made(name, bool(call_id), in_flight, median_ms, hub_series.rate, cpu_ms, own_cpu_ms))
     return rows
-
-
-def _work(call: Call, call_id: str) -> Work:
-    return lambda: call(call_id)
 
 
 async def _measured(

@@ -1,12 +1,11 @@
 """What telemetry costs: calls through hubs that trace, that measure, that do both, and neither, in turns."""
 
-import statistics
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 from goals import base_environment
-from measure import TEXT, Series, Work, run_in_turns
+from measure import call_echo, run_in_turns
 from processes import HubProcess, start_http_server, start_hub, stdio_server
 
 
@@ -31,11 +30,11 @@ async def compare(directory: Path, *, rounds: int, calls: int, base: Path | None
             servers = {"light": {**stdio_server("light_stdio.py"), "max_in_flight": 64}}
             (directory / name).mkdir()
             hubs[name] = await open_.enter_async_context(start_hub(servers, directory / name, environ=environ))
-        works, clocks = [_echo(running) for running in hubs.values()], [running.cpu_s for running in hubs.values()]
+        works, clocks = [call_echo(each.client) for each in hubs.values()], [each.cpu_s for each in hubs.values()]
         for in_flight in (1, 32):
             series = await run_in_turns(works, rounds=rounds, calls=calls, in_flight=in_flight, clocks=clocks)
             rows += [
-                Observed(name, in_flight, one.median_ms, _ratio(series[0], one), one.cpu_ms)
+                Observed(name, in_flight, one.median_ms, one.rate_ratio(series[0]), one.cpu_ms)
                 for name, one in zip(hubs, series, strict=True)
             ]
     return rows
@@ -54,11 +53,3 @@ def _environments(collector: str, base: Path | None) -> dict[str, dict[str, str]
         "all": on,
     }
     return rows | ({"base": base_environment(base), "base, traces": base_environment(base) | traces} if base else {})
-
-
-def _echo(running: HubProcess) -> Work:
-    return lambda: running.client.call_tool("light", "echo", {"text": TEXT})
-
-
-def _ratio(without: Series, other: Series) -> float:
-    return statistics.median(b / a for a, b in zip(without.rates, other.rates, strict=True))
