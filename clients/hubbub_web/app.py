@@ -4,7 +4,7 @@ import json
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, suppress
 from pathlib import Path
-from typing import Any, Protocol, cast, get_args
+from typing import Any, cast, get_args
 
 import anyio
 import anyio.to_thread
@@ -36,13 +36,14 @@ from hubbub_web.access.sessions import Session, Sessions
 from hubbub_web.push import PushGateway, parse_subscription
 from hubbub_web.records.event_stream import EventStream
 from hubbub_web.records.feed import Feed
+from hubbub_web.records.followed_stream import FollowedStream
 
 STATIC = Path(__file__).parent / "static"
 
 ACTIONS = {**actions.ACTIONS, **approval_actions.ACTIONS}
 
-ROOT_FILES = {"/sw.js": "js/sw.js", "/manifest.webmanifest": "manifest.webmanifest"}
-"""Files that a browser takes for all of the page only if they are at its root."""
+ROOT_FILES = {"/": "index.html", "/sw.js": "js/sw.js", "/manifest.webmanifest": "manifest.webmanifest"}
+"""The page itself, and files that a browser takes for all of it only if they are at its root."""
 
 MAX_NAME_CHARS = 1000
 """Characters of the names of a server and of a session."""
@@ -78,7 +79,6 @@ class Bridge:
         """Return the web application of this bridge."""
         return Starlette(
             routes=[
-                Route("/", self._serve_page),
                 *(Route(path, _serve_file(name)) for path, name in ROOT_FILES.items()),
                 Route("/api/login", self._log_in, methods=["POST"]),
                 Route("/api/logout", self._log_out, methods=["POST"]),
@@ -94,10 +94,6 @@ class Bridge:
             middleware=[Middleware(Guard, self._site)],
             exception_handlers={HubbubError: _error_response, ClientDisconnect: _disconnect_response},
         )
-
-    async def _serve_page(self, _request: Request) -> Response:
-        """Serve the page itself."""
-        return FileResponse(STATIC / "index.html")
 
     async def _log_in(self, request: Request) -> Response:
         """Use a one-time link up, and begin a session of this browser; one that is logged in may keep its session.
@@ -222,16 +218,6 @@ async def _until_logout(lines: AsyncGenerator[bytes], session: Session) -> Async
             yield line
 
 
-class FollowedStream(Protocol):
-    """A stream for one browser: `follow` fills it, `lines` drains it, `close` ends `lines`."""
-
-    async def follow(self) -> None: ...
-
-    def close(self) -> None: ...
-
-    def lines(self) -> AsyncGenerator[bytes]: ...
-
-
 class _FollowedResponse(StreamingResponse):
     """A stream, while the browser reads and is logged in, until the page is `closed`."""
 
@@ -257,7 +243,7 @@ class _FollowedResponse(StreamingResponse):
 
 def _serve_file(name: str) -> Callable[[Request], Awaitable[Response]]:
     """Return a handler that serves one file of the page."""
-    types = {".webmanifest": "application/manifest+json", ".js": "text/javascript"}
+    types = {".html": "text/html", ".webmanifest": "application/manifest+json", ".js": "text/javascript"}
 
     async def serve(_request: Request) -> Response:
         return FileResponse(STATIC / name, media_type=types[Path(name).suffix])

@@ -11,6 +11,7 @@ from hubbub_client.data.records import EventKind, ServerEvent
 from hubbub_client.errors import HubbubError
 from hubbub_client.hub import Hub
 from hubbub_web.records.feed import BATCH_PAUSE_S, HEARTBEAT_S, json_line
+from hubbub_web.records.followed_stream import FollowedStream
 
 MAX_WAITING = 500
 """Events that wait for a slow browser; the oldest beyond that are dropped, and counted."""
@@ -19,10 +20,11 @@ MAX_PARAMS_CHARS = 4000
 """Characters of an event's params."""
 
 
-class EventStream:
+class EventStream(FollowedStream):
     """One stream of events: `follow` fills it, `lines` drains it."""
 
     def __init__(self, hub: Hub, server: str | None, kind: EventKind | None) -> None:
+        super().__init__()
         self._hub = hub
         self._server = server
         self._kinds: list[EventKind] = [kind] if kind else []
@@ -31,8 +33,6 @@ class EventStream:
         # Drops reported by the present watch of the hub, and the sum of those before.
         self._lost = self._lost_before = 0
         self._refusal: str | None = None
-        self._closed = False
-        self._changed = anyio.Event()
 
     async def follow(self) -> None:
         """Buffer events until the hub refuses to send more."""
@@ -46,11 +46,6 @@ class EventStream:
         except HubbubError as error:
             self._refusal = error.message
             self._wake()
-
-    def close(self) -> None:
-        """End `lines`."""
-        self._closed = True
-        self._wake()
 
     async def lines(self) -> AsyncGenerator[bytes, None]:
         """Yield events as lines of JSON; after each batch, and at least every HEARTBEAT_S seconds, `{"dropped": N}`.
@@ -90,8 +85,3 @@ class EventStream:
         """Set how many events the present watch has lost."""
         self._lost = count
         self._wake()
-
-    def _wake(self) -> None:
-        """Let `lines` go on."""
-        self._changed.set()
-        self._changed = anyio.Event()

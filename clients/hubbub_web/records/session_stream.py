@@ -12,6 +12,7 @@ from hubbub_frontend.coding_sessions import SessionFeed, follow_session
 from hubbub_frontend.display.coding_sessions import session_json, sort_sessions
 from hubbub_web.records.brief import clip
 from hubbub_web.records.feed import HEARTBEAT_S, json_line
+from hubbub_web.records.followed_stream import FollowedStream
 
 PAUSE_S: Final = 0.25
 """Pause between two lines, seconds, so that what changes quickly is coalesced."""
@@ -19,17 +20,16 @@ PAUSE_S: Final = 0.25
 MAX_LISTED: Final = 200
 
 
-class SessionStream:
+class SessionStream(FollowedStream):
     """One stream: `follow` learns what there is, `lines` sends it. Without `session`, all sessions of all agents."""
 
     def __init__(self, hub: Hub, server: str = "", session: str = "") -> None:
+        super().__init__()
         self._hub = hub
         self._server = server
         self._session = session
         self._feed = SessionFeed(hub, self._wake)
         self._whole: dict[str, Any] | None = None
-        self._closed = False
-        self._changed = anyio.Event()
 
     async def follow(self) -> None:
         """Learn of changes, forever."""
@@ -42,11 +42,6 @@ class SessionStream:
                 is_read = isinstance(state, CodingSession)
                 self._whole = {"session": session_json(state)} if is_read else before | {"problem": state}
                 self._wake()
-
-    def close(self) -> None:
-        """End `lines`."""
-        self._closed = True
-        self._wake()
 
     async def lines(self) -> AsyncGenerator[bytes, None]:
         """Yield the newest state after each change, and at least every HEARTBEAT_S seconds an empty line of JSON."""
@@ -72,11 +67,6 @@ class SessionStream:
             "more": max(len(sessions) - MAX_LISTED, 0),
             "problem": feed.problem,
         }
-
-    def _wake(self) -> None:
-        """Let `lines` go on."""
-        self._changed.set()
-        self._changed = anyio.Event()
 
 
 def _brief_session(session: CodingSession) -> dict[str, Any]:
