@@ -46,6 +46,21 @@ def split_argument(word: str) -> TypedArgument | None:
     return TypedArgument(name, "=", text)
 
 
+def parse_pairs(text: str, mark: str) -> dict[str, str] | None:
+    """Return the names and values in a text with a `NAME{mark}VALUE` a line; None for none.
+
+    Blanks around both do not count. Raises ValueError with the number of a line.
+    """
+    pairs: dict[str, str] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        name, found_mark, value = line.partition(mark.strip())
+        if name.strip() and found_mark:
+            pairs[name.strip()] = value.strip()
+        elif line.strip():
+            raise ValueError(f"line {number} is not NAME{mark}VALUE")
+    return pairs or None
+
+
 def are_key_values(words: Sequence[str]) -> bool:
     """Return whether arguments are given as `key=value`, and not as one JSON object."""
     return bool(words) and (len(words) > 1 or split_argument(words[0]) is not None)

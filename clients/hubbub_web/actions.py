@@ -18,6 +18,7 @@ from hubbub_client.data.specs import ServerSpec
 from hubbub_client.errors import FailedPrecondition, HubbubError, InvalidArgument, PermissionDenied
 from hubbub_client.hub import Hub
 from hubbub_client.payload import as_object
+from hubbub_frontend.arguments import parse_pairs
 from hubbub_frontend.as_task import call_modes
 from hubbub_frontend.display.hosts import EMPTY, MAX_HOSTS, OTHERS, PASTE, REFUSED, fetch_waiting_host, host_name
 from hubbub_frontend.display.records import call_state, outcome
@@ -371,15 +372,10 @@ def _split_command(line: str) -> list[str]:
 
 def _parse_pairs(text: str, mark: str, field: str) -> dict[str, str] | None:
     """Return the names and values that the lines give; None for none. Raises InvalidArgument, which blames `field`."""
-    pairs: dict[str, str] = {}
-    for number, line in enumerate(text.splitlines(), 1):
-        name, found_mark, value = line.partition(mark)
-        if name.strip() and found_mark:
-            pairs[name.strip()] = value.strip()
-        elif line.strip():
-            problem = f"line {number} is not NAME{mark}VALUE"
-            raise InvalidArgument("a line cannot be read", violations=((field, problem),))
-    return pairs or None
+    try:
+        return parse_pairs(text, mark)
+    except ValueError as error:
+        raise InvalidArgument("a line cannot be read", violations=((field, str(error)),)) from None
 
 
 def _find_page_field(path: str, endpoint_field: str) -> str:

@@ -12,6 +12,7 @@ from textual.widgets import Button, Input, Static, TextArea
 
 from hubbub_client.data.specs import ServerSpec
 from hubbub_client.errors import HubbubError, InvalidArgument
+from hubbub_frontend.arguments import parse_pairs
 from hubbub_frontend.shell_commands import with_hub_options
 from hubbub_tui.widgets.part import Part
 from hubbub_tui.widgets.problem import InputProblem
@@ -50,14 +51,10 @@ def parse_spec(name: str, target: str, pairs: str = "") -> ServerSpec:
 
 def _parse_pairs(text: str, kind: PairKind) -> dict[str, str] | None:
     """Return the names and values that the lines give; None for none. Raises ValueError with the number of a line."""
-    pairs: dict[str, str] = {}
-    for number, line in enumerate(text.splitlines(), 1):
-        name, mark, value = line.partition(kind.mark.strip())
-        if line.strip() and not (name.strip() and mark):
-            raise ValueError(f"{kind.title.lower()}: line {number} is not NAME{kind.mark}VALUE")
-        if line.strip():
-            pairs[name.strip()] = value.strip()
-    return pairs or None
+    try:
+        return parse_pairs(text, kind.mark)
+    except ValueError as error:
+        raise ValueError(f"{kind.title.lower()}: {error}") from None
 
 
 class AddServer(Part, ModalScreen[str | None]):
