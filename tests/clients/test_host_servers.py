@@ -334,9 +334,9 @@ def test_the_hub_itself_is_left_out_however_it_is_started() -> None:
         {"command": "uvx", "args": ["hubbub", "mcp"]},
         {"cmd": "/usr/hubbub", "args": ["mcp"], "type": "stdio"},
     ):
-        assert is_hub(entry(found))
-    assert not is_hub(entry({"command": "hubbub", "args": ["web"]}))
-    assert not is_hub(entry({"command": ["hubbub"], "args": {"mcp": 1}}))
+        assert is_hub(entry(found).found)
+    assert not is_hub(entry({"command": "hubbub", "args": ["web"]}).found)
+    assert not is_hub(entry({"command": ["hubbub"], "args": {"mcp": 1}}).found)
 
 
 def test_answers_take_the_place_of_what_is_asked_for() -> None:

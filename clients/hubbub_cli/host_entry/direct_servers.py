@@ -1,6 +1,5 @@
 """Servers of the hub that a host has directly as well: each of their tools is there twice, and asks past the inbox."""
 
-import os
 from collections.abc import Iterable
 from dataclasses import replace as changed
 from typing import TYPE_CHECKING
@@ -9,10 +8,9 @@ import typer
 
 from hubbub_cli.commands.config import choose_config_file
 from hubbub_local import config_file
-from hubbub_local.hosts.offers import make_offers, read_variables
+from hubbub_local.hosts.offers import make_offers, make_text_environment
 from hubbub_local.hosts.servers import FoundServer, ServerTable, list_server_tables, read_servers
 from hubbub_local.hosts.switches import format_server_name, plan_switch_off
-from hubbub_local.hosts.texts import TextEnvironment
 from hubbub_local.platform_dirs import Machine
 
 if TYPE_CHECKING:
@@ -45,8 +43,7 @@ def list_direct_servers(tables: Iterable[ServerTable]) -> list[FoundServer]:
         configured = config_file.list_servers(config_file.read_config(choose_config_file(None)))
     except (config_file.Unchangeable, OSError):
         return []
-    machine = Machine.here()
-    environment = TextEnvironment(home=machine.home, environ=os.environ, read=read_variables, platform=machine.platform)
+    environment = make_text_environment(Machine.here())
     # One at a time: of two that are the same, both are there.
     offered = [
         offer

@@ -16,10 +16,9 @@ from hubbub_local.hosts.files import is_readable_by_others
 from hubbub_local.hosts.imports import import_server, is_hub
 from hubbub_local.hosts.kinds import NAME, HostProgram, Listing
 from hubbub_local.hosts.listings import ListedServer, find_listed_server, find_warnings, split_lines
-from hubbub_local.hosts.offers import read_variables
+from hubbub_local.hosts.offers import make_text_environment
 from hubbub_local.hosts.servers import FoundServer, ServerTable, Trouble, list_server_tables, read_servers
 from hubbub_local.hosts.switches import format_server_name
-from hubbub_local.hosts.texts import TextEnvironment
 from hubbub_local.platform_dirs import Machine
 from hubbub_shared.platform import processes
 
@@ -117,7 +116,7 @@ def _find_entries(findings: HostFindings, tables: list[ServerTable], install: st
             findings.faults.append(
                 EntryFault(f"{each.place.file}: {each.why}", "correct it in an editor, then check again")
             )
-        elif _is_hub_entry(each):
+        elif is_hub(each):
             entries.append(each)
     findings.entries = [format_server_name(each) for each in entries]
     if not entries:
@@ -132,18 +131,9 @@ def _find_entries(findings: HostFindings, tables: list[ServerTable], install: st
     if has_token and is_readable_by_others(found.place.file):
         step = shlex.join(("chmod", "600", str(found.place.file)))
         findings.faults.append(EntryFault(f"others can read {found.place.file}, which has a token", step))
-    if import_server(found, _make_text_environment()).disabled:
+    if import_server(found, make_text_environment(Machine.here())).disabled:
         findings.faults.append(EntryFault(f"{found.name} is switched off there", _find_switch(findings.host, found)))
     return found
-
-
-def _is_hub_entry(found: FoundServer) -> bool:
-    """Return whether an entry of a host leads to the hub."""
-    return is_hub(import_server(found, _make_text_environment()))
-
-
-def _make_text_environment() -> TextEnvironment:
-    return TextEnvironment(home=Machine.here().home, environ=os.environ, read=read_variables)
 
 
 def _find_switch(host: HostProgram, found: FoundServer) -> str:

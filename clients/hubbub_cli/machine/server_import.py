@@ -17,9 +17,9 @@ from hubbub_client.numbers import whole_text
 from hubbub_local import config_check, config_file, file_replacement
 from hubbub_local.config_file import Unchangeable
 from hubbub_local.hosts.imports import Imported, describe_target, fill_in_values
-from hubbub_local.hosts.offers import Offer, make_offers, read_variables
+from hubbub_local.hosts.offers import Offer, make_offers, make_text_environment
 from hubbub_local.hosts.servers import FoundServer, Trouble
-from hubbub_local.hosts.texts import InputPrompt, TextEnvironment, escape
+from hubbub_local.hosts.texts import InputPrompt, escape
 from hubbub_local.keyring import Keyring, NoKeyring, open_system_keyring
 from hubbub_local.platform_dirs import Machine
 from hubbub_local.secrecy import (
@@ -84,11 +84,11 @@ def import_servers(request: ImportRequest, found: Sequence[FoundServer | Trouble
 
     Return the outcome; None if none is to be taken. Raises Usage, TyperException, Abort.
     """
-    machine = Machine.here()
     config_text = read_config(request.file)
-    environment = TextEnvironment(home=machine.home, environ=os.environ, read=read_variables, platform=machine.platform)
     try:
-        listed, troubles = make_offers(found, environment, config_file.list_servers(config_text))
+        listed, troubles = make_offers(
+            found, make_text_environment(Machine.here()), config_file.list_servers(config_text)
+        )
     except Unchangeable as exc:
         raise typer.TyperException(f"{request.file}: {exc}") from None
     if request.settings.json:

@@ -137,14 +137,14 @@ def import_server(found: FoundServer, environment: TextEnvironment) -> Imported:
     )
 
 
-def is_hub(server: Imported) -> bool:
+def is_hub(found: FoundServer) -> bool:
     """Return whether a server of a host is Hubbub itself."""
-    entry = server.found.entry
+    entry = found.entry
     words: list[object] = []
     for part in (entry.get("command", entry.get("cmd")), entry.get("args")):
         words += cast("list[object]", part) if isinstance(part, list) else [part]
     names = [PureWindowsPath(word).stem for word in words if isinstance(word, str)]  # of paths of either kind
-    return server.found.name == NAME or (NAME in names and "mcp" in names)
+    return found.name == NAME or (NAME in names and "mcp" in names)
 
 
 def fill_in_values(server: Imported, values: Mapping[str, str]) -> Imported:

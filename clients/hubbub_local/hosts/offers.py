@@ -73,8 +73,9 @@ def make_offers(
     distinct: dict[str, Imported] = {}
     other_hosts: dict[str, list[str]] = {}
     for each in found:
-        if isinstance(each, Trouble) or is_hub(server := import_server(each, environment)):
+        if isinstance(each, Trouble) or is_hub(each):
             continue
+        server = import_server(each, environment)
         key = json.dumps(server.spec, sort_keys=True) if server.spec else f"{len(distinct)}"
         if key in distinct:
             other_hosts.setdefault(key, []).append(each.place.title)
@@ -92,6 +93,11 @@ def make_offers(
         for key, server in distinct.items()
     ]
     return offers, [each for each in found if isinstance(each, Trouble)]
+
+
+def make_text_environment(machine: Machine) -> TextEnvironment:
+    """Return what the texts of entries may refer to on a machine."""
+    return TextEnvironment(home=machine.home, environ=machine.environ, read=read_variables, platform=machine.platform)
 
 
 def read_variables(file: Path) -> dict[str, str]:
