@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, Any, Final, cast
 
 from hubbub_client import numbers
-from hubbub_local.platform_dirs import find_data_dir, find_log_file
+from hubbub_local.platform_dirs import find_data_dir
 from hubbub_shared.platform import files, processes, sockets
 
 LOCK: Final = "hubbub.db.lock"
@@ -97,7 +97,7 @@ def make_command(
 def find_log(data_dir_option: str | None) -> Path:
     """Return where a hub in the background writes its log. Raises Unavailable if this user has no home directory."""
     log_path = os.environ.get(LOG_VARIABLE)
-    return Path(log_path).expanduser() if log_path else find_log_file(find_data_dir(data_dir_option)).absolute()
+    return Path(log_path).expanduser() if log_path else find_data_dir(data_dir_option).absolute() / "hubbubd.log"
 
 
 def launch_hub(

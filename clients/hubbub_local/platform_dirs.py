@@ -44,8 +44,3 @@ def find_data_dir(data_dir_option: str | None) -> Path:
     Raises Unavailable if this user has no home directory.
     """
     return client_file(Where(data_dir=data_dir_option)).parent
-
-
-def find_log_file(directory: Path) -> Path:
-    """Return where a hub that runs in the background writes its log."""
-    return directory / "hubbubd.log"

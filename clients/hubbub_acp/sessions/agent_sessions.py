@@ -292,7 +292,7 @@ class AgentSessions:
             session = await opener(client)
             turn.session_id, session.turn = session.id, turn
             session.begin_turn(prompt, now())
-            self._report_change(session, is_listed=True)
+            self._report_change(session)
             turn.is_prompted = True
             blocks = [{"type": "text", "text": prompt}]
             answer = await client.request("session/prompt", {"sessionId": session.id, "prompt": blocks}, None)
@@ -331,7 +331,7 @@ class AgentSessions:
             client.turns -= 1
             self._end_unused_client(client)
         if session is not None:
-            self._report_change(session, is_listed=True)
+            self._report_change(session)
 
     def _end_unused_client(self, client: AgentClient) -> None:
         """End an agent that has no turns and is to get no more; its sessions are lost if it cannot load sessions."""
@@ -441,9 +441,8 @@ class AgentSessions:
         for each in idle[MAX_SESSIONS:]:
             del self._sessions[each.id]
 
-    def _report_change(self, session: AgentSession, *, is_listed: bool) -> None:
-        """Report that a session has changed; with `is_listed` also the list of sessions, which is saved."""
+    def _report_change(self, session: AgentSession) -> None:
+        """Report that a session has changed, and the list of sessions with it, which is saved."""
         self._on_change(session)
-        if is_listed:
-            self._on_change(None)
-            self._file.write_soon(self._sessions)
+        self._on_change(None)
+        self._file.write_soon(self._sessions)

@@ -7,7 +7,7 @@ from typing import Any, Final, cast
 import orjson
 
 from hubbub_acp.plain_text import count_bytes, make_line
-from hubbub_acp.values import as_object, is_deeper
+from hubbub_acp.values import as_list, as_object, is_deeper
 
 MAX_OPTIONS: Final = 20
 ID_CHARACTERS: Final = 256
@@ -169,10 +169,10 @@ def bound_tool_call(tool_call: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
             shown[key] = budget.cut(value, limit * 4)
     if tool_call.get("rawInput") is not None:
         shown["rawInput"] = _bound_raw(tool_call["rawInput"], budget)
-    contents = cast("list[Any]", tool_call["content"]) if isinstance(tool_call.get("content"), list) else []
+    contents = as_list(tool_call.get("content"))
     shown["content"] = [found for each in contents[:MAX_CONTENTS] if (found := _bound_content(each, budget))]
     budget.omitted += sum(map(_count_json, contents[MAX_CONTENTS:]))
-    locations = cast("list[Any]", tool_call["locations"]) if isinstance(tool_call.get("locations"), list) else []
+    locations = as_list(tool_call.get("locations"))
     shown["locations"] = [
         {"path": budget.cut(path, PATH_CHARACTERS), **({"line": line} if isinstance(line, int) else {})}
         for path, line in map(_read_location, locations[:MAX_LOCATIONS])

@@ -53,7 +53,8 @@ class ToolCallView:
         self.status = make_line(update.get("status"), 50) or self.status
         if paths := read_paths(update.get("locations")):
             self.paths = paths
-        if diff_paths := read_paths([each for each in as_list(update.get("content")) if _content_type(each) == "diff"]):
+        diffs = [each for each in as_list(update.get("content")) if as_object(each).get("type") == "diff"]
+        if diff_paths := read_paths(diffs):
             self.diff_paths = diff_paths
             self.paths = list(dict.fromkeys([*self.paths, *diff_paths]))[:MAX_PATHS]
         for key in KEPT_KEYS:
@@ -137,16 +138,11 @@ def read_paths(given: object) -> list[str]:
     found: dict[str, None] = {}
     left = PATHS_CHARACTERS
     for each in as_list(given)[:MAX_PATHS]:
-        path = cast("dict[str, Any]", each).get("path") if isinstance(each, dict) else None
+        path = as_object(each).get("path")
         if isinstance(path, str) and 0 < len(path) <= min(PATH_CHARACTERS, left):
             found[strip_escapes(path)] = None
             left -= len(path)
     return list(found)
-
-
-def _content_type(given: object) -> object:
-    """Return the type of an entry of a tool call's content; None for what is no object."""
-    return cast("dict[str, Any]", given).get("type") if isinstance(given, dict) else None
 
 
 def estimate_size(value: object) -> int:

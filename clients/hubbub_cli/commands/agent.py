@@ -125,9 +125,9 @@ async def _run_agent(
             )
         except OSError as error:
             raise Usage(f"--audit: {error}") from None
-        ledger = (
-            stack.enter_context(_open_ledger(files.usage, settings)) if _needs_ledger(book) and not dry_run else None
-        )
+        # Only limits of models also count what earlier runs have used.
+        counts = bool(book.chat) and book.limits.need_earlier_runs and not dry_run
+        ledger = stack.enter_context(_open_ledger(files.usage, settings)) if counts else None
         async with Agent.open(hub, book, decision_audit, note, ledger) as running_agent:
             with stop_on_signal() as stop:
                 await running_agent.run(stop, dry_run=dry_run, once=once)
@@ -152,11 +152,6 @@ def _check_keys(book: "Rulebook") -> None:
         book.check_keys()
     except ConfigProblem as problem:
         raise Usage(str(problem)) from None
-
-
-def _needs_ledger(book: "Rulebook") -> bool:
-    """Return whether the rules have models, and limits that also count what earlier runs have used."""
-    return bool(book.chat) and book.limits.need_earlier_runs
 
 
 @contextmanager

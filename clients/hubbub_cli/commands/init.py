@@ -28,6 +28,7 @@ def init(
     """
     from hubbub_cli.commands.config import choose_config_file, print_when_effective
     from hubbub_cli.machine import server_import  # imported late: the help needs none of it
+    from hubbub_local.hosts.kinds import HOSTS
     from hubbub_local.hosts.offers import find_all_servers
     from hubbub_local.platform_dirs import Machine
 
@@ -48,12 +49,5 @@ def init(
             note("nothing was changed in the files of the hosts")
             print_when_effective(settings, request.file)
             hosts = dict.fromkeys(offer.server.found.place.host for offer in outcome.taken)
-            for host in (host for host in hosts if host in _list_installable_hosts()):
+            for host in (host for host in hosts if host in HOSTS):
                 note(f"to use them there through the hub: hubbub mcp install {host}")
-
-
-def _list_installable_hosts() -> frozenset[str]:
-    """Return the names of the hosts that `hubbub mcp install` can configure."""
-    from hubbub_local.hosts.kinds import HOSTS
-
-    return frozenset(HOSTS)

@@ -195,12 +195,9 @@ def _describe_desired_state(server: Server) -> str | None:
 
 
 def _describe_state(server: Server) -> str:
-    details = ", ".join(each for each in (server.transport, _describe_protocol(server)) if each)
+    protocol = f"MCP {server.protocol_version}" if server.protocol_version else None
+    details = ", ".join(filter(None, (server.transport, protocol)))
     return f"{server.state} ({details})" if details else server.state
-
-
-def _describe_protocol(server: Server) -> str | None:
-    return f"MCP {server.protocol_version}" if server.protocol_version else None
 
 
 def _describe_server_info(server: Server) -> str | None:

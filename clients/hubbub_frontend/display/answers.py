@@ -47,10 +47,10 @@ def answer_pairs(request: PendingRequest) -> Sequence[tuple[str, str]]:
             return (("answer", line(ACTIONS.get(action, action))), *pairs)
 
 
-def answer_line(request: PendingRequest, limit: int = MAX_VALUE_CHARS) -> str:
+def answer_line(request: PendingRequest) -> str:
     """Return the answer in one line: `Dish: Vegetable curry, Spicy: no`, or `declined`."""
     pairs = answer_pairs(request)
-    return line(", ".join(value if name == "answer" else f"{name}: {value}" for name, value in pairs), limit)
+    return line(", ".join(value if name == "answer" else f"{name}: {value}" for name, value in pairs), MAX_VALUE_CHARS)
 
 
 def _approval_pairs(request: PendingRequest, answer: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
