@@ -6,7 +6,7 @@ from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from hubbub_acp.agent.agent_process import AgentPipes, ProcessStarter
+from hubbub_acp.agent.agent_process import AgentProcess, ProcessStarter
 from hubbub_acp.agent.agent_stream import WITHDRAWN, AgentStream
 from hubbub_acp.agent.login_hints import find_login_hint
 from hubbub_acp.faults import AgentFault
@@ -41,7 +41,7 @@ UpdateHandler = Callable[[str, Mapping[str, Any]], None]
 class AgentClient:
     """A running agent that has introduced itself. `is_retiring`: it gets no new turns, and ends after the last one."""
 
-    def __init__(self, options: AcpOptions, process: AgentPipes, stream: AgentStream, connection: "Connection"):
+    def __init__(self, options: AcpOptions, process: AgentProcess, stream: AgentStream, connection: "Connection"):
         self._options = options
         self._process = process
         self._stream = stream

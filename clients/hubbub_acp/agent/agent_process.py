@@ -8,7 +8,7 @@ import uuid
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing, suppress
-from typing import Final, Protocol
+from typing import Final
 
 from hubbub_acp.faults import AgentFault
 from hubbub_acp.log import log
@@ -27,33 +27,7 @@ TAIL_LINES: Final = 20
 TAIL_CHARACTERS: Final = 2000
 
 
-class AgentPipes(Protocol):
-    """A running agent, as its client needs it."""
-
-    @property
-    def stdin(self) -> int:
-        """A descriptor that the agent reads."""
-        ...
-
-    @property
-    def stdout(self) -> int:
-        """A descriptor that the agent writes to."""
-        ...
-
-    async def describe_end(self) -> str:
-        """Return how the agent ended."""
-        ...
-
-    def last_words(self) -> str:
-        """Return the end of what it wrote to stderr."""
-        ...
-
-    async def stop(self) -> None:
-        """End the agent. Bounded."""
-        ...
-
-
-ProcessStarter = Callable[[Sequence[str]], Awaitable[AgentPipes]]
+ProcessStarter = Callable[[Sequence[str]], Awaitable["AgentProcess"]]
 
 
 class ProcessMark:

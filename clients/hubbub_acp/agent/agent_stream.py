@@ -12,7 +12,7 @@ from typing import Any, Final, cast
 
 import orjson
 
-from hubbub_acp.agent.agent_process import AgentPipes
+from hubbub_acp.agent.agent_process import AgentProcess
 from hubbub_acp.log import log
 from hubbub_acp.plain_text import make_line
 from hubbub_acp.values import as_object, read_members
@@ -45,7 +45,10 @@ class AgentStream:
     """
 
     def __init__(
-        self, process: AgentPipes, on_update: Callable[[str, Mapping[str, Any]], None], on_loss: Callable[[bool], None]
+        self,
+        process: AgentProcess,
+        on_update: Callable[[str, Mapping[str, Any]], None],
+        on_loss: Callable[[bool], None],
     ) -> None:
         self._on_update = on_update
         self._on_loss = on_loss

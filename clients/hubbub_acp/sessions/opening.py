@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, cast
 
+from hubbub_acp.agent.agent_client import AgentClient
 from hubbub_acp.faults import AgentFault
 from hubbub_acp.plain_text import make_line
 from hubbub_acp.sessions.permissions import ID_CHARACTERS
-from hubbub_acp.sessions.session import AgentInfo
 from hubbub_acp.values import as_list, as_object
 
 PROMPT_BYTES: Final = 4 * 1024 * 1024
@@ -18,19 +18,6 @@ MAX_CHOICES: Final = 1000
 
 MAX_SHOWN: Final = 50
 """The most modes or models that an error lists."""
-
-
-class Requester(Protocol):
-    """An agent that can be asked."""
-
-    @property
-    def info(self) -> AgentInfo:
-        """How it introduces itself."""
-        ...
-
-    async def request(self, method: str, params: Mapping[str, Any]) -> Any:
-        """Return the result of a request. Raises AgentFault."""
-        ...
 
 
 def check_prompt(prompt: str) -> None:
@@ -81,7 +68,7 @@ def make_tools(command: Sequence[str]) -> list[dict[str, Any]]:
     return [{"name": "hubbub", "command": command[0], "args": list(command[1:]), "env": []}]
 
 
-async def open_session(client: Requester, cwd: str, tools: list[dict[str, Any]]) -> tuple[str, Mapping[str, Any]]:
+async def open_session(client: AgentClient, cwd: str, tools: list[dict[str, Any]]) -> tuple[str, Mapping[str, Any]]:
     """Open a new session; return its id and the agent's answer. Raises AgentFault."""
     answer = await client.request("session/new", {"cwd": cwd, "mcpServers": tools})
     found = as_object(answer)
@@ -92,7 +79,7 @@ async def open_session(client: Requester, cwd: str, tools: list[dict[str, Any]])
 
 
 async def select_choices(
-    client: Requester, session_id: str, answer: Mapping[str, Any], mode: str | None, model: str | None
+    client: AgentClient, session_id: str, answer: Mapping[str, Any], mode: str | None, model: str | None
 ) -> None:
     """Set the mode and the model of a session, by id or name. Raises AgentFault: MODE_UNKNOWN, MODEL_UNKNOWN.
 

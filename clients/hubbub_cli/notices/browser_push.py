@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from hubbub_cli.notices.rules import find_data_directory, read_rules
 from hubbub_cli.output.printer import note
@@ -18,26 +18,7 @@ if TYPE_CHECKING:
     from hubbub_client.hub import Hub
     from hubbub_notify.notifier import News
     from hubbub_notify.push import Keys
-
-
-class StoredSubscription(Protocol):
-    """A subscription of a browser."""
-
-    @property
-    def endpoint(self) -> str: ...
-    @property
-    def p256dh(self) -> bytes: ...
-    @property
-    def auth(self) -> bytes: ...
-
-
-class PushSubscriber(Protocol):
-    """A browser that wants pushes."""
-
-    @property
-    def subscription(self) -> StoredSubscription: ...
-    @property
-    def end(self) -> Callable[[], None]: ...
+    from hubbub_web.push import Subscriber
 
 
 class Pusher:
@@ -67,7 +48,7 @@ class Pusher:
         return Keys(self._folder / "push.pem")
 
     async def run(
-        self, hub: "Hub", has_subscriber: "anyio.Event", subscribers: Callable[[], Sequence[PushSubscriber]]
+        self, hub: "Hub", has_subscriber: "anyio.Event", subscribers: Callable[[], Sequence["Subscriber"]]
     ) -> None:
         """Send pushes to the subscribers, once there is one, until cancelled.
 
@@ -80,7 +61,7 @@ class Pusher:
         from hubbub_notify.push import Browser
         from hubbub_notify.sent_log import SentLog, SentLogProblem
 
-        def make_browser(subscriber: PushSubscriber) -> Browser:
+        def make_browser(subscriber: "Subscriber") -> Browser:
             """Return a subscriber as a target of notifications."""
             subscription = subscriber.subscription
             return Browser(
