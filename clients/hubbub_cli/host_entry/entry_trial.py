@@ -130,9 +130,7 @@ def _try_url(url: str, headers: Mapping[str, str]) -> EntryTrial:
         if urlsplit(url).scheme not in ("http", "https"):
             return EntryTrial(f"{url} is no address that begins with http:// or https://")
         request = urllib.request.Request(url, json.dumps(message).encode(), {**own, **headers})  # noqa: S310 - checked above
-        proxies = [urllib.request.ProxyHandler({})] if urlsplit(url).hostname in LOOPBACK else []
-        with urllib.request.build_opener(_NoRedirects, *proxies).open(request, timeout=LIMIT_S) as response:
-            response.read(MAX_RESPONSE_BYTES)
+        _fetch(request, LIMIT_S, _NoRedirects())
     except urllib.error.HTTPError as error:
         return _describe_refusal(error, has_token=any(name.lower() == "authorization" for name in headers))
     except http.client.InvalidURL as error:
@@ -174,10 +172,10 @@ def _is_endpoint_url(shown: object, path: str) -> bool:
     return parts.scheme in ("http", "https") and bool(parts.netloc) and parts.path == path
 
 
-def _fetch(request: urllib.request.Request, limit_s: float) -> bytes:
+def _fetch(request: urllib.request.Request, limit_s: float, *handlers: urllib.request.BaseHandler) -> bytes:
     """Send a request, and return the response up to MAX_RESPONSE_BYTES. Raises HTTPError, OSError, ValueError."""
     proxies = [urllib.request.ProxyHandler({})] if urlsplit(request.full_url).hostname in LOOPBACK else []
-    with urllib.request.build_opener(*proxies).open(request, timeout=limit_s) as response:
+    with urllib.request.build_opener(*handlers, *proxies).open(request, timeout=limit_s) as response:
         return response.read(MAX_RESPONSE_BYTES)
 
 

@@ -113,7 +113,7 @@ class AgentsPane(ListPane):
         def send_prompt(prompt: str | None) -> None:
             """Send what was typed; nothing if the person left, or typed nothing."""
             if prompt and prompt.strip():
-                self._start_turn(session, "continue", {"session": session.id, "prompt": prompt.strip()})
+                self._continue(session, prompt.strip())
 
         self.hub_app.push_screen(TextPrompt(f"Go on with {session_title(session)}:", ""), send_prompt)
 
@@ -163,16 +163,17 @@ class AgentsPane(ListPane):
         else:
             self.hub_app.invoke(start)
 
-    def _start_turn(self, session: CodingSession, tool: str, arguments: dict[str, str]) -> None:
-        """Start a turn in the background by a tool of the agent, and show why it failed, if it does.
+    def _continue(self, session: CodingSession, prompt: str) -> None:
+        """Go on with a prompt in the background, by the agent's own tool, and show why that failed, if it does.
 
         The turn goes on at the agent, also after this program has ended.
         """
 
         async def call_tool() -> None:
             """Call the tool, wait for its result, and show a failure."""
+            arguments = {"session": session.id, "prompt": prompt}
             try:
-                call = await self.hub_app.hub.start_tool(session.server, tool, arguments)
+                call = await self.hub_app.hub.start_tool(session.server, "continue", arguments)
                 self.notify("sent")
                 result = await call.result()
             except HubbubError as error:
