@@ -8,6 +8,7 @@ from pathlib import Path
 
 from hubbub_bridge.response_cache import ResponseCache
 from hubbub_client.transport.discovery import Where
+from hubbub_shared.platform.directories import default_data_dir
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,10 +40,6 @@ class BridgeOptions:
     def _cache_dir(self) -> Path | None:
         """The directory of the cache: the data directory; None if this user has none."""
         given = self.where.data_dir or os.environ.get("HUBBUB_DATA_DIR")
-        if given:
-            return Path(given)
-        if base := os.environ.get("XDG_DATA_HOME"):
-            return Path(base) / "hubbub"
         with contextlib.suppress(RuntimeError):
-            return Path.home() / ".local" / "share" / "hubbub"
+            return Path(given) if given else default_data_dir(os.environ)
         return None
