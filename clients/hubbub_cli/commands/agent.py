@@ -161,10 +161,9 @@ def _open_ledger(file: Path | None, settings: Settings) -> Generator["UsageLedge
     Raises Usage.
     """
     from hubbub_agent.usage_ledger import LedgerProblem, UsageLedger, usage_file
-    from hubbub_client.transport.discovery import client_file
+    from hubbub_local.platform_dirs import find_data_dir
 
-    directory = client_file(settings.where).parent
-    path = file if file is not None else usage_file(directory, settings.name or "agent")
+    path = file if file is not None else usage_file(find_data_dir(settings.data_dir), settings.name or "agent")
     try:
         with UsageLedger.hold(path) as ledger:
             ledger.read()

@@ -156,9 +156,9 @@ def _find_data_dir(settings: Settings) -> Path | None:
     """Return the data directory of this machine's hub; None if an address names the hub."""
     if settings.address or os.environ.get("HUBBUB_ADDRESS"):
         return None
-    from hubbub_client.transport.discovery import default_data_dir
+    from hubbub_local.platform_dirs import find_data_dir  # imported late, as what asks the hub
 
-    return Path(settings.data_dir or os.environ.get("HUBBUB_DATA_DIR") or default_data_dir())
+    return find_data_dir(settings.data_dir)
 
 
 def _keep_first_findings(found: Sequence[CheckResult]) -> list[CheckResult]:

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hubbub_cli.notices.rules import find_data_directory, make_link_finder, read_rules
+from hubbub_cli.notices.rules import make_link_finder, read_rules
 from hubbub_cli.output.printer import note, print_json, say
 from hubbub_cli.run.session import Settings, Usage, get_settings, run_with_hub
 from hubbub_cli.run.signals import stop_on_signal
 from hubbub_cli.syntax.bounds import check_seconds
 from hubbub_cli.syntax.params import RequestKinds
+from hubbub_local.platform_dirs import find_data_dir
 
 if TYPE_CHECKING:
     from hubbub_client.hub import Hub
@@ -123,7 +124,7 @@ def _notify_until_stopped(context: typer.Context, rules: "Rules", targets: "Sequ
             _print_news(news, settings.json)
 
         try:
-            with closing(SentLog(find_data_directory(settings) / "notify" / "told.db", "notify")) as state:
+            with closing(SentLog(find_data_dir(settings.data_dir) / "notify" / "told.db", "notify")) as state:
                 notifier = Notifier(rules, lambda: targets, state, make_link_finder(settings, rules), report_news)
                 with stop_on_signal() as stop:
                     _print_start(targets, settings.json)

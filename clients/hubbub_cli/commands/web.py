@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hubbub_cli.notices.browser_push import Pusher
-from hubbub_cli.notices.rules import find_data_directory
 from hubbub_cli.output.printer import note, print_json, say
 from hubbub_cli.run.session import Settings, Usage, get_settings, run_with_hub
 from hubbub_frontend.links import Links, announce_page
+from hubbub_local.platform_dirs import find_data_dir
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -56,7 +56,7 @@ def web(
         raise typer.TyperException(f"cannot listen on {listen}: {error.strerror}") from None
 
     pushing = _make_push_gateway(settings, config, push_host or [])
-    directory = find_data_directory(settings)
+    directory = find_data_dir(settings.data_dir)
 
     with bound, ExitStack() as stack:
 

@@ -7,10 +7,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hubbub_cli.notices.rules import find_data_directory, read_rules
+from hubbub_cli.notices.rules import read_rules
 from hubbub_cli.output.printer import note
 from hubbub_cli.run.session import Settings, Usage
 from hubbub_client.data.records import PendingRequest
+from hubbub_local.platform_dirs import find_data_dir
 
 if TYPE_CHECKING:
     import anyio
@@ -32,7 +33,7 @@ class Pusher:
             self._rules, _ = read_rules({}, config, ignored_keys={"urls"})
         except NoticeRuleProblem as problem:
             raise Usage(str(problem)) from None
-        self._folder = find_data_directory(settings) / "notify"
+        self._folder = find_data_dir(settings.data_dir) / "notify"
         self._key_lock = threading.Lock()
 
     def read_public_key(self) -> str:

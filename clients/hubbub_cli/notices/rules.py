@@ -8,18 +8,11 @@ from typing import TYPE_CHECKING, Any
 from hubbub_cli.output.printer import note
 from hubbub_cli.run.session import Settings
 from hubbub_client.data.records import PendingRequest
-from hubbub_local.platform_dirs import Machine, find_config_file, list_config_files
+from hubbub_local.platform_dirs import Machine, find_config_file, find_data_dir, list_config_files
 
 if TYPE_CHECKING:
     from hubbub_notify.notifier import AnswerAt
     from hubbub_notify.rules import Rules
-
-
-def find_data_directory(settings: Settings) -> Path:
-    """Return the data directory of this machine's hub. Raises Unavailable if there is no home directory."""
-    from hubbub_client.transport.discovery import client_file  # imported late: the help does without the library
-
-    return client_file(settings.where).parent
 
 
 def read_rules(
@@ -69,7 +62,7 @@ def make_link_finder(settings: Settings, rules: "Rules") -> "AnswerAt":
 
     from hubbub_frontend.links import Links, find_page_url
 
-    directory = find_data_directory(settings)
+    directory = find_data_dir(settings.data_dir)
 
     def find_link(requests: Sequence[PendingRequest], page_path: str) -> str:
         """Return a link to the page, which logs in where that is possible; else a command. Blocks."""
