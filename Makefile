@@ -261,7 +261,7 @@ gen: $(VENV)/dev.stamp
 	  --mypy_out=quiet:$(OUT) --mypy_grpc_out=quiet:$(OUT) $(PROTOS)
 	$(BIN)/buf build --path protos/hubbub/v1 --as-file-descriptor-set -o - | $(BIN)/python protos/openapi.py > $(OUT)/hubbub/v1/openapi.json
 	$(if $(filter protos,$(OUT)),$(BIN)/python docs/site/option_rows.py)
-	$(if $(filter protos,$(OUT)),$(BIN)/python protos/spec_options.py)
+	$(if $(filter protos,$(OUT)),$(BIN)/python docs/site/spec_options.py)
 
 fmt: $(VENV)/dev.stamp
 	$(BIN)/ruff format .

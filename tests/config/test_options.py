@@ -24,4 +24,4 @@ def test_the_document_has_the_rows_that_the_table_of_options_gives() -> None:
 
 def test_the_library_has_the_options_of_the_api_as_they_are_generated() -> None:
     library = ROOT / "clients/hubbub_client/data/spec_options.py"
-    assert runpy.run_path(str(ROOT / "protos/spec_options.py"))["module"]() == library.read_text()
+    assert runpy.run_path(str(ROOT / "docs/site/spec_options.py"))["module"]() == library.read_text()

@@ -7,7 +7,7 @@ from google.protobuf.descriptor import FieldDescriptor
 
 from hubbub_shared.spec_fields import SPEC_FIELDS
 
-MODULE = Path(__file__).parents[1] / "clients/hubbub_client/data/spec_options.py"
+MODULE = Path(__file__).parents[2] / "clients/hubbub_client/data/spec_options.py"
 HEAD = '''"""The options of a server as a configuration has them. `make gen` makes this file from `server.proto`."""
 
 from collections.abc import Mapping, Sequence
