@@ -65,7 +65,6 @@ def test_without_settings_a_hub_is_no_member(load: Load) -> None:
 def test_a_file_has_a_table_of_its_own(load: Load, files: Path) -> None:
     text = written(files, "lease_ttl_s = 2\nrebalance = false", reached_at="a.example:7879", address="[::1]:1")
     settings = load(text).fleet
-    assert settings is not None
     assert (settings.name, settings.listen, settings.lease_ttl_s, settings.rebalance) == (
         "a",
         "127.0.0.1:7879",
@@ -84,7 +83,6 @@ def test_the_environment_has_each_setting_and_leaves_the_others_to_the_file(load
     )
     environ |= {"HUBBUBD_FLEET__CA": f"{files}/ca.pem", "HUBBUBD_FLEET__KEY": f"{files}/a.key"}
     alone = load(**environ).fleet
-    assert alone is not None
     assert alone.name == "b"
 
 
@@ -142,7 +140,6 @@ def test_a_certificate_without_the_member_s_host_name_is_refused(
 
 def test_members_at_all_addresses_say_how_they_are_reached(load: Load, files: Path) -> None:
     settings = load(written(files, listen="0.0.0.0:7879", reached_at="10.0.0.5:7879")).fleet
-    assert settings is not None
     assert settings.reached_at == "10.0.0.5:7879"
 
 

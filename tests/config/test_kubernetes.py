@@ -42,7 +42,6 @@ def settings(manifests: Manifests, tmp_path: Path) -> HubSettings:
 
 
 def port_of(address: str | None) -> int:
-    assert address is not None
     return int(address.rpartition(":")[2])
 
 

@@ -145,7 +145,6 @@ def test_a_file_that_cannot_be_used_is_named_with_its_setting(
 
 def test_a_key_is_in_no_representation(load: Load, pair: CertificateFiles) -> None:
     files = load(*tls(pair)).tls
-    assert files is not None
     assert "PRIVATE" not in repr(files.read())
 
 

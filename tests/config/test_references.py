@@ -102,9 +102,7 @@ def test_references_in_oauth_are_replaced_and_its_secrets_are_never_shown() -> N
     oauth = {"client_id": "${A}", "client_secret": "<${A}>"}
     config = ServerConfig.model_validate({"name": "s", "url": "https://example.com", "oauth": oauth})
     resolved = resolve(config, ENVIRON).oauth
-    assert resolved is not None
     assert resolved.client_id == "1"
-    assert resolved.client_secret is not None
     assert resolved.client_secret.get_secret_value() == "<1>"
     assert "<1>" not in repr(resolved)
     assert "<1>" not in resolved.model_dump_json()

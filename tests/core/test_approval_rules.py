@@ -210,7 +210,6 @@ def test_a_condition_that_is_wrong_is_refused(when: str, why: str) -> None:
 def test_a_condition_that_fails_asks(when: str, call: CallFacts, action: Action) -> None:
     verdict = CallRules([rule("odd", action, when, needed=2)]).decide(call)
     assert verdict.action is ASK
-    assert verdict.rule is not None
     assert verdict.rule.needed == 2
     assert "the condition of 'odd' failed" in verdict.problem
 
@@ -219,7 +218,6 @@ def test_a_condition_that_fails_asks(when: str, call: CallFacts, action: Action)
 def test_what_comes_after_a_condition_that_fails_may_be_stricter(after: Action, expected: Action) -> None:
     verdict = CallRules([rule("odd", ALLOW, "args.missing"), rule("next", after)]).decide(facts())
     assert verdict.action is expected
-    assert verdict.rule is not None
     assert verdict.rule.name == ("next" if after is DENY else "odd")
 
 

@@ -152,7 +152,6 @@ def test_a_claim_is_of_its_id_and_only_its_principal_gets_it_under_another(
 ) -> None:
     if isinstance(outcome, str):
         claimed = request_states.claim(record, claim_id, by, 90, NOW, take_over=take_over).claim
-        assert claimed is not None
         assert (claimed.id, claimed.by, claimed.expires_at) == (outcome, by, NOW + 90)
     else:
         with pytest.raises(FailedPrecondition) as refusal:
@@ -248,7 +247,6 @@ def test_a_lease_is_as_long_as_asked_within_reason(asked: float, lease: float) -
 
 def test_a_lease_never_outlasts_the_deadline() -> None:
     claimed = request_states.claim(OPEN, "k1", "ann", 3600, NOW)
-    assert claimed.claim is not None
     assert claimed.claim.expires_at == OPEN.deadline
     assert request_states.renew(claimed, "k1", 3600, NOW + 10).claim == claimed.claim
 

@@ -214,7 +214,6 @@ def test_a_public_address_has_one_name() -> None:
 @given(st.from_regex(r"/mcp(/[ps]/[A-Za-z0-9._-]{1,20})?(/|/mcp)?", fullmatch=True))
 def test_all_paths_of_an_endpoint_have_one_form(path: str) -> None:
     found = endpoint_paths.parse(path)
-    assert found is not None
     assert endpoint_paths.parse(found.path) == found
 
 

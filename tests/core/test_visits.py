@@ -52,7 +52,6 @@ def test_a_code_is_good_until_it_is_used_or_expires_and_is_remembered_for_a_whil
 def test_a_visit_is_shorter_where_other_programs_of_the_machine_see_the_cookie(secure: bool, lasts_s: float) -> None:
     visit = visits.new_visit("x", CODE, 200.0, secure=secure)
     found = visits.find_visitor(visit, 199.0 + lasts_s)
-    assert found is not None
     assert (found.name, found.credential, found.until) == ("ada", "token:1", 200.0 + lasts_s)
     assert visits.find_visitor(visit, 200.0 + lasts_s) is None
 
@@ -61,7 +60,6 @@ def test_a_visit_is_over_with_the_credential_that_it_comes_from() -> None:
     soon = Principal(name="ada", grants=ADA.grants, credential="token:1", expires_at=300.0)
     visit = visits.new_visit("x", visits.new_login_code("ABCD-EFGH", soon, 100.0), 200.0, secure=True)
     found = visits.find_visitor(visit, 299.0)
-    assert found is not None
     assert found.until == 300.0
     assert visits.find_visitor(visit, 300.0) is None
 
@@ -71,7 +69,6 @@ def test_a_visitor_speaks_for_nobody_else_though_the_credential_may() -> None:
     found = visits.find_visitor(
         visits.new_visit("x", visits.new_login_code("ABCD-EFGH", owner, 0.0), 0.0, secure=True), 1.0
     )
-    assert found is not None
     assert not found.principal.may_name_others
 
 

@@ -435,7 +435,6 @@ async def test_a_session_knows_after_a_restart_of_the_hub_whose_page_it_has_read
                 outcome(await session.begin(read, HostOutbox()))
             else:
                 session = await sessions.find(session_id, ADA, endpoint)
-                assert session is not None
                 outcome(await session.begin(RequestMessage(1, "tools/call", {"name": "poll"}), HostOutbox()))
                 assert [call.server for call in hub.calls.select(CallFilter()) if call.origin.app] == ["two"]
             sessions.close()

@@ -83,7 +83,6 @@ def test_the_resources_that_a_session_watches_have_a_bound_in_number_and_in_byte
         )
         for uri in uris:
             session = with_resource(uri, session)
-        assert session is not None
         return len(session.resources)
 
     assert watched([f"file:///{number}" for number in range(2 * MAX_WATCHED)]) == MAX_WATCHED

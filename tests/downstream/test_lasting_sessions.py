@@ -75,7 +75,6 @@ async def test_what_a_session_is_told_of_goes_on(life: Lives) -> None:
     at.peer.sent.clear()
     async with life() as at:
         session = await taken_up(at, host.session)
-        assert session is not None
         await until(lambda: not session.outlet.is_empty)
         updated = [message["params"] for message in said(session.outlet, "notifications/resources/updated")]
         assert updated == [{"uri": URI}]  # it may have changed meanwhile

@@ -79,7 +79,6 @@ def test_a_session_remembers_the_servers_whose_pages_it_has_read_last() -> None:
     kept: HostSession | None = session
     for number in range(MAX_READ_FROM + 2):
         kept = with_page_of(f"s{number}", kept)
-    assert kept is not None
     assert kept.read_from == tuple(f"s{number}" for number in range(2, MAX_READ_FROM + 2))
     assert with_page_of("s5", kept) is kept
 
@@ -124,7 +123,6 @@ async def test_what_a_session_has_read_at_one_member_is_known_at_another(world_o
         host, here, there = Host(hub), EndpointSessions(hub), EndpointSessions(hub)
         session = await here.begin(McpHost(principal=ADA, revision=OLD, capabilities=APPS), host.endpoint)
         other = await there.find(session.id, ADA, host.endpoint)
-        assert other is not None
         assert servers_read(other.host) == set()
         await read(here, host, session.id, "two")
         assert servers_read(other.host) == {"two"}
@@ -186,7 +184,6 @@ def test_a_session_that_has_read_pages_of_more_servers_than_are_remembered_refus
     for number in range(MAX_READ_FROM):
         assert host.pages_read == PagesRead({f"s{each}" for each in range(number)}, whole=True)
         host.note_read(f"s{number}", PAGE)
-    assert host.pages_read is not None
     assert not host.pages_read.whole
 
 

@@ -64,7 +64,6 @@ class Member:
 
     async def kill(self) -> None:
         """End it as kill -9 does."""
-        assert self.process is not None
         self.process.kill()
         with anyio.fail_after(LIMIT_S):
             await self.process.wait()
@@ -82,12 +81,10 @@ class Member:
 
     def stop(self) -> None:
         """Have it stand still."""
-        assert self.process is not None
         self.process.send_signal(signal.SIGSTOP)
 
     def wake(self) -> None:
         """Have it go on."""
-        assert self.process is not None
         self.process.send_signal(signal.SIGCONT)
 
     def log(self) -> str:

@@ -110,7 +110,6 @@ class World:
     async def claimed(self, principal: str, by: str, of: str = "") -> tuple[str, str]:
         """One that is claimed, with the claim's id."""
         request = await self.hub.inbox.claim(of or await self.request(principal), by, 0)
-        assert request.claim is not None
         return request.id, request.claim.id
 
     async def call(self, principal: str, server: str = SERVER) -> str:

@@ -259,7 +259,6 @@ async def _told_late(hub: Hub, happens: Callable[[], Awaitable[None]]) -> list[c
 
 async def give_back(hub: Hub, id_: str) -> None:
     claim = hub.inbox.get(id_).claim
-    assert claim is not None
     await hub.inbox.release(id_, claim.id)
 
 

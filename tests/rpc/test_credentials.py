@@ -367,7 +367,6 @@ async def test_the_claim_of_another_is_good_for_nothing(world: World) -> None:
         refusal = await bob.refused(METHODS[rpc], request)
         assert (refusal.code, refusal.reason) == (grpc.StatusCode.PERMISSION_DENIED, "CLAIM_NOT_YOURS"), rpc
     claim = world.hub.inbox.get(request_id).claim
-    assert claim is not None
     assert (claim.id, claim.by) == (claim_id, "ada")
 
 

@@ -210,7 +210,6 @@ def test_the_place_in_a_trace_travels_whole() -> None:
         return CURRENT_TRACE.get()
 
     found = copy_context().run(there)
-    assert found is not None
     assert (found.trace_id, found.span_id, found.state) == (place.trace_id, place.span_id, place.state)
 
 

@@ -69,7 +69,6 @@ async def test_a_program_with_a_document_logs_in_without_registration(made: Stag
     assert (await program.refresh(given["refresh_token"])).status_code == 200
     assert published.asked == [URL]
     (token,) = made.hub.tokens.all()
-    assert token.login is not None
     assert (token.name, token.login.client_id) == ("app", URL)
 
 

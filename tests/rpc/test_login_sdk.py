@@ -40,7 +40,6 @@ async def test_the_client_of_the_sdk_logs_in_and_uses_the_endpoint(tmp_path: Pat
         assert response.status_code == 200, response.text
         assert len(seen) == 1
         (token,) = made.hub.tokens.all()
-        assert token.login is not None
         assert (token.name, token.login.client_name, token.login.granted_by) == (
             "sdk-of-python",
             "SDK of Python",

@@ -52,14 +52,12 @@ async def made(tmp_path: Path, slow: Slow) -> AsyncIterator[Stage]:
 
 
 def result(event: Event | None) -> object:
-    assert event is not None
     return event.data["result"]["for"]
 
 
 async def primed(events: Events) -> str:
     """The id with which a stream begins."""
     first = await events.next()
-    assert first is not None
     assert first.data is None
     assert first.id is not None
     assert first.retry is not None
@@ -74,7 +72,6 @@ async def test_what_was_said_after_an_event_is_said_again_and_nothing_else(made:
         for number in (1, 2, 3):
             sent.progress(number)
         seen = await events.next()
-        assert seen is not None
         assert seen.data["params"]["progress"] == 1
     async with host.stream("GET", last_event_id=seen.id or "") as events:
         more = [await events.next(), await events.next()]
@@ -95,7 +92,6 @@ async def test_a_stream_is_resumed_as_often_as_it_breaks_and_an_event_keeps_its_
     for number in (1, 2, 3):
         async with host.stream("GET", last_event_id=last) as events:
             event = await events.next()
-            assert event is not None
             assert (event.id, event.data["params"]["progress"]) == (ids[number - 1], number)
             last = event.id or ""
     slow.go.set()

@@ -70,7 +70,6 @@ async def test_a_host_that_listens_is_told_that_it_is_over(made: Stage) -> None:
     about = {"mcp_protocol_version": NEW, "mcp_method": "subscriptions/listen"}
     async with made.host().stream("POST", listening, **about) as own, anyio.create_task_group() as tasks:
         acknowledged = await own.next()
-        assert acknowledged is not None
         assert acknowledged.data["method"] == "notifications/subscriptions/acknowledged"
         tasks.start_soon(made.hub.drain, 60)
         (over,) = [each.data["result"] for each in await own.rest()]

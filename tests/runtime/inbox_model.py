@@ -292,7 +292,6 @@ class InboxStory(HubModel):
             if each.answer is None:
                 assert record.answer is None
             else:
-                assert record.answer is not None
                 assert bare(json.loads(record.answer.payload)) == each.answer
                 assert record.answer.refused == ("error" in each.answer)
             holder = record.holder(self.now())

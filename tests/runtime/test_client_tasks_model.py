@@ -259,7 +259,6 @@ class ClientTasksModel(HubModel):
     def server_takes_back(self, number: int) -> None:
         on_the_wire = [asked for asked in self.asked if asked.open and asked.question]
         asked = on_the_wire[number % len(on_the_wire)]
-        assert asked.question is not None
         self.do(asked.question.withdraw)
         self.follow_up()
         assert not asked.open

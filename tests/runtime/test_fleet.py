@@ -93,7 +93,6 @@ async def test_what_a_dead_member_had_sent_ends_as_it_may_have_been_carried_out(
     dead.kill()
     await until(lambda: left.calls.get("c").state.ended)
     fault = left.calls.get("c").fault
-    assert fault is not None
     assert fault.code == "OWNER_LOST"
     await until(lambda: left.inbox.get(request.id).state is RequestState.WITHDRAWN)
 
@@ -292,7 +291,6 @@ async def test_who_has_the_server_and_where_it_is_reached_is_known_elsewhere(fle
     there = another(fleet, has).fleet
     await settle(3)
     found = there.owner("one")
-    assert found is not None
     assert (found.member, found.forward) == (has.name, f"{has.name}:2")
     assert has.fleet.owner("one") is None
     assert [each.member for each in there.others()] == [has.name]

@@ -22,7 +22,6 @@ NAMED = ServerConfig(name="named", url="http://tickets.corp.example/mcp")
 def trusted_at(fleet: Members, name: str) -> bool:
     """Whether a server was held to the rules of trusted ones when it was connected last."""
     held_to = fleet.peers.confinements[name]
-    assert held_to is not None
     return held_to.trusted
 
 

@@ -51,7 +51,6 @@ class InboxModel(InboxStory):
         fits = self.room() > 0
         self.rest()
         if not fits:
-            assert asked.error is not None
             assert asked.error.code == -32603
             assert not self.new_ones()
         else:
@@ -59,7 +58,6 @@ class InboxModel(InboxStory):
             new = Asked(request.id, kind, request.created_at + (TASK_S if as_task else ANSWER_S), asked)
             self.asked.append(new)
             if as_task:
-                assert asked.reply is not None
                 new.task_id, new.question = asked.reply["task"]["taskId"], None
             else:
                 new.perhaps = [tool for tool in self.tools.values() if not tool.ended and not tool.taken_up]
@@ -119,7 +117,6 @@ class InboxModel(InboxStory):
             else:
                 self.do(fetching.withdraw)
         elif each.forgotten or each.answer is None:
-            assert fetching.error is not None
             assert fetching.error.code == (-32602 if each.forgotten else -32800)
         else:
             self.got(fetching, each.answer)

@@ -378,7 +378,6 @@ async def test_a_question_goes_to_a_worker_of_one_member_alone(members: tuple[Me
         await settle(5)
         ((agent, hub),) = [each for each in agents if each[0].given]
         claim = here.inbox.get(request.id).claim
-        assert claim is not None
         assert claim.by == agent.name
         await agent.answer(hub, request.id)
         assert (await asked.answered())["content"] == {"name": "x"}

@@ -228,7 +228,6 @@ class QueueModel(HubModel):
         return self.on_the_wire[number % len(self.on_the_wire)]
 
     def reply(self, made: Made, outcome: Outcome | Exception) -> None:
-        assert made.wire is not None
         future = made.wire.outcome
         self.do(future.set_exception if isinstance(outcome, Exception) else future.set_result, outcome)
 

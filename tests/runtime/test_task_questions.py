@@ -56,7 +56,6 @@ async def test_a_refused_sampling_cancels_the_task(world: World) -> None:
         call = await started(hub)
         await answer(hub, await question(hub), Reject("no"))
         done = await ended(hub, call)
-        assert done.fault is not None
         assert done.fault.code == "INPUT_REFUSED"
         assert tasks.asked("tasks/cancel")
         assert not tasks.updates
@@ -68,7 +67,6 @@ async def test_a_question_that_is_none_ends_the_task(world: World) -> None:
     tasks.more = {"inputRequests": {"a": {"method": "tools/list"}}}
     async with world.hub(server()) as hub:
         done = await ended(hub, await started(hub))
-        assert done.fault is not None
         assert done.fault.code == "INVALID_RESPONSE"
         assert tasks.asked("tasks/cancel")
 

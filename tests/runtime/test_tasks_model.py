@@ -127,11 +127,9 @@ class TasksModel(HubModel):
     def got(self, question: Question, held: Held) -> None:
         """The server has exactly what the task ended with."""
         if isinstance(held.outcome, dict):
-            assert question.reply is not None
             assert question.reply["_meta"]["io.modelcontextprotocol/related-task"] == {"taskId": held.id}
             assert {k: v for k, v in question.reply.items() if k != "_meta"} == held.outcome
         else:
-            assert question.error is not None
             assert question.error.code == held.outcome
 
     # What servers do
@@ -146,7 +144,6 @@ class TasksModel(HubModel):
         return asked
 
     def refused(self, asked: Question, code: int) -> None:
-        assert asked.error is not None
         assert asked.error.code == code
 
     def pick(self, number: int) -> Held:
@@ -168,7 +165,6 @@ class TasksModel(HubModel):
         if not fits:
             self.refused(asked, INTERNAL)
         else:
-            assert asked.reply is not None
             wire = asked.reply["task"]
             assert (wire["status"], wire["ttl"]) == ("working", TTLS[ttl] * 1000)
             task = self.hub.tasks.get(wire["taskId"])
@@ -202,7 +198,6 @@ class TasksModel(HubModel):
         at = self.now()
         cancelling = self.ask(by, "tasks/cancel", {"taskId": held.id})
         if by == held.server and held.id in self.tasks and held.open:
-            assert cancelling.reply is not None
             assert (cancelling.reply["taskId"], cancelling.reply["status"]) == (held.id, "cancelled")
             self.end(held, at, CANCELLED, "cancelled by the server")
         else:

@@ -35,7 +35,6 @@ async def test_a_call_of_a_tool_that_the_next_hub_denies_is_not_sent_again(world
         (request,) = open_requests(hub)
         await answer(hub, request)
         call = await ended(hub)
-        assert call.fault is not None
         assert (call.state, call.fault.code) == (CallState.FAILED, "TOOL_DENIED")
     assert len(world.peer.sent) == 1
 
@@ -51,7 +50,6 @@ async def test_a_tool_that_is_denied_while_its_call_is_queued_is_not_called(worl
         await hub.calls.cancel(first.id, abort=True)
         await until(lambda: hub.calls.get(second.id).state.ended)
         fault = hub.calls.get(second.id).fault
-        assert fault is not None
         assert fault.code == "TOOL_DENIED"
     assert [sent.params["name"] for sent in world.peer.sent] == ["u"]
 
@@ -68,7 +66,6 @@ async def test_a_call_that_waits_is_looked_at_anew_if_its_server_comes_back_as_a
         world.peer.link.lose()
         await until(lambda: hub.calls.get(waiting.id).state.ended)
         fault = hub.calls.get(waiting.id).fault
-        assert fault is not None
         assert fault.code == "TASK_NOT_SUPPORTED"
     assert [sent.params["name"] for sent in world.peer.sent] == ["u"]
 

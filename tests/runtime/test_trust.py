@@ -22,7 +22,6 @@ def settings(**changes: object) -> HubSettings:
 def held_to(world: World, name: str) -> str:
     """Why the server may not be connected under what it was last held to; empty if it may."""
     confinement = world.peers.confinements[name]
-    assert confinement is not None
     return confinement.find_refusal(ANYTHING if name == "mine" else LOCAL, {})
 
 
@@ -77,12 +76,10 @@ async def test_a_server_whose_trust_ends_is_connected_anew_under_the_rules(world
         await hub.servers.add(url, trusted=True)
         await connected(hub, "near")
         trusted = world.peers.confinements["near"]
-        assert trusted is not None
         assert trusted.trusted
         await hub.servers.change("near", lambda config: config.model_copy(update={"call_timeout_s": 7}))
         await until(lambda: len(world.peers["near"].links) == 2)
         now = world.peers.confinements["near"]
-        assert now is not None
         assert not now.trusted
 
 

@@ -146,7 +146,6 @@ class WorkModel(HubModel):
             return
         member, request_id = held[index % len(held)]
         request = member.agent.mine[request_id]
-        assert request.claim is not None
         answered = self.hub.inbox.answer(
             request_id, ANSWERS[request.kind], member.agent.name, answer_id=None, claim_id=request.claim.id
         )
@@ -165,7 +164,6 @@ class WorkModel(HubModel):
             now = self.hub.inbox.get(request.id)
             assert now.state is not RequestState.OPEN or now.claim is not None, "it is free, and could not be claimed"
             return
-        assert claim is not None
         assert claim.by == "ann"
         self.persons[request.id] = claim.id
         self.rest()
@@ -251,7 +249,6 @@ class WorkModel(HubModel):
             held[request_id] = member
             assert len(member.agent.mine) <= member.capacity
             ours, claim = member.agent.mine[request_id].claim, self.hub.inbox.get(request_id).claim
-            assert ours is not None
             assert claim is not None, "a worker believes to have what is free"
             assert (claim.id, claim.by, claim.worker) == (ours.id, member.agent.name, True)
         for request in self.open():

@@ -301,7 +301,6 @@ async def test_the_engine_opens_a_member_with_its_place(postgres: Postgres, sche
     nothing = tmp_path / "none.pem"
     fleet = FleetSettings(name="a", ca=nothing, cert=nothing, key=nothing, lease_ttl_s=3)
     async with engines.open_store(settings, tmp_path, fleet) as (store, members):
-        assert members is not None
         assert (members.name, members.lease_ttl_s) == ("a", 3)
         await members.renew_lease(0)
         assert await store.commit([Write("x", b"")]) == 1

@@ -33,14 +33,12 @@ HUB: dict[str, Any] = {
 def test_a_call_declares_at_most_what_the_hub_can_do_and_its_caller(caller: object, declared: dict[str, Any]) -> None:
     revision = StatelessRevision("2026-07-28", HUB)
     params, _ = revision.fit_params("tools/call", {"name": "t", "_meta": {KEY: caller, "mine": 1}})
-    assert params is not None
     assert (params["_meta"][KEY], params["_meta"]["mine"]) == (declared, 1)
 
 
 def test_what_the_operator_has_turned_off_no_caller_turns_on() -> None:
     revision = StatelessRevision("2026-07-28", {"roots": {}})
     params, _ = revision.fit_params("tools/call", {"name": "t", "_meta": {KEY: HUB}})
-    assert params is not None
     assert params["_meta"][KEY] == {"roots": {}}
 
 
@@ -71,7 +69,6 @@ def test_a_call_says_of_pages_what_its_host_says_and_the_hubs_own_lists_what_any
 ) -> None:
     meta = {} if caller is None else {KEY: caller}
     params, _ = StatelessRevision("2026-07-28", APPS).fit_params(method, {"name": "t", "_meta": meta})
-    assert params is not None
     assert params["_meta"][KEY].get("extensions", {}).get(UI) == entry
 
 

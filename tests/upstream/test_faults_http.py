@@ -155,7 +155,6 @@ async def truly_delivered(line: Line, requests: list[PendingRequest]) -> None:
     for request in requests:
         if request.state is not RequestState.ANSWERED:
             continue
-        assert request.answer is not None
         answer = payload.loads(request.answer.payload)
         if request.delivery in (Delivery.DELIVERED, Delivery.LATE):
             await until(lambda answer=answer: answer in line.answers)

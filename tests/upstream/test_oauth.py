@@ -45,7 +45,6 @@ async def test_a_browser_that_comes_back_to_the_hub_answers_the_request_by_itsel
         await world.until_state(ConnectionState.CONNECTED)
         settled = world.hub.inbox.get(request.id)
         assert (settled.state, settled.delivery) == (RequestState.ANSWERED, Delivery.DELIVERED)
-        assert settled.answer is not None
         assert payload.loads(settled.answer.payload) == {"action": "accept"}
         await world.hub.calls.call(CALL, "ada")
     assert guarded.registered[0]["application_type"] == "native"

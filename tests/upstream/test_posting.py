@@ -55,5 +55,4 @@ async def test_a_message_whose_connection_breaks_leaves_the_calls_beside_it_alon
     exchange = OutgoingMessage(awaits_result, method="tools/call", request_id=1)
     async with breaking() as url:
         assert await lost_with(url, exchange) == []
-    assert exchange.fault is not None
     assert exchange.fault.code == "CONNECTION_LOST"
