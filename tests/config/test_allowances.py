@@ -14,6 +14,8 @@ from hubbubd.config.policy.hosts import HostRules
 from hubbubd.config.servers.options import LONGEST_S, SHORTEST_PAUSE_S
 from hubbubd.errors import HubError, InvalidArgument, PermissionDenied
 
+from ..raising import raising
+
 HTTP = {"name": "one", "url": "https://mcp.example.com/mcp"}
 
 
@@ -181,6 +183,5 @@ def test_a_pattern_is_no_host_and_allows_none_that_is_not_public(url: str) -> No
 
 @pytest.mark.parametrize("host", ["*.corp.example", "a.corp.example", "*.CORP.example."])
 def test_a_pattern_and_what_is_written_like_it_are_refused_where_their_address_is_not_public(host: str) -> None:
-    with pytest.raises(PermissionDenied) as refused:
+    with raising(PermissionDenied, "HOST_NOT_ALLOWED"):
         HostRules(["*.corp.example"], []).check(host, [ip_address("10.0.0.5")])
-    assert refused.value.reason == "HOST_NOT_ALLOWED"

@@ -19,6 +19,8 @@ from hubbubd.core.inbox.request_states import (
 )
 from hubbubd.errors import FailedPrecondition
 
+from ..raising import raising
+
 YES = Answer(payload=b'{"action":"accept","content":{}}')
 NO = Answer(payload=b'{"action":"decline"}')
 CANCEL = Answer(payload=b'{"action":"cancel"}')
@@ -89,9 +91,8 @@ def test_an_operation_succeeds_or_is_refused_with_its_reason_and_changes_nothing
     if reason is OK:
         operation(request_)
     else:
-        with pytest.raises(FailedPrecondition) as refusal:
+        with raising(FailedPrecondition, reason):
             operation(request_)
-        assert refusal.value.reason == reason
     assert request_ == before
 
 
@@ -167,9 +168,8 @@ def test_who_meets_a_claim_is_told_whether_a_person_or_a_worker_has_it() -> None
 
 def test_a_worker_does_not_get_what_its_principal_has_claimed_whatever_the_id() -> None:
     for claim_id in ("k1", "k2"):
-        with pytest.raises(FailedPrecondition) as refusal:
+        with raising(FailedPrecondition, "ALREADY_CLAIMED"):
             request_states.claim(CLAIMED, claim_id, "ann", 60, NOW, worker=True, take_over=True)
-        assert refusal.value.reason == "ALREADY_CLAIMED"
 
 
 def test_a_claim_asked_for_again_is_no_second_moment() -> None:

@@ -1,12 +1,13 @@
 """Any story that several people and the clock can make of one pending request, beside a plain model of it."""
 
-import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from hubbubd.core.inbox import request_states
 from hubbubd.core.inbox.request_states import Answer, Delivery, Origin, PendingRequest, RequestKind, RequestState
 from hubbubd.errors import FailedPrecondition
+
+from ..raising import raising
 
 people = st.sampled_from(["ann", "bob", "cem"])
 answer_ids = st.sampled_from([None, "a1", "a2"])
@@ -52,9 +53,8 @@ class OneRequest(RuleBasedStateMachine):
             self.record = operation()
             return True
         before = self.record
-        with pytest.raises(FailedPrecondition) as refusal:
+        with raising(FailedPrecondition, reason):
             operation()
-        assert refusal.value.reason == reason
         assert self.record == before
         return False
 

@@ -7,6 +7,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from hubbubd.core.calls.queue import QUEUED_BYTES, CallQueue, Slot
 from hubbubd.errors import ResourceExhausted
 
+from ..raising import raising
+
 
 def a_queue(*calls: str, max_in_flight: int = 1, max_queued: int = 10) -> CallQueue:
     queue = CallQueue(max_in_flight, max_queued)
@@ -43,9 +45,8 @@ def test_what_waits_is_bounded_in_bytes_but_one_call_always_fits() -> None:
     queue = a_queue("runs")
     queue.start_next()
     queue.add("large", 2 * QUEUED_BYTES)
-    with pytest.raises(ResourceExhausted) as caught:
+    with raising(ResourceExhausted, "QUEUE_FULL"):
         queue.add("small", 1)
-    assert caught.value.reason == "QUEUE_FULL"
     queue.remove("large")
     queue.add("half", QUEUED_BYTES // 2)
     queue.add("other half", QUEUED_BYTES // 2)
@@ -68,9 +69,8 @@ def test_a_call_that_is_sent_again_comes_before_all_that_wait_even_when_the_queu
 
 def test_a_full_queue_refuses_a_call_by_name_and_keeps_the_rest() -> None:
     queue = a_queue("a", "b", max_queued=2)
-    with pytest.raises(ResourceExhausted) as refusal:
+    with raising(ResourceExhausted, "QUEUE_FULL"):
         queue.add("c")
-    assert refusal.value.reason == "QUEUE_FULL"
     assert queue.waiting == ("a", "b")
     assert queue.slot("c") is None
 

@@ -20,6 +20,8 @@ from hubbubd.errors import InvalidArgument, ResourceExhausted
 from hubbubd.rpc.listeners.grpc_server import SERVICES
 from hubbubd.rpc.messages import json_codec
 
+from ..raising import raising
+
 WELL_KNOWN = ("google.protobuf.Duration", "google.protobuf.Timestamp", "google.protobuf.FieldMask")
 CALL, ANSWER, ADD = call_pb2.CallMethodRequest, inbox_pb2.AnswerPendingRequestRequest, server_pb2.AddServerRequest
 LIST, UPDATE = call_pb2.ListCallsRequest, server_pb2.UpdateServerRequest
@@ -65,9 +67,8 @@ def all_fields(kind: Descriptor, seen: set[str] | None = None) -> Iterator[Field
 
 
 def refused(text: str | bytes, kind: type[Message] = CALL) -> InvalidArgument:
-    with pytest.raises(InvalidArgument) as raised:
+    with raising(InvalidArgument, "MALFORMED_REQUEST") as raised:
         json_codec.loads(text if isinstance(text, bytes) else text.encode(), kind)
-    assert raised.value.reason == "MALFORMED_REQUEST"
     return raised.value
 
 

@@ -30,6 +30,7 @@ from hubbubd.rpc.listeners.connect import serve_connect
 from hubbubd.rpc.listeners.grpc_server import SERVICES, serve
 from hubbubd.runtime.hub import Hub
 
+from ..raising import raising
 from .conftest import LIMIT_S, TOKEN, Caller, Refusal, spec_of
 
 GET_SERVER = SERVICES["ServerService"].methods_by_name["GetServer"]
@@ -343,11 +344,10 @@ async def test_the_token_of_the_machine_is_taken_from_the_machine_only(hub: Hub,
             told = await get_server(http, tls.connect, **known, **{"x-forwarded-for": "203.0.113.7"})
             assert told.status_code == 200
     gate = Gate(TOKEN, hub.clock, networked=True)
-    with pytest.raises(Unauthenticated) as refused:
+    with raising(Unauthenticated, "TOKEN_LOCAL_ONLY"):
         await gate.admit(
             "/hubbub.v1.ServerService/GetServer", BEARER, Oversight(hub.audit, hub.quotas), Peer(local=False)
         )
-    assert refused.value.reason == "TOKEN_LOCAL_ONLY"
 
 
 async def test_a_socket_for_the_machine_needs_no_tls_and_is_for_its_owner_alone(hub: Hub, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from hubbubd.core.tasks import TaskStatus
 from hubbubd.errors import FailedPrecondition, PeerError, UpstreamError
 from hubbubd.upstream.ports import Era
 
+from ..raising import raising
 from .conftest import FORM, World, open_requests, question, server, settle, spec, until
 from .peer import REFUSED, Outcome, never
 from .task_server import ERAS, META, RESULT, TaskServer, answer, ended, started, the_task
@@ -69,9 +70,8 @@ async def test_what_a_tool_says_of_tasks_is_honoured(
         if fetched:
             await until(lambda: hub.catalog.entries("one/tool"))
         if fetched and tool != "unlisted":
-            with pytest.raises(FailedPrecondition) as refused:
+            with raising(FailedPrecondition, reason):
                 await hub.calls.start(spec(tool, as_task=as_task), "me")
-            assert refused.value.reason == reason
         else:
             done = await ended(hub, await hub.calls.start(spec(tool, as_task=as_task), "me"))
             assert done.fault.code == reason
@@ -83,18 +83,16 @@ async def test_a_server_without_tasks_is_not_asked_for_one(world: World, era: Er
     world.peer.era = era
     async with world.hub(server()) as hub:
         await until(lambda: world.peer.links)
-        with pytest.raises(FailedPrecondition) as refused:
+        with raising(FailedPrecondition, "TASK_NOT_SUPPORTED"):
             await hub.calls.start(spec(as_task=True), "me")
-        assert refused.value.reason == "TASK_NOT_SUPPORTED"
 
 
 async def test_only_tools_can_be_tasks(world: World) -> None:
     TaskServer(world)
     async with world.hub(server()) as hub:
         await until(lambda: world.peer.links)
-        with pytest.raises(FailedPrecondition) as refused:
+        with raising(FailedPrecondition, "TASK_NOT_SUPPORTED"):
             await hub.calls.start(spec(method="prompts/get", as_task=True), "me")
-        assert refused.value.reason == "TASK_NOT_SUPPORTED"
 
 
 async def test_the_ttl_asked_for_covers_the_call_and_people(world: World) -> None:
@@ -147,9 +145,8 @@ async def test_a_failed_task_fails_its_call(world: World) -> None:
         done = await ended(hub, call)
         assert (done.fault.code, done.fault.details["jsonrpc_data"]) == ("SERVER_ERROR", {"why": 1})
         assert the_task(hub).status is TaskStatus.FAILED
-        with pytest.raises(FailedPrecondition) as refused:
+        with raising(FailedPrecondition, "TASK_FAILED"):
             hub.tasks.result("T")
-        assert refused.value.reason == "TASK_FAILED"
 
 
 @ERAS
@@ -182,9 +179,8 @@ async def test_a_cancellation_that_comes_too_late_reads_what_became_of_the_task(
         await settle(1)
         tasks.end()
         tasks.cancelling = PeerError(-32602, "it has ended")
-        with pytest.raises(FailedPrecondition) as refused:
+        with raising(FailedPrecondition, "TASK_FINISHED"):
             await hub.tasks.cancel("T")
-        assert refused.value.reason == "TASK_FINISHED"
         assert (await ended(hub, call)).state is CallState.COMPLETED
 
 

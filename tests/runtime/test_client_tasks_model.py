@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import anyio
-import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
@@ -20,6 +19,7 @@ from hubbubd.core.tasks import RELATED_TASK, Task, TaskRole
 from hubbubd.errors import HubError, PeerError, UpstreamError
 from hubbubd.upstream.ports import Era
 
+from ..raising import raising
 from .conftest import FORM, server, spec
 from .model import HubModel, View, bounded
 from .peer import LOST, REFUSED, Outcome, Question, Sent
@@ -209,9 +209,8 @@ class ClientTasksModel(HubModel):
             self.run(work)
             assert was_done or remote.status == ("cancelled" if self.up else remote.status)
         else:
-            with pytest.raises(HubError) as refused:
+            with raising(HubError, refusal):
                 self.run(work)
-            assert refused.value.reason == refusal
         self.follow_up()
         assert refusal or remote.ended
 

@@ -12,6 +12,7 @@ from hubbubd.core.inbox.forms import Accept
 from hubbubd.core.inbox.request_states import Delivery, PendingRequest
 from hubbubd.errors import HubError, UpstreamError
 
+from ..raising import raising
 from .conftest import spec
 from .inbox_model import (
     ANSWER_S,
@@ -131,9 +132,8 @@ class InboxModel(InboxStory):
         reason = reason or ("STORE_UNAVAILABLE" if self.blocked else None)
         if reason is None:
             return self.run(work)
-        with pytest.raises(HubError) as refused:
+        with raising(HubError, reason):
             self.run(work)
-        assert refused.value.reason == reason
         return None
 
     def closed(self, each: Asked) -> str | None:

@@ -16,6 +16,7 @@ from hubbubd.core.inbox.request_states import RequestState
 from hubbubd.errors import Fault, HubError, PeerError, Unavailable, UpstreamError
 from hubbubd.upstream.ports import Era
 
+from ..raising import raising
 from .conftest import FORM, server, spec
 from .model import HubModel, View, bounded
 from .peer import LOST, REFUSED, SESSION_LOST, Outcome, Sent, fault
@@ -150,9 +151,8 @@ class QueueModel(HubModel):
         wanted = spec(name, call_id=name)
         refusal = self.refusal()
         if refusal is not None:
-            with pytest.raises(HubError) as refused:
+            with raising(HubError, refusal):
                 self.run(self.hub.calls.start(wanted, "me"))
-            assert refused.value.reason == refusal
             return
         made = Made(name, name, detached, self.now(), self.now())
         self.calls.append(made)
@@ -178,9 +178,8 @@ class QueueModel(HubModel):
         if made.ended is None and not self.wanted:
             return
         if how == "other":
-            with pytest.raises(HubError) as refused:
+            with raising(HubError, "CALL_ID_REUSED"):
                 self.run(self.hub.calls.start(spec("another", call_id=made.id), "me"))
-            assert refused.value.reason == "CALL_ID_REUSED"
         elif how == "start":
             again = self.run(self.hub.calls.start(spec(made.name, call_id=made.id), "me"))
             assert again.id == made.id
@@ -212,9 +211,8 @@ class QueueModel(HubModel):
             assert made in self.follow_up(**{made.name: "CALL_CANCELLED"})
             assert not made.wire
             return
-        with pytest.raises(HubError) as refused:
+        with raising(HubError, refusal):
             self.run(self.hub.calls.cancel(made.id, abort=abort))
-        assert refused.value.reason == refusal
 
     @rule()
     def clear(self) -> None:

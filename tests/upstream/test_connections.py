@@ -24,6 +24,7 @@ from hubbubd.upstream.http import connections
 from hubbubd.upstream.http.connections import AcknowledgmentWatch, Connections
 from hubbubd.upstream.http.streams import delivery
 
+from ..raising import raising
 from .conftest import CALL, LIMIT_S, Connect, Pocket, Recorder, Scripted, event
 from .test_reach import NAME, confined, listening, resolve_to, self_signed
 from .test_sessions import Talk, raw
@@ -84,10 +85,9 @@ async def test_a_confined_server_gets_no_connection_that_was_made_without_its_ch
     async with beside("trusted", url=url) as link:
         await link.request(*CALL)
         before = len(scripted.seen)
-        with pytest.raises(UpstreamError) as caught:
+        with raising(UpstreamError, "HOST_NOT_ALLOWED"):
             async with beside("added", confined(), url=url):
                 pass
-        assert caught.value.reason == "HOST_NOT_ALLOWED"
         assert len(scripted.seen) == before
 
 
@@ -288,10 +288,9 @@ async def test_a_proxy_that_cannot_be_used_is_said_to_be_so(
 ) -> None:
     monkeypatch.setenv("all_proxy", proxy)
     monkeypatch.delenv("no_proxy", raising=False)
-    with pytest.raises(UpstreamError, match="the proxy of the environment") as caught:
+    with raising(UpstreamError, "CONFIG_INVALID", match="the proxy of the environment"):
         async with connect(url=scripted.url):
             pass
-    assert caught.value.reason == "CONFIG_INVALID"
     assert scripted.seen == []
 
 
@@ -318,10 +317,9 @@ async def test_a_header_of_two_lines_is_no_configuration_and_is_not_repeated(
     scripted: Scripted, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TOKEN_OF_TEST", "hush\r\nX-Injected: 1")
-    with pytest.raises(UpstreamError) as caught:
+    with raising(UpstreamError, "CONFIG_INVALID") as caught:
         async with connect(url=scripted.url, headers={"X-Key": "${TOKEN_OF_TEST}"}):
             pass
-    assert caught.value.reason == "CONFIG_INVALID"
     assert "X-Key" in caught.value.message
     assert "hush" not in caught.value.message
     assert scripted.seen == []
@@ -334,10 +332,9 @@ async def test_a_session_id_beyond_ascii_is_refused(scripted: Scripted, connect:
         return response
 
     scripted.replaced = {"initialize": begin}
-    with pytest.raises(UpstreamError, match="session id") as caught:
+    with raising(UpstreamError, "INVALID_RESPONSE", match="session id"):
         async with connect(url=scripted.url, protocol="2025-11-25"):
             pass
-    assert caught.value.reason == "INVALID_RESPONSE"
 
 
 @pytest.mark.parametrize("wrong", [{"id": 999}, {"id": None, "method": "ping"}])
@@ -350,9 +347,8 @@ async def test_json_that_is_not_the_response_ends_its_call_alone(
 
     scripted.replaced = {"tools/call": respond}
     async with connect(url=scripted.url) as link:
-        with pytest.raises(UpstreamError, match="response") as caught:
+        with raising(UpstreamError, "INVALID_RESPONSE", match="response"):
             await link.request(*CALL)
-        assert caught.value.reason == "INVALID_RESPONSE"
         await link.probe()
 
 

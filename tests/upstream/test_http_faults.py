@@ -14,6 +14,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from hubbubd.errors import Category, PeerError, UpstreamError
 
+from ..raising import raising
 from .conftest import CALL, LIMIT_S, Connect, Endpoint, Recorder, Scripted, event, says
 
 STATUSES = [
@@ -105,9 +106,8 @@ async def test_a_session_that_the_server_forgot_is_lost_for_the_call_that_met_it
 
         tasks.start_soon(other)
         await parked.wait()
-        with pytest.raises(UpstreamError) as caught:
+        with raising(UpstreamError, "SESSION_LOST"):
             await link.request(*CALL)
-        assert caught.value.reason == "SESSION_LOST"
         assert (await link.wait_lost()).code == "SESSION_LOST"
     assert [failure.reason for failure in failures] == ["CONNECTION_LOST"]
     assert failures[0].fault.details["cause"] == "SESSION_LOST"
@@ -144,9 +144,8 @@ async def test_a_response_that_is_not_mcp_is_invalid(
 ) -> None:
     scripted.replaced = {"tools/call": endpoint}
     async with connect(url=scripted.url, max_message_bytes=4096) as link:
-        with pytest.raises(UpstreamError, match=note) as caught:
+        with raising(UpstreamError, "INVALID_RESPONSE", match=note) as caught:
             await link.request(*CALL)
-        assert caught.value.reason == "INVALID_RESPONSE"
         assert caught.value.fault.category is Category.PROTOCOL
         await link.probe()
 
@@ -186,32 +185,28 @@ async def test_a_response_stream_that_breaks_off_loses_that_call_alone(scripted:
 
     scripted.replaced = {"tools/call": broken}
     async with connect(url=scripted.url) as link:
-        with pytest.raises(UpstreamError) as caught:
+        with raising(UpstreamError, "CONNECTION_LOST"):
             await link.request(*CALL)
-        assert caught.value.reason == "CONNECTION_LOST"
         await link.probe()
 
 
 async def test_nobody_listening_is_a_refused_connection(connect: Connect, free_port: int) -> None:
-    with pytest.raises(UpstreamError) as caught:
+    with raising(UpstreamError, "CONNECTION_REFUSED") as caught:
         async with connect(url=f"http://127.0.0.1:{free_port}/mcp"):
             pass
-    assert caught.value.reason == "CONNECTION_REFUSED"
     assert caught.value.fault.retryable
 
 
 async def test_a_name_without_an_address_is_not_found(connect: Connect) -> None:
-    with pytest.raises(UpstreamError) as caught:
+    with raising(UpstreamError, "HOST_NOT_FOUND"):
         async with connect(url="http://no-such-host.invalid/mcp"):
             pass
-    assert caught.value.reason == "HOST_NOT_FOUND"
 
 
 async def test_plain_http_where_tls_is_expected_is_a_tls_failure(scripted: Scripted, connect: Connect) -> None:
-    with pytest.raises(UpstreamError) as caught:
+    with raising(UpstreamError, "TLS_FAILED"):
         async with connect(url=scripted.url.replace("http:", "https:")):
             pass
-    assert caught.value.reason == "TLS_FAILED"
 
 
 @pytest.mark.parametrize("transport", ["http", "sse"])
@@ -237,15 +232,13 @@ async def test_a_server_that_is_gone_loses_the_link_and_every_call(
     peer = http_peer([sys.executable, str(peer_scripts / "asking_server.py"), transport])
     async with connect(url=f"{peer.url}/{path}", transport=transport, protocol="2025-11-25") as link:
         peer.stop()
-        with pytest.raises(UpstreamError) as caught:
+        with raising(UpstreamError, "CONNECTION_LOST"):
             await link.request("ping", None)
-        assert caught.value.reason == "CONNECTION_LOST"
         lost = await link.wait_lost()
         assert lost.category in (Category.CONNECTION, Category.TRANSPORT)
         assert lost.retryable
-        with pytest.raises(UpstreamError) as caught:
+        with raising(UpstreamError, "CONNECTION_LOST"):
             await link.request("ping", None)
-        assert caught.value.reason == "CONNECTION_LOST"
 
 
 async def test_a_cancelled_call_tells_the_server_and_a_late_response_is_dropped(
@@ -277,10 +270,9 @@ async def test_headers_are_sent_and_variables_in_them_replaced(
 
 
 async def test_a_variable_without_a_value_is_named(connect: Connect) -> None:
-    with pytest.raises(UpstreamError) as caught:
+    with raising(UpstreamError, "VARIABLE_NOT_SET") as caught:
         async with connect(url="http://${NO_SUCH_VARIABLE}/mcp"):
             pass
-    assert caught.value.reason == "VARIABLE_NOT_SET"
     assert caught.value.fault.details["variable"] == "NO_SUCH_VARIABLE"
 
 
@@ -315,9 +307,8 @@ async def test_http_takes_and_refuses_the_same_messages_as_stdio(
         if taken:
             assert (await link.request(*CALL))["content"][0]["text"] == "\ud83d"
             return
-        with pytest.raises(UpstreamError, match="NaN") as caught:
+        with raising(UpstreamError, "INVALID_RESPONSE", match="NaN"):
             await link.request(*CALL)
-        assert caught.value.reason == "INVALID_RESPONSE"
 
 
 async def test_no_cookie_of_a_server_is_read_or_kept(

@@ -13,6 +13,7 @@ from hubbubd.errors import Category, UpstreamError
 from hubbubd.upstream.connector import McpConnector
 from hubbubd.upstream.ports import McpLink
 
+from ..raising import raising
 from .conftest import LIMIT_S, Connect, Pocket, Recorder
 
 Stdio = Callable[..., dict[str, Any]]
@@ -33,10 +34,9 @@ async def test_a_server_that_dies_in_a_call_says_how_with_the_fault(stdio: Stdio
 
 
 async def test_a_server_that_never_answers_runs_into_the_timeout(stdio: Stdio, connect: Connect) -> None:
-    with pytest.raises(UpstreamError) as caught:
+    with raising(UpstreamError, "CONNECTION_TIMEOUT") as caught:
         async with connect(**stdio("bad.py", "hang"), connect_timeout_s=0.6):
             pass
-    assert caught.value.reason == "CONNECTION_TIMEOUT"
     assert caught.value.fault.details["elapsed_s"] == 0.6
     assert "hint" not in caught.value.fault.details
 
@@ -94,10 +94,9 @@ async def test_variables_for_all_servers_reach_a_process_that_has_none_of_its_ow
 
 @pytest.mark.usefixtures("processes")
 async def test_a_command_that_is_not_there_is_named(connect: Connect) -> None:
-    with pytest.raises(UpstreamError) as caught:
+    with raising(UpstreamError, "COMMAND_NOT_FOUND"):
         async with connect(command="no-such-command-here"):
             pass
-    assert caught.value.reason == "COMMAND_NOT_FOUND"
 
 
 async def test_cancelling_the_user_of_a_link_closes_it_and_ends_the_process(stdio: Stdio, recorder: Recorder) -> None:

@@ -9,6 +9,7 @@ from starlette.responses import JSONResponse, Response
 from hubbubd.errors import UpstreamError
 from hubbubd.upstream.protocol.results import ResultNotes
 
+from ..raising import raising
 from .conftest import Connect, Endpoint, Recorder, Scripted, event, says
 from .test_era import modern
 
@@ -240,9 +241,8 @@ async def test_what_would_mean_something_else_is_not_mended(
         if taken is not None:
             assert await link.request(method, {"uri": "x:y"}) == taken
             return
-        with pytest.raises(UpstreamError) as caught:
+        with raising(UpstreamError, "INVALID_RESPONSE"):
             await link.request(method, {"uri": "x:y"})
-        assert caught.value.reason == "INVALID_RESPONSE"
 
 
 @pytest.mark.parametrize(

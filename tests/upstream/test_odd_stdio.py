@@ -11,6 +11,7 @@ import pytest
 from hubbubd.errors import PeerError, UpstreamError
 from hubbubd.upstream.messages import dispatcher
 
+from ..raising import raising
 from .conftest import Connect, Recorder
 
 pytestmark = pytest.mark.usefixtures("processes")
@@ -106,10 +107,9 @@ async def test_an_answer_whose_id_is_a_text_costs_the_same_after_many_requests(
 
 async def test_a_server_that_prints_before_it_speaks_is_quoted_when_its_time_is_over(connect: Connect) -> None:
     script = "import time; print('Usage: server --port PORT', flush=True); time.sleep(60)"
-    with pytest.raises(UpstreamError, match="Usage: server --port PORT") as caught:
+    with raising(UpstreamError, "CONNECTION_TIMEOUT", match="Usage: server --port PORT"):
         async with connect(command=sys.executable, args=("-c", script), connect_timeout_s=2):
             pass
-    assert caught.value.reason == "CONNECTION_TIMEOUT"
 
 
 @pytest.mark.parametrize(("level", "shown"), [("warn", "warning"), ("FATAL", "critical"), (30, "info"), ("x", "info")])

@@ -13,6 +13,7 @@ from starlette.routing import Route
 
 from hubbubd.errors import UpstreamError
 
+from ..raising import raising
 from .conftest import CALL, Connect, Endpoint, Recorder, Scripted, says, served
 
 
@@ -145,17 +146,15 @@ async def test_a_configured_revision_that_is_refused_names_the_one_to_configure(
     refusal: Endpoint, connect: Connect, scripted: Scripted
 ) -> None:
     scripted.replaced = {"initialize": only("2025-06-18", refusal, [])}
-    with pytest.raises(UpstreamError, match='set protocol = "2025-06-18"') as caught:
+    with raising(UpstreamError, "PROTOCOL_VERSION_MISMATCH", match='set protocol = "2025-06-18"'):
         async with connect(url=scripted.url, protocol="2025-11-25"):
             pass
-    assert caught.value.reason == "PROTOCOL_VERSION_MISMATCH"
 
 
 async def test_revisions_that_the_hub_does_not_speak_are_a_mismatch_that_lists_them(
     connect: Connect, scripted: Scripted
 ) -> None:
     scripted.replaced = {"initialize": refused_with_data("2031-01-01")}
-    with pytest.raises(UpstreamError, match="2031-01-01") as caught:
+    with raising(UpstreamError, "PROTOCOL_VERSION_MISMATCH", match="2031-01-01"):
         async with connect(url=scripted.url):
             pass
-    assert caught.value.reason == "PROTOCOL_VERSION_MISMATCH"
