@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import pytest
 
 from hubbub_frontend.certs import Authority, CertificateFiles
 from hubbubd.config import ServerConfig
@@ -25,7 +26,7 @@ from ..runtime.conftest import World, server
 from ..runtime.foreign import Follower
 from ..runtime.noted import Noted
 from ..runtime.peer import Peer
-from .conftest import Caller, gate, settled
+from .conftest import Caller, Until, gate, settled
 
 LARGE = 17 * 1024 * 1024
 
@@ -212,3 +213,27 @@ class Wire:
                 await target.drain()
         target.transport.abort()
         self._open.discard(target)
+
+
+@pytest.fixture
+async def made(tmp_path: Path) -> AsyncIterator[Fleet]:
+    """A fleet without members."""
+    async with fleet(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+async def owner(made: Fleet, until: Until) -> Member:
+    """A member with the server `one`."""
+    owner = await made.start("b", one())
+    await until(lambda: bool(owner.peer.links))
+    return owner
+
+
+Two = tuple[Member, Member]
+
+
+@pytest.fixture
+async def two(made: Fleet, owner: Member) -> Two:
+    """The ingress, and the owner of the server `one`."""
+    return await made.start("a"), owner

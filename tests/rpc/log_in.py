@@ -5,6 +5,7 @@ import hashlib
 import html
 import re
 import secrets
+from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import httpx2
+import pytest
 
 from hubbubd.config.sections.mcp import ProfileSettings
 from hubbubd.core.access import Grant, Principal, Role
@@ -161,3 +163,22 @@ def host_with(stage: Stage, token: str, path: str = "/mcp") -> Host:
 async def status(made: Stage, token: str, path: str = "/mcp") -> int:
     """What the endpoint says to a token."""
     return (await host_with(made, token, path).post(HELLO)).status_code
+
+
+@pytest.fixture
+async def made(tmp_path: Path) -> AsyncIterator[Stage]:
+    """A hub at which hosts log in."""
+    async with opened(tmp_path) as made_:
+        yield made_
+
+
+@pytest.fixture
+async def entered(made: Stage) -> Browser:
+    """The browser of somebody who may do everything."""
+    return await Browser(made).enter()
+
+
+@pytest.fixture
+async def program(made: Stage) -> Program:
+    """A program that has registered."""
+    return await Program(made).register()

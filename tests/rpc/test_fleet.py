@@ -1,9 +1,7 @@
 """RPCs about servers of other members: carried out at the owner, once, with the same outcome."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -34,27 +32,13 @@ from ..runtime.peer import Outcome, Sent, at_once, never
 from ..runtime.test_measures import Seen
 from .call_stream import begin, streamed
 from .conftest import LIMIT_S, TOKEN, Caller, Until, explain, gate, spec_of
-from .fleet import Fleet, Member, fleet, one
+from .fleet import Fleet, Member, Two, made, one, owner, two
+
+__all__ = ["made", "owner", "two"]  # the fixtures
 
 RPCS = {method.name: method for service in SERVICES.values() for method in service.methods}
 CALL = RPCS["CallMethod"]
-Two = tuple[Member, Member]
 AUTHORIZED = (("authorization", f"Bearer {TOKEN}"),)
-
-
-@pytest.fixture
-async def made(tmp_path: Path) -> AsyncIterator[Fleet]:
-    async with fleet(tmp_path) as made:
-        yield made
-
-
-@pytest.fixture
-async def two(made: Fleet, until: Until) -> Two:
-    """The ingress, and the owner of the server `one`."""
-    ingress = await made.start("a")
-    owner = await made.start("b", one())
-    await until(lambda: bool(owner.peer.links))
-    return ingress, owner
 
 
 def spec(**given: Any) -> call_pb2.CallSpec:

@@ -1,7 +1,5 @@
 """Operations that need another member: a server is handed on by its owner, and the dead are asked whether they live."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,24 +11,11 @@ from hubbubd.rpc.fleet.peers import Peers
 from hubbubd.rpc.listeners.grpc_server import SERVICES
 from hubbubd.runtime.ownership import Owner
 
-from .conftest import Until
-from .fleet import LARGE, Fleet, Member, fleet, one
+from .fleet import LARGE, Fleet, Member, made, owner
+
+__all__ = ["made", "owner"]  # the fixtures
 
 RPCS = {method.name: method for method in SERVICES["FleetService"].methods}
-
-
-@pytest.fixture
-async def made(tmp_path: Path) -> AsyncIterator[Fleet]:
-    async with fleet(tmp_path) as made:
-        yield made
-
-
-@pytest.fixture
-async def owner(made: Fleet, until: Until) -> Member:
-    """A member with the server `one`."""
-    owner = await made.start("b", one())
-    await until(lambda: bool(owner.peer.links))
-    return owner
 
 
 async def test_a_server_is_handed_on_where_it_is_and_the_audit_log_has_it_once(made: Fleet, owner: Member) -> None:

@@ -34,8 +34,10 @@ from hubbubd.telemetry import metrics
 from ..runtime.test_measures import Seen
 from .call_stream import streamed
 from .conftest import LIMIT_S, TOKEN, Caller, Until, gate
-from .fleet import Fleet, Member, fleet, one
+from .fleet import Fleet, Member, Two, fleet, one, owner, two
 from .test_fleet import CALL, call
+
+__all__ = ["owner", "two"]  # the fixtures
 
 CALLS = 20
 
@@ -46,14 +48,6 @@ async def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
     monkeypatch.setattr(running, "NOTICE_S", 0.0)
     async with fleet(tmp_path) as made:
         yield made
-
-
-@pytest.fixture
-async def two(made: Fleet, until: Until) -> tuple[Member, Member]:
-    """The ingress, and the owner of the server `one`."""
-    ingress, owner = await made.start("a"), await made.start("b", one())
-    await until(lambda: bool(owner.peer.links))
-    return ingress, owner
 
 
 @pytest.mark.parametrize("turns", range(6))  # with the fewest nothing was sent yet, with more it was, and not taken
@@ -99,7 +93,7 @@ async def test_what_a_port_that_closes_did_not_take_is_sent_to_the_next_owner(
 
 
 async def test_a_member_that_ends_takes_calls_for_a_while_after_it_has_said_so(
-    two: tuple[Member, Member], monkeypatch: pytest.MonkeyPatch
+    two: Two, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(running, "NOTICE_S", 10 * LIMIT_S)
     ingress = two[0]
@@ -119,7 +113,7 @@ async def test_a_member_that_ends_takes_calls_for_a_while_after_it_has_said_so(
 
 
 async def test_a_member_that_ends_waits_a_moment_for_callers_who_do_not_leave_and_then_for_their_calls(
-    two: tuple[Member, Member], monkeypatch: pytest.MonkeyPatch
+    two: Two, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(call_stream, "NOTICE_S", 0.0)
     ingress, owner = two
@@ -151,7 +145,7 @@ async def test_a_member_that_ends_waits_a_moment_for_callers_who_do_not_leave_an
 
 
 async def test_a_client_with_several_addresses_has_no_call_refused_as_its_member_ends(
-    two: tuple[Member, Member], monkeypatch: pytest.MonkeyPatch
+    two: Two, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(discovery, "_shuffle", list[discovery.HubAddress])
     ingress, owner = two
@@ -209,7 +203,7 @@ Serve = Callable[[Member], AbstractAsyncContextManager[str]]
 
 @pytest.fixture
 async def end(
-    two: tuple[Member, Member], monkeypatch: pytest.MonkeyPatch
+    two: Two, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Callable[[Serve, Callable[[str], Any]], Awaitable[Ending]]]:
     """`await end(serve, call)` ends an ingress that is served so, and makes the call once it has drained."""
     monkeypatch.setattr(grpc_server, "LAST_WORDS_S", 0.0)
@@ -281,7 +275,7 @@ class Membership:
 
 
 async def test_a_member_that_is_declared_gone_does_not_wait_for_them_either(
-    end: Any, two: tuple[Member, Member], monkeypatch: pytest.MonkeyPatch
+    end: Any, two: Two, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(two[0].hub, "fleet", Membership())
     monkeypatch.setattr(grpc_server, "LAST_WORDS_S", 10 * LIMIT_S)
@@ -311,9 +305,7 @@ async def test_a_hub_that_is_in_a_hurry_from_the_beginning_ends_all_the_same(hub
     assert hub.calls.stopped.is_set()
 
 
-async def test_other_rpcs_of_a_member_that_ends_do_not_hold_it_up(
-    two: tuple[Member, Member], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_other_rpcs_of_a_member_that_ends_do_not_hold_it_up(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
     """A watch that another member serves is not ended by this one's drain."""
     monkeypatch.setattr(grpc_server, "LAST_WORDS_S", 0.0)
     request = event_pb2.WatchEventsRequest(filter=event_pb2.EventFilter(server="one"))
@@ -359,7 +351,7 @@ async def test_those_over_connect_are_waited_for_too(end: Any, caplog: pytest.Lo
 
 
 async def test_a_call_that_its_owner_breaks_off_is_lost_and_not_made_again(
-    two: tuple[Member, Member], monkeypatch: pytest.MonkeyPatch
+    two: Two, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(forwarding, "CHANGE_S", 0.1)
     ingress, owner = two

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -26,16 +25,12 @@ from hubbubd.runtime.servers import EventStep, ServerEvent, ServerEventKind
 from ..runtime.conftest import FORM
 from ..runtime.peer import never
 from .conftest import Refusal, Until
-from .fleet import Fleet, Member, Wire, fleet, one
+from .fleet import Fleet, Two, Wire, made, one, owner, two
 from .test_fleet import CALL, RPCS, call
 
+__all__ = ["made", "owner", "two"]  # the fixtures
+
 NOWHERE = Owner("b", 1, "127.0.0.1:9")
-
-
-@pytest.fixture
-async def made(tmp_path: Path) -> AsyncIterator[Fleet]:
-    async with fleet(tmp_path) as made:
-        yield made
 
 
 @pytest.fixture(autouse=True)
@@ -43,14 +38,6 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits long for another owner."""
     monkeypatch.setattr(forwarding, "CHANGE_S", 0.1)
     monkeypatch.setattr(peers, "CONNECT_MS", 1_000)
-
-
-@pytest.fixture
-async def two(made: Fleet, until: Until) -> tuple[Member, Member]:
-    """The ingress, and the owner of the server `one`."""
-    ingress, owner = await made.start("a"), await made.start("b", one())
-    await until(lambda: bool(owner.peer.links))
-    return ingress, owner
 
 
 def is_changing(refusal: Refusal) -> bool:
@@ -63,9 +50,7 @@ def is_changing(refusal: Refusal) -> bool:
     )
 
 
-async def test_whoever_is_refused_hears_who_has_the_server_and_why_that_does_not_help(
-    two: tuple[Member, Member],
-) -> None:
+async def test_whoever_is_refused_hears_who_has_the_server_and_why_that_does_not_help(two: Two) -> None:
     ingress, owner = two
     owner.believed.hear("one", ingress.owner)
     said: list[str] = []
@@ -99,17 +84,17 @@ async def test_a_server_that_has_no_owner_for_a_moment_is_waited_for(
     assert (await waiting).call.result
 
 
-@pytest.mark.parametrize("owner", [NOWHERE, None], ids=["cannot be reached", "is not known"])
-async def test_an_owner_that(two: tuple[Member, Member], owner: Owner | None, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("believed", [NOWHERE, None], ids=["cannot be reached", "is not known"])
+async def test_an_owner_that(two: Two, believed: Owner | None, monkeypatch: pytest.MonkeyPatch) -> None:
     ingress, there = two
     monkeypatch.setattr(ingress.hub.servers, "find", lambda _name: object())
-    ingress.believed.hear("one", owner)
+    ingress.believed.hear("one", believed)
     assert is_changing(await ingress.api.refused(CALL, call()))
     assert not there.peer.sent
 
 
 async def test_a_call_that_was_handed_on_with_its_queue_is_asked_for_once_more(
-    two: tuple[Member, Member], monkeypatch: pytest.MonkeyPatch
+    two: Two, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ingress, owner = two
 
@@ -127,9 +112,7 @@ async def test_a_call_that_was_handed_on_with_its_queue_is_asked_for_once_more(
     assert times == [0, 1]
 
 
-async def test_a_call_whose_owner_is_killed_is_lost_and_not_made_again(
-    two: tuple[Member, Member], until: Until
-) -> None:
+async def test_a_call_whose_owner_is_killed_is_lost_and_not_made_again(two: Two, until: Until) -> None:
     ingress, owner = two
     owner.peer.behaviour = never
     wire = Wire(owner.port.address)
@@ -146,7 +129,7 @@ async def test_a_call_whose_owner_is_killed_is_lost_and_not_made_again(
 
 
 async def test_a_member_that_takes_this_one_for_a_stranger_was_sent_nothing(
-    two: tuple[Member, Member], monkeypatch: pytest.MonkeyPatch
+    two: Two, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(_: object) -> None:
         raise Unauthenticated("only members may connect here", reason="NAME_INVALID")
@@ -157,9 +140,7 @@ async def test_a_member_that_takes_this_one_for_a_stranger_was_sent_nothing(
     assert not owner.peer.sent
 
 
-async def test_an_outcome_that_only_a_newer_member_knows_is_none(
-    two: tuple[Member, Member], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_outcome_that_only_a_newer_member_knows_is_none(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
     ingress, owner = two
     await ingress.api(CALL, call())  # it is connected
     newer = pb.ForwardResponse.FromString(b"\x1a\x01x")  # a field 3
@@ -170,7 +151,7 @@ async def test_an_outcome_that_only_a_newer_member_knows_is_none(
 
 
 async def test_a_response_that_only_a_newer_member_knows_is_passed_over(
-    two: tuple[Member, Member], monkeypatch: pytest.MonkeyPatch
+    two: Two, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ingress, owner = two
     known, newer = pb.ForwardStreamResponse, pb.ForwardStreamResponse.FromString(b"\x1a\x01x")
@@ -187,9 +168,7 @@ async def test_a_response_that_only_a_newer_member_knows_is_passed_over(
     assert (await ingress.api(RPCS["TailLogs"], event_pb2.TailLogsRequest(server="one"))).dropped == 2
 
 
-async def test_a_call_under_way_on_a_connection_that_is_replaced_is_lost(
-    two: tuple[Member, Member], until: Until
-) -> None:
+async def test_a_call_under_way_on_a_connection_that_is_replaced_is_lost(two: Two, until: Until) -> None:
     ingress, owner = two
     owner.peer.behaviour = never
     wire = Wire(owner.port.address)
@@ -203,7 +182,7 @@ async def test_a_call_under_way_on_a_connection_that_is_replaced_is_lost(
     assert len(owner.peer.sent) == 1
 
 
-async def test_a_forwarded_stream_ends_when_its_server_is_handed_on(two: tuple[Member, Member]) -> None:
+async def test_a_forwarded_stream_ends_when_its_server_is_handed_on(two: Two) -> None:
     ingress, owner = two
     lost = partial(owner.believed.hear, "one", ingress.owner)
     ended = await ingress.api.end(RPCS["TailLogs"], event_pb2.TailLogsRequest(server="one", follow=True), lost)
@@ -212,7 +191,7 @@ async def test_a_forwarded_stream_ends_when_its_server_is_handed_on(two: tuple[M
 
 @pytest.mark.parametrize("first", [True, False], ids=["the first", "a later one"])
 async def test_a_stream_whose_server_is_handed_on_while_a_response_is_written_ends_too(
-    two: tuple[Member, Member], monkeypatch: pytest.MonkeyPatch, first: bool
+    two: Two, monkeypatch: pytest.MonkeyPatch, first: bool
 ) -> None:
     ingress, owner = two
     long = event_pb2.WatchEventsResponse(event=event_pb2.ServerEvent(method="x" * 4 * 1024 * 1024))
@@ -239,9 +218,7 @@ async def test_a_stream_whose_server_is_handed_on_while_a_response_is_written_en
     assert ended.metadata == {"server": "one", "member": "b"}
 
 
-async def test_a_member_that_was_lost_is_reached_again_at_its_new_address(
-    made: Fleet, two: tuple[Member, Member], until: Until
-) -> None:
+async def test_a_member_that_was_lost_is_reached_again_at_its_new_address(made: Fleet, two: Two, until: Until) -> None:
     ingress, owner = two
     await ingress.api(CALL, call())
     ingress.believed.hear("one", NOWHERE)
@@ -251,7 +228,7 @@ async def test_a_member_that_was_lost_is_reached_again_at_its_new_address(
 
 
 async def test_a_member_finds_what_it_has_not_heard_of_before_it_says_that_there_is_nothing(
-    two: tuple[Member, Member], until: Until
+    two: Two, until: Until
 ) -> None:
     ingress, owner = two
     ingress.store.held = True
@@ -266,9 +243,7 @@ async def test_a_member_finds_what_it_has_not_heard_of_before_it_says_that_there
     assert (await asked.answered())["content"] == {"name": "Ada"}
 
 
-async def test_it_sends_to_the_owner_what_is_about_a_call_that_it_has_not_heard_of(
-    two: tuple[Member, Member], until: Until
-) -> None:
+async def test_it_sends_to_the_owner_what_is_about_a_call_that_it_has_not_heard_of(two: Two, until: Until) -> None:
     ingress, owner = two
     ingress.store.held = True
     owner.peer.behaviour = never
@@ -281,7 +256,7 @@ async def test_it_sends_to_the_owner_what_is_about_a_call_that_it_has_not_heard_
     assert owner.hub.calls.get(started.id).state.ended
 
 
-async def test_it_finds_a_token_that_it_has_not_heard_of_by_its_name(two: tuple[Member, Member]) -> None:
+async def test_it_finds_a_token_that_it_has_not_heard_of_by_its_name(two: Two) -> None:
     ingress, other = two
     ingress.store.held = True
     grants = [admin_pb2.AccessGrant(role=admin_pb2.ACCESS_ROLE_VIEWER)]
@@ -292,7 +267,7 @@ async def test_it_finds_a_token_that_it_has_not_heard_of_by_its_name(two: tuple[
 
 
 @pytest.mark.parametrize("noun", ["request", "member"])
-async def test_what_is_certainly_not_there_is_looked_for_once(two: tuple[Member, Member], noun: str) -> None:
+async def test_what_is_certainly_not_there_is_looked_for_once(two: Two, noun: str) -> None:
     looked = 0
 
     async def look(_: Message) -> Message:
@@ -306,7 +281,7 @@ async def test_what_is_certainly_not_there_is_looked_for_once(two: tuple[Member,
     assert looked == 1
 
 
-async def test_a_member_without_its_database_does_not_say_that_there_is_nothing(two: tuple[Member, Member]) -> None:
+async def test_a_member_without_its_database_does_not_say_that_there_is_nothing(two: Two) -> None:
     ingress, _ = two
     get = inbox_pb2.GetPendingRequestRequest(id="req_1")
     assert (await ingress.api.refused(RPCS["GetPendingRequest"], get)).reason == "REQUEST_NOT_FOUND"

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -27,14 +26,10 @@ from ..runtime.conftest import server
 from ..runtime.peer import Outcome, Sent, never
 from .call_stream import begin, streamed
 from .conftest import LIMIT_S, Until, explain
-from .fleet import Believed, Fleet, Member, Wire, fleet, one
+from .fleet import Believed, Fleet, Member, Two, Wire, made, one
 from .test_fleet import AUTHORIZED, CALL, RPCS, call, known, spec
 
-
-@pytest.fixture
-async def made(tmp_path: Path) -> AsyncIterator[Fleet]:
-    async with fleet(tmp_path) as made:
-        yield made
+__all__ = ["made"]  # the fixtures
 
 
 @pytest.fixture(autouse=True)
@@ -45,7 +40,7 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-async def two(made: Fleet, until: Until) -> tuple[Member, Member]:
+async def two(made: Fleet, until: Until) -> Two:
     """The ingress with the server `here`, and the owner of the server `one`."""
     ingress, owner = await made.start("a", server("here")), await made.start("b", one())
     await until(lambda: bool(owner.peer.links) and bool(ingress.world.peers["here"].links))
@@ -89,7 +84,7 @@ def say(member: Member, name: str, text: str) -> None:
     member.world.peers[name].link.tell("notifications/message", {"level": "info", "data": text})
 
 
-async def test_the_events_of_one_server_come_from_its_owner(two: tuple[Member, Member]) -> None:
+async def test_the_events_of_one_server_come_from_its_owner(two: Two) -> None:
     ingress, owner = two
     chosen = event_pb2.WatchEventsRequest(filter=event_pb2.EventFilter(server="one"))
     async with reading(ingress, "WatchEvents", chosen) as events:
@@ -99,7 +94,7 @@ async def test_the_events_of_one_server_come_from_its_owner(two: tuple[Member, M
         assert (await events.event()).event.server == "one"
 
 
-async def test_a_member_that_was_lost_leaves_a_gap(two: tuple[Member, Member], until: Until) -> None:
+async def test_a_member_that_was_lost_leaves_a_gap(two: Two, until: Until) -> None:
     ingress, owner = two
     wire = Wire(owner.port.address)
     async with wire.laid() as address:
@@ -116,9 +111,7 @@ async def test_a_member_that_was_lost_leaves_a_gap(two: tuple[Member, Member], u
             assert (response.event.server, response.dropped) == ("one", 1)
 
 
-async def test_a_member_whose_connection_is_replaced_is_listened_to_again(
-    two: tuple[Member, Member], until: Until
-) -> None:
+async def test_a_member_whose_connection_is_replaced_is_listened_to_again(two: Two, until: Until) -> None:
     ingress, owner = two
     wire = Wire(owner.port.address)
     watching = reading(ingress, "WatchEvents", event_pb2.WatchEventsRequest())
@@ -138,7 +131,7 @@ async def test_a_member_whose_connection_is_replaced_is_listened_to_again(
         assert (await events.event()).event.server == "one"
 
 
-async def test_the_log_of_a_server_is_read_at_its_owner(two: tuple[Member, Member]) -> None:
+async def test_the_log_of_a_server_is_read_at_its_owner(two: Two) -> None:
     ingress, owner = two
     say(owner, "one", "before")
     async with reading(ingress, "TailLogs", event_pb2.TailLogsRequest(server="one", follow=True)) as lines:
@@ -147,7 +140,7 @@ async def test_the_log_of_a_server_is_read_at_its_owner(two: tuple[Member, Membe
         assert b"after" in (await lines.event()).event.params
 
 
-async def test_a_resource_is_watched_at_its_owner(two: tuple[Member, Member]) -> None:
+async def test_a_resource_is_watched_at_its_owner(two: Two) -> None:
     ingress, owner = two
     owner.peer.capabilities = {"resources": {"subscribe": True}}
     asked = event_pb2.WatchResourceRequest(server="one", uri="file:///x")
@@ -157,7 +150,7 @@ async def test_a_resource_is_watched_at_its_owner(two: tuple[Member, Member]) ->
         assert update.update.uri == "file:///x"
 
 
-async def test_a_slow_reader_holds_up_its_own_stream_only(two: tuple[Member, Member], until: Until) -> None:
+async def test_a_slow_reader_holds_up_its_own_stream_only(two: Two, until: Until) -> None:
     ingress, owner = two
     async with reading(ingress, "WatchEvents", event_pb2.WatchEventsRequest()) as events:
         await events.next()
@@ -172,9 +165,7 @@ async def test_a_slow_reader_holds_up_its_own_stream_only(two: tuple[Member, Mem
         assert response.event.server == "one"
 
 
-async def test_a_watcher_of_calls_sees_the_progress_of_a_call_at_another_member(
-    two: tuple[Member, Member], until: Until
-) -> None:
+async def test_a_watcher_of_calls_sees_the_progress_of_a_call_at_another_member(two: Two, until: Until) -> None:
     ingress, owner = two
     owner.peer.behaviour = never
     async with reading(ingress, "WatchCalls", call_pb2.WatchCallsRequest()) as steps:
@@ -189,7 +180,7 @@ async def test_a_watcher_of_calls_sees_the_progress_of_a_call_at_another_member(
         assert (step.progress.call_id, step.progress.progress, step.progress.message) == ("slow", 1, "half")
 
 
-async def test_a_caller_that_follows_its_call_hears_of_progress_from_the_beginning(two: tuple[Member, Member]) -> None:
+async def test_a_caller_that_follows_its_call_hears_of_progress_from_the_beginning(two: Two) -> None:
     ingress, owner = two
     go = anyio.Event()
 
@@ -209,7 +200,7 @@ async def test_a_caller_that_follows_its_call_hears_of_progress_from_the_beginni
             pass
 
 
-async def test_what_members_tell_each_other_is_not_told_again(two: tuple[Member, Member], until: Until) -> None:
+async def test_what_members_tell_each_other_is_not_told_again(two: Two, until: Until) -> None:
     """Both watch calls; each hears of a progress once."""
     ingress, owner = two
     owner.peer.behaviour = never
@@ -227,7 +218,7 @@ async def test_what_members_tell_each_other_is_not_told_again(two: tuple[Member,
     assert [who for who, _ in heard] == ["b", "a"]
 
 
-async def test_a_log_message_about_a_call_is_heard_too(two: tuple[Member, Member], until: Until) -> None:
+async def test_a_log_message_about_a_call_is_heard_too(two: Two, until: Until) -> None:
     ingress, owner = two
     owner.peer.behaviour = never
     heard: list[object] = []
@@ -319,14 +310,14 @@ class Told:
             tell(None, call)
 
 
-async def test_a_watch_of_events_that_this_member_refuses_is_refused(two: tuple[Member, Member]) -> None:
+async def test_a_watch_of_events_that_this_member_refuses_is_refused(two: Two) -> None:
     ingress, _ = two
     ingress.hub._ledger.watcher_limit.limit = 0
     refused = await ingress.api.refused(RPCS["WatchEvents"], event_pb2.WatchEventsRequest())
     assert refused.reason == "TOO_MANY_WATCHERS"
 
 
-async def test_a_watch_of_events_ends_with_that_of_this_member(two: tuple[Member, Member]) -> None:
+async def test_a_watch_of_events_ends_with_that_of_this_member(two: Two) -> None:
     ingress, _ = two
     async with reading(ingress, "WatchEvents", event_pb2.WatchEventsRequest()) as events:
         await events.next()
@@ -336,7 +327,7 @@ async def test_a_watch_of_events_ends_with_that_of_this_member(two: tuple[Member
         assert explain(caught.value).reason == "SHUTTING_DOWN"
 
 
-async def test_a_log_without_lines_is_empty_at_another_member_too(two: tuple[Member, Member]) -> None:
+async def test_a_log_without_lines_is_empty_at_another_member_too(two: Two) -> None:
     ingress, _ = two
     method = RPCS["TailLogs"]
     path = f"/{method.containing_service.full_name}/{method.name}"

@@ -1,6 +1,5 @@
 """Whom members take for members: certificates of the fleet's authority, with the member's name."""
 
-from collections.abc import AsyncIterator
 from contextvars import copy_context
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,24 +26,12 @@ from hubbubd.rpc.listeners.tls import channel_credentials
 from hubbubd.runtime.ownership import Owner
 from hubbubd.telemetry.trace import CURRENT_TRACE, Trace
 
-from .conftest import Until, explain
-from .fleet import LARGE, Fleet, Member, Wire, fleet, one
+from .conftest import explain
+from .fleet import LARGE, Fleet, Member, Wire, made, owner
 from .test_fleet import CALL, call
 from .test_fleet_faults import is_changing
 
-
-@pytest.fixture
-async def made(tmp_path: Path) -> AsyncIterator[Fleet]:
-    async with fleet(tmp_path) as made:
-        yield made
-
-
-@pytest.fixture
-async def owner(made: Fleet, until: Until) -> Member:
-    """A member with the server `one`."""
-    owner = await made.start("b", one())
-    await until(lambda: bool(owner.peer.links))
-    return owner
+__all__ = ["made", "owner"]  # the fixtures
 
 
 async def hello(

@@ -3,7 +3,6 @@
 import asyncio
 import re
 from collections import Counter
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -13,27 +12,23 @@ import pytest
 from hubbubd.core.access import Grant, Principal, Role
 from hubbubd.core.audit import AuditFilter
 
-from .log_in import BACK, HELLO, OWNER, Browser, Program, first_key, opened, query_of, statement, status
+from .log_in import (
+    BACK,
+    HELLO,
+    OWNER,
+    Browser,
+    Program,
+    entered,
+    first_key,
+    made,
+    program,
+    query_of,
+    statement,
+    status,
+)
 from .mcp_host import Stage, stage
 
-
-@pytest.fixture
-async def made(tmp_path: Path) -> AsyncIterator[Stage]:
-    """A hub at which hosts log in."""
-    async with opened(tmp_path) as made_:
-        yield made_
-
-
-@pytest.fixture
-async def entered(made: Stage) -> Browser:
-    """The browser of somebody who may do everything."""
-    return await Browser(made).enter()
-
-
-@pytest.fixture
-async def program(made: Stage) -> Program:
-    """A program that has registered."""
-    return await Program(made).register()
+__all__ = ["entered", "made", "program"]  # the fixtures
 
 
 # What hosts read first

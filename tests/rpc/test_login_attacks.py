@@ -1,29 +1,15 @@
 """What was tried against the log-in by somebody who had not made it."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import pytest
 
 from hubbubd.config.sections.network import GrantSettings
 from hubbubd.core.access import Grant, Principal, Role
 from hubbubd.rpc.auth.grants import Grants
 
-from .log_in import Browser, Program, opened, query_of
+from .log_in import Browser, Program, entered, made, query_of
 from .mcp_host import Stage
 
-
-@pytest.fixture
-async def made(tmp_path: Path) -> AsyncIterator[Stage]:
-    """A hub at which hosts log in."""
-    async with opened(tmp_path) as made_:
-        yield made_
-
-
-@pytest.fixture
-async def entered(made: Stage) -> Browser:
-    """The browser of somebody who may do everything."""
-    return await Browser(made).enter()
+__all__ = ["entered", "made"]  # the fixtures
 
 
 @pytest.mark.parametrize("line", ["\r\n", "\n", "\t", "\x00", " "])

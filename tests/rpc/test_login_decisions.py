@@ -2,7 +2,6 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,27 +14,10 @@ from hubbubd.rpc.login import consents
 from hubbubd.rpc.login.programs import Programs
 from hubbubd.runtime.oversight import logins
 
-from .log_in import OWNER, Browser, Program, opened, query_of
+from .log_in import OWNER, Browser, Program, entered, made, program, query_of
 from .mcp_host import Stage, stage
 
-
-@pytest.fixture
-async def made(tmp_path: Path) -> AsyncIterator[Stage]:
-    """A hub at which hosts log in."""
-    async with opened(tmp_path) as made_:
-        yield made_
-
-
-@pytest.fixture
-async def entered(made: Stage) -> Browser:
-    """The browser of somebody who may do everything."""
-    return await Browser(made).enter()
-
-
-@pytest.fixture
-async def program(made: Stage) -> Program:
-    """A program that has registered."""
-    return await Program(made).register()
+__all__ = ["entered", "made", "program"]  # the fixtures
 
 
 @pytest.mark.parametrize("path", ["/oauth/enter", "/oauth/authorize?client_id=x"])

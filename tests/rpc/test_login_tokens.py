@@ -1,8 +1,6 @@
 """Codes and tokens of the log-in: given once, for one endpoint, and ended from both sides."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
@@ -14,27 +12,10 @@ from hubbubd.rpc.interceptors import Oversight
 
 from ..raising import raising
 from .conftest import TOKEN
-from .log_in import HELLO, Browser, Program, first_key, host_with, opened, status
+from .log_in import HELLO, Browser, Program, entered, first_key, host_with, made, program, status
 from .mcp_host import Stage, request
 
-
-@pytest.fixture
-async def made(tmp_path: Path) -> AsyncIterator[Stage]:
-    """A hub at which hosts log in."""
-    async with opened(tmp_path) as made_:
-        yield made_
-
-
-@pytest.fixture
-async def entered(made: Stage) -> Browser:
-    """The browser of somebody who may do everything."""
-    return await Browser(made).enter()
-
-
-@pytest.fixture
-async def program(made: Stage) -> Program:
-    """A program that has registered."""
-    return await Program(made).register()
+__all__ = ["entered", "made", "program"]  # the fixtures
 
 
 # Codes
