@@ -11,7 +11,7 @@ from hubbubd.downstream import EndpointSession, McpEndpoint, McpHost
 from hubbubd.downstream.views.view import ServerView
 
 from ..runtime.conftest import World, server
-from ..runtime.peer import Outcome, Sent
+from ..runtime.peer import gives
 from .conftest import ADA, NEW, OLD, NewHost, Opened, Place, handles, lists, said, settle, until
 
 ALL = {kind: {"listChanged": True} for kind in ("tools", "prompts", "resources")} | {"completions": {}}
@@ -123,11 +123,7 @@ async def test_a_resource_of_which_the_server_tells_nothing_is_not_honoured(plac
 
 
 async def test_a_slow_server_holds_no_acknowledgement_up(place: Opened) -> None:
-    async def slow(sent: Sent) -> Outcome:
-        await anyio.sleep(60)
-        return {}
-
-    async with place(OLD, capabilities={"resources": {"subscribe": True}}, behaviour=slow) as at:
+    async with place(OLD, capabilities={"resources": {"subscribe": True}}, behaviour=gives({}, after_s=60)) as at:
         began = anyio.current_time()
         host = await listening(at, resourceSubscriptions=["x://a"])
         assert anyio.current_time() - began < 5
@@ -135,11 +131,7 @@ async def test_a_slow_server_holds_no_acknowledgement_up(place: Opened) -> None:
 
 
 async def test_a_resource_that_a_slow_server_accepts_later_is_watched_from_then_on(place: Opened) -> None:
-    async def slow(sent: Sent) -> Outcome:
-        await anyio.sleep(20)
-        return {}
-
-    async with place(OLD, capabilities={"resources": {"subscribe": True}}, behaviour=slow) as at:
+    async with place(OLD, capabilities={"resources": {"subscribe": True}}, behaviour=gives({}, after_s=20)) as at:
         host = await listening(at, resourceSubscriptions=["x://a"])
         said(host.outlet)
         await settle(30)

@@ -14,7 +14,7 @@ from hubbubd.runtime.hub import Hub
 from hubbubd.upstream.ports import Era
 
 from ..runtime.conftest import FORM, World, open_requests, question, server, settle, until
-from ..runtime.peer import Outcome, Sent
+from ..runtime.peer import Outcome, Sent, gives
 from .scripted import ScriptedHost, answering, asks, connected, host_at
 
 ASKED = ("elicitation/create", FORM)
@@ -118,11 +118,7 @@ async def test_a_host_that_can_be_asked_is_asked_even_where_nothing_is_held(worl
 
 
 async def test_what_waits_for_nobody_is_not_ended(world: World) -> None:
-    async def behaviour(_sent: Sent) -> Outcome:
-        await asyncio.sleep(500)
-        return {"content": DONE}
-
-    world.peer.behaviour = behaviour
+    world.peer.behaviour = gives({"content": DONE}, after_s=500)
     async with connected(world, server(call_timeout_s=1000, call_max_s=1000)) as hub:
         host = host_at(hub, policy=ERROR)
         assert (await host.call(**CALL))["result"]["content"] == DONE

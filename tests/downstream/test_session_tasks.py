@@ -17,7 +17,7 @@ from hubbubd.errors import PeerError
 from hubbubd.upstream.ports import Era
 
 from ..runtime.conftest import FORM, SAMPLING, World, open_requests, server, settle, spec, until
-from ..runtime.peer import Outcome, Sent
+from ..runtime.peer import Outcome, Sent, gives
 from ..runtime.task_server import ERAS, TaskServer
 from .followed_tasks import host_with_tasks
 from .followed_tasks import result as called
@@ -173,10 +173,7 @@ async def test_a_server_carries_out_as_tasks_what_it_says_it_can(world: World, t
 
 
 async def test_a_tools_error_fails_its_task_and_is_the_result(world: World) -> None:
-    async def breaks(_sent: Sent) -> Outcome:
-        return {"content": DONE, "isError": True, "_meta": {"a": 1}}
-
-    world.peer.behaviour = breaks
+    world.peer.behaviour = gives({"content": DONE, "isError": True, "_meta": {"a": 1}})
     async with connected(world) as hub:
         host = host_at(hub)
         task_id = await made(host)
@@ -186,10 +183,7 @@ async def test_a_tools_error_fails_its_task_and_is_the_result(world: World) -> N
 
 
 async def test_a_servers_error_is_the_error_of_the_result(world: World) -> None:
-    async def refuses(_sent: Sent) -> Outcome:
-        raise PeerError(-32077, "it broke", {"part": 7})
-
-    world.peer.behaviour = refuses
+    world.peer.behaviour = gives(PeerError(-32077, "it broke", {"part": 7}))
     async with connected(world) as hub:
         host = host_at(hub)
         task_id = await made(host)
@@ -219,11 +213,7 @@ def _own(host: ScriptedHost) -> list[dict[str, Any]]:
 
 
 async def test_a_task_at_work_is_cancelled_at_its_server(world: World) -> None:
-    async def for_ever(_sent: Sent) -> Outcome:
-        await asyncio.sleep(10_000)
-        return {}
-
-    world.peer.behaviour = for_ever
+    world.peer.behaviour = gives({}, after_s=10000)
     async with connected(world) as hub:
         host = host_at(hub)
         task_id = await made(host)

@@ -19,7 +19,7 @@ from hubbubd.runtime.hub import Hub
 from hubbubd.upstream.ports import Era
 
 from ..runtime.conftest import FORM, World, open_requests, question, server, settle, until
-from ..runtime.peer import Outcome, Sent
+from ..runtime.peer import Outcome, Sent, gives
 from .scripted import ABLE, ME, REVISIONS, Handler, ScriptedHost, answering, asks, connected, handles, never, principal
 
 ASKED = ("elicitation/create", FORM)
@@ -43,11 +43,8 @@ FAITHFUL: dict[str, Any] = {
 def offers(world: World) -> None:
     """Has the server list TOOLS."""
 
-    async def listing(_sent: Sent) -> Outcome:
-        return {"tools": TOOLS}
-
     world.peer.capabilities = {"tools": {}}
-    world.peer.listing = listing
+    world.peer.listing = gives({"tools": TOOLS})
 
 
 def host_of(

@@ -1,8 +1,6 @@
 """Calls that a hub makes by itself, as for MCP hosts, of servers that other members have."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,20 +14,11 @@ from hubbubd.rpc.fleet.forwards import forwarding
 from hubbubd.runtime.calls import CallSpec
 
 from ..raising import raising
-from ..runtime.peer import Outcome, Sent, never
+from ..runtime.peer import gives, never
 from .conftest import LIMIT_S, Until
-from .fleet import Member, fleet, one
+from .fleet import Member, Two, made, owner, two
 
-Two = tuple[Member, Member]
-
-
-@pytest.fixture
-async def two(tmp_path: Path, until: Until) -> AsyncIterator[Two]:
-    """One that makes calls, and the owner of the server `one`."""
-    async with fleet(tmp_path) as made:
-        caller, owner = await made.start("a"), await made.start("b", one())
-        await until(lambda: bool(owner.peer.links))
-        yield caller, owner
+__all__ = ["made", "owner", "two"]  # the fixtures
 
 
 def spec(**given: Any) -> CallSpec:
@@ -58,10 +47,7 @@ async def test_what_a_hub_calls_by_itself_it_may_call_at_that_server_only(
 async def test_a_call_that_fails_is_returned_with_its_fault(two: Two) -> None:
     caller, owner = two
 
-    async def fails(sent: Sent) -> Outcome:
-        raise PeerError(-32000, "it failed", {"why": "because"})
-
-    owner.peer.behaviour = fails
+    owner.peer.behaviour = gives(PeerError(-32000, "it failed", {"why": "because"}))
     call = await caller.hub.calls.call(spec(), "ann")
     assert call.fault.details["jsonrpc_data"] == {"why": "because"}
     assert call.fault == owner.hub.calls.get("x").fault
@@ -184,11 +170,8 @@ async def test_a_resource_that_cannot_be_watched_is_refused_as_at_its_member(two
         found.append((caught.type, caught.value.reason))
     assert found == [(FailedPrecondition, "SUBSCRIPTIONS_NOT_OFFERED")] * 2
 
-    async def refuses(sent: Sent) -> Outcome:
-        raise PeerError(-32002, "no such resource")
-
     owner.peer.capabilities = {"resources": {"subscribe": True}}
-    owner.peer.behaviour = refuses
+    owner.peer.behaviour = gives(PeerError(-32002, "no such resource"))
     for member in (owner, caller):
         with pytest.raises(UpstreamError) as refused:
             await follow(member)

@@ -1,8 +1,6 @@
 """A member that has a server is silent: calls wait for the next one, and those that it was sent end for certain."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
 from types import SimpleNamespace
 
 import anyio
@@ -15,18 +13,14 @@ from hubbubd.rpc.fleet.forwards import forwarding, open_forwards
 from hubbubd.runtime.calls import CallSpec
 from hubbubd.runtime.ownership import Owner
 
-from ..runtime.peer import Outcome, Sent, never
+from ..runtime.peer import gives, never
 from .conftest import LIMIT_S, Until
-from .fleet import Fleet, Member, fleet, one
+from .fleet import Fleet, Member, made, one
 from .test_fleet import CALL, RPCS, call
 
+__all__ = ["made"]  # the fixtures
+
 Three = tuple[Member, Member, Member]
-
-
-@pytest.fixture
-async def made(tmp_path: Path) -> AsyncIterator[Fleet]:
-    async with fleet(tmp_path) as made:
-        yield made
 
 
 @pytest.fixture
@@ -69,11 +63,7 @@ async def test_an_owner_that_lives_and_has_handed_its_server_on_still_responds(
     ingress, owner, after = three
     go_on = anyio.Event()
 
-    async def slowly(_sent: Sent) -> Outcome:
-        await go_on.wait()
-        return {"content": []}
-
-    owner.peer.behaviour = slowly
+    owner.peer.behaviour = gives({"content": []}, once=go_on)
     response = asyncio.create_task(ingress.api(CALL, call()))
     await until(lambda: bool(owner.peer.sent))
     ingress.believed.hear("one", after.owner)

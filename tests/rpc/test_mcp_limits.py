@@ -18,7 +18,7 @@ from hubbubd.downstream.hosts import unread_bytes
 from hubbubd.rpc.mcp import transport
 from hubbubd.rpc.mcp.transport import JSON_AT_ONCE
 
-from ..runtime.peer import Outcome, Sent, never
+from ..runtime.peer import Outcome, Sent, gives, never
 from .conftest import LIMIT_S
 from .mcp_host import ACCEPT, NEW, OLD, RIGHT, Stage, envelope, request, stage, tool
 
@@ -245,10 +245,7 @@ async def test_a_long_response_that_is_not_read_is_not_kept(
 ) -> None:
     monkeypatch.setattr(transport, "STALL_S", 0.1)
 
-    async def long(_: Sent) -> Outcome:
-        return {"text": "x" * 16_000_000}
-
-    small.peers["one"].behaviour = long
+    small.peers["one"].behaviour = gives({"text": "x" * 16_000_000})
     host = await small.host().begin()
     body = json.dumps(tool(1)).encode()
     about = "".join(f"{key}: {value}\r\n" for key, value in (ACCEPT | host.headers).items())
@@ -266,11 +263,7 @@ async def test_a_long_response_on_a_stream_counts_until_it_is_read(
     monkeypatch.setattr(transport, "PRIME_S", 0.01)
     ready = anyio.Event()
 
-    async def long(_: Sent) -> Outcome:
-        await ready.wait()
-        return {"text": "x" * 16_000_000}
-
-    small.peers["one"].behaviour = long
+    small.peers["one"].behaviour = gives({"text": "x" * 16_000_000}, once=ready)
     host, other = await small.host().begin(), await small.host().begin()
     body = json.dumps(tool(1)).encode()
     about = "".join(f"{key}: {value}\r\n" for key, value in (ACCEPT | host.headers).items())

@@ -12,7 +12,7 @@ import pytest
 
 from hubbubd.rpc.mcp import transport
 
-from ..runtime.peer import Outcome, Sent, never
+from ..runtime.peer import gives, never
 from .conftest import LIMIT_S
 from .mcp_host import Host, Stage, request, stage, tool
 
@@ -121,12 +121,8 @@ async def test_a_request_of_which_nothing_is_known_is_answered_as_well(life: Liv
 async def test_the_result_of_a_call_that_ended_before_the_hub_did_is_fetched_from_the_next_one(life: Lives) -> None:
     go = anyio.Event()
 
-    async def slow(sent: Sent) -> Outcome:
-        await go.wait()
-        return {"content": [{"type": "text", "text": "it is done"}]}
-
     async with life() as at:
-        at.peers["one"].behaviour = slow
+        at.peers["one"].behaviour = gives({"content": [{"type": "text", "text": "it is done"}]}, once=go)
         host = await at.host().begin()
         last = await begun(at, host)
         go.set()

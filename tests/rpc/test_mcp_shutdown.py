@@ -7,7 +7,7 @@ from typing import Any
 import anyio
 import pytest
 
-from ..runtime.peer import Outcome, Sent, never
+from ..runtime.peer import gives, never
 from .mcp_host import NEW, OLD, Host, Stage, envelope, request, stage, tool
 
 
@@ -22,11 +22,7 @@ async def made(tmp_path: Path) -> AsyncIterator[Stage]:
 async def test_requests_under_way_get_their_responses_and_new_ones_are_refused(made: Stage, new: bool) -> None:
     go = anyio.Event()
 
-    async def slow(_: Sent) -> Outcome:
-        await go.wait()
-        return {"content": []}
-
-    made.peers["one"].behaviour = slow
+    made.peers["one"].behaviour = gives({"content": []}, once=go)
     host = made.host() if new else await made.host().begin()
     answers: list[Any] = []
 

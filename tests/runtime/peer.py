@@ -244,6 +244,31 @@ async def at_once(sent: Sent) -> Outcome:
     return {"echo": sent.params}
 
 
+def after(seconds: float) -> Behaviour:
+    """A server that takes its time."""
+
+    async def behaviour(sent: Sent) -> Outcome:
+        await anyio.sleep(seconds)
+        return await at_once(sent)
+
+    return behaviour
+
+
+def gives(outcome: Outcome | Exception, *, after_s: float = 0.0, once: anyio.Event | None = None) -> Behaviour:
+    """A server that answers each request so, after a while, or once that is set; an exception is raised."""
+
+    async def behaviour(_: Sent) -> Outcome:
+        if once is not None:
+            await once.wait()
+        if after_s:
+            await anyio.sleep(after_s)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    return behaviour
+
+
 async def no_lists(sent: Sent) -> Outcome:
     """Knows no lists."""
     raise PeerError(-32601, "Method not found")

@@ -24,7 +24,7 @@ from hubbubd.upstream.ports import Era
 from .approving import ARGUMENTS, approve, asks, deletion, deny, offer, tool
 from .conftest import FORM, FailingStore, World, open_requests, question, server, settle, spec, until
 from .mortal import DONE, ELICIT, answer, ended, killed, needs, script
-from .peer import Outcome, Sent
+from .peer import Outcome, Sent, gives
 
 LATER = ApprovalSettings.model_validate({"rules": [{"name": "deletes", "tools": ["t"], "action": "ask"}]})
 """The rule of `asks`, which comes while a call is under way."""
@@ -149,11 +149,8 @@ async def test_a_server_that_is_removed_while_its_tools_are_read_gets_no_call(as
 
 @pytest.mark.parametrize("already", [False, True])
 async def test_a_question_about_a_further_round_is_taken_up_again_after_a_restart(world: World, already: bool) -> None:
-    async def listing(_: Any) -> dict[str, Any]:
-        return {"tools": [tool()]}
-
     script(world, needs(a=ELICIT), DONE, era=Era.STATELESS)
-    world.peer.listing = listing
+    world.peer.listing = gives({"tools": [tool()]})
     async with killed(world, server(resume=True)) as hub:
         await connected(hub)
         await hub.calls.start(deletion(), "bot")
@@ -324,12 +321,8 @@ async def test_a_call_with_a_caller_that_waits_is_not_sent_again_after_a_hub_is_
 
 
 async def test_a_call_that_was_let_pass_is_asked_about_if_its_tool_changes_before_its_turn(world: World) -> None:
-    async def serve(_: Sent) -> Outcome:
-        await anyio.sleep(0.5)
-        return {"content": []}
-
     offer(world, tool(annotations={"readOnlyHint": True}), tool("u", annotations={"readOnlyHint": True}))
-    world.peer.behaviour = serve
+    world.peer.behaviour = gives({"content": []}, after_s=0.5)
     async with world.hub(server(confirm="writes", max_in_flight=1)) as hub:
         await connected(hub)
         await settle(60)

@@ -25,6 +25,7 @@ from .approving import ARGUMENTS, approve, asks, deletion, deny, offer, rules, t
 from .conftest import World, open_requests, question, server, settle, spec, until
 from .mortal import DONE, ELICIT, answer, ended, killed, needs, script
 from .noted import Noted
+from .peer import gives
 
 
 @pytest.fixture
@@ -305,11 +306,8 @@ async def test_a_repeat_under_the_same_id_joins_the_call_and_its_question(asking
 
 
 async def test_the_further_rounds_of_an_approved_call_need_no_other_approval(asking: World) -> None:
-    async def listing(_: Any) -> dict[str, Any]:
-        return {"tools": [tool()]}
-
     script(asking, needs(a=ELICIT), DONE, era=Era.STATELESS)
-    asking.peer.listing = listing
+    asking.peer.listing = gives({"tools": [tool()]})
     async with asking.hub(server()) as hub:
         await start(hub)
         await approve(hub, await question(hub), arguments={"repo": "other"})

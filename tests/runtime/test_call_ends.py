@@ -17,17 +17,7 @@ from hubbubd.runtime.records import EventKind
 
 from ..raising import raising
 from .conftest import FORM, Watching, World, question, server, settle, spec, until
-from .peer import Outcome, Sent, at_once, never
-
-
-def after(seconds: float) -> Callable[[Sent], Any]:
-    """A server that takes its time."""
-
-    async def behaviour(sent: Sent) -> Outcome:
-        await anyio.sleep(seconds)
-        return await at_once(sent)
-
-    return behaviour
+from .peer import Outcome, Sent, after, at_once, gives, never
 
 
 async def test_queued_and_parked_calls_are_cancelled_and_one_on_the_wire_only_when_told_to_abort(world: World) -> None:
@@ -175,10 +165,7 @@ async def test_clearing_does_not_wait_for_a_call_that_is_never_admitted(world: W
 
 
 async def test_an_error_of_the_server_is_passed_on_as_it_is(world: World) -> None:
-    async def failing(sent: Sent) -> Outcome:
-        raise PeerError(-32001, "no such file \ud83d", {"path": "/x"})
-
-    world.peer.behaviour = failing
+    world.peer.behaviour = gives(PeerError(-32001, "no such file \ud83d", {"path": "/x"}))
     async with world.hub(server()) as hub:
         call = await hub.calls.call(spec(), "me")
         assert call.state is CallState.FAILED

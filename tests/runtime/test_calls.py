@@ -14,19 +14,9 @@ from hubbubd.core.inbox.request_states import CauseSource
 from hubbubd.runtime.records import WatchEvent
 
 from .conftest import FORM, Watching, World, question, server, settle, spec, until
-from .peer import Outcome, Sent, at_once, never
+from .peer import Outcome, Sent, after, at_once, never
 
 YES = Accept({"name": "x"})
-
-
-def after(seconds: float) -> Callable[[Sent], Any]:
-    """A server that takes its time."""
-
-    async def behaviour(sent: Sent) -> Outcome:
-        await anyio.sleep(seconds)
-        return await at_once(sent)
-
-    return behaviour
 
 
 async def test_a_call_without_progress_times_out_and_the_server_is_told(world: World) -> None:

@@ -12,7 +12,7 @@ from hubbubd.runtime.hub import Hub
 
 from ..raising import raising
 from .conftest import World, server, settle, spec, until
-from .peer import Outcome, Peer, Sent, never
+from .peer import Outcome, Peer, Sent, gives, never
 
 TOOLS_CHANGED = "notifications/tools/list_changed"
 
@@ -365,10 +365,7 @@ async def test_a_handshake_server_is_not_listened_to(world: World) -> None:
 async def test_a_fault_that_may_pass_is_tried_again(world: World) -> None:
     shelf = Shelf(world.peer, "a")
 
-    async def broken(sent: Sent) -> Outcome:
-        raise PeerError(-32603, "not yet")
-
-    world.peer.listing = broken
+    world.peer.listing = gives(PeerError(-32603, "not yet"))
     async with world.hub(server()) as hub:
         await until(lambda: tools(hub).fault)
         world.peer.listing = shelf.list

@@ -12,7 +12,7 @@ from hubbubd.runtime.hub import Hub
 from hubbubd.upstream.ports import InboundReply, ReplyError
 
 from .conftest import FORM, World, open_requests, question, server, settle, spec, until
-from .peer import Outcome, Question, Sent
+from .peer import Outcome, Question, Sent, gives
 
 OFFSETS = [-0.01, 0.0, 0.01]
 """Virtual seconds by which the other thing comes first, or later."""
@@ -68,11 +68,7 @@ async def test_an_answer_that_crosses_the_end_of_its_question_has_one_outcome(
 
 @pytest.mark.parametrize("offset", OFFSETS)
 async def test_a_result_that_crosses_its_time_limit_ends_the_call_once(world: World, offset: float) -> None:
-    async def in_time(_: Sent) -> Outcome:
-        await anyio.sleep(5 + offset)
-        return {"in": "time"}
-
-    world.peer.behaviour = in_time
+    world.peer.behaviour = gives({"in": "time"}, after_s=5 + offset)
     async with world.hub(server(call_timeout_s=5)) as hub:
         call = await hub.calls.call(spec(), "ada")
         assert (call.result is None) is (call.fault is not None)
@@ -86,11 +82,7 @@ async def test_a_result_that_crosses_its_time_limit_ends_the_call_once(world: Wo
 
 @pytest.mark.parametrize("offset", OFFSETS)
 async def test_a_result_that_crosses_the_end_of_its_connection_ends_the_call_once(world: World, offset: float) -> None:
-    async def soon(_: Sent) -> Outcome:
-        await anyio.sleep(1 + offset)
-        return {"it": "worked"}
-
-    world.peer.behaviour = soon
+    world.peer.behaviour = gives({"it": "worked"}, after_s=1 + offset)
     async with world.hub(server()) as hub:
         await until(lambda: world.peer.links)
         await settle()

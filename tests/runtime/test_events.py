@@ -13,7 +13,7 @@ from hubbubd.runtime.servers import EventFilter, EventStep, ResourceUpdate, Serv
 from hubbubd.upstream.ports import Era
 
 from .conftest import PATIENCE_S, World, server, settle, until
-from .peer import Outcome, Sent, at_once
+from .peer import Outcome, Sent, at_once, gives
 
 URI = "note://today"
 LOG = "notifications/message"
@@ -261,10 +261,7 @@ async def test_a_resource_is_subscribed_and_read_again_after_a_reconnect(subscri
 
 
 async def test_a_server_that_refuses_a_subscription_ends_the_watch_with_its_error(subscribing: World) -> None:
-    async def refuse(sent: Sent) -> Outcome:
-        raise PeerError(-32002, "no such resource")
-
-    subscribing.peer.behaviour = refuse
+    subscribing.peer.behaviour = gives(PeerError(-32002, "no such resource"))
     async with subscribing.hub(server()) as hub:
         await connected(hub)
         watched = await begun(hub.subscriptions.watch("one", URI))

@@ -24,7 +24,7 @@ from ..raising import raising
 from .conftest import FORM, open_requests, question, server, settle, spec, until
 from .fleet import TTL_S, Members, Running, members
 from .mortal import DONE, ELICIT, needs
-from .peer import Outcome, Sent, never
+from .peer import Outcome, Sent, gives, never
 
 
 @pytest.fixture
@@ -115,10 +115,7 @@ async def test_a_call_that_its_caller_has_named_is_known_before_it_is_sent(fleet
 async def test_a_worker_holds_a_question_no_longer_than_its_member_lives(fleet: Members) -> None:
     fleet.peers["one"].era = Era.STATELESS
 
-    async def serve(_sent: Sent) -> Outcome:
-        return needs(a=ELICIT)
-
-    fleet.peers["one"].behaviour = serve
+    fleet.peers["one"].behaviour = gives(needs(a=ELICIT))
     await of(fleet, "a", "b")
     has = owner(fleet)
     left = another(fleet, has)
@@ -169,11 +166,7 @@ def owner_but(fleet: Members, cut: Running) -> Running:
 async def test_a_server_is_moved_when_nothing_is_under_way(fleet: Members) -> None:
     peer, done = fleet.peers["one"], anyio.Event()
 
-    async def serve(_sent: Sent) -> Outcome:
-        await done.wait()
-        return DONE
-
-    peer.behaviour = serve
+    peer.behaviour = gives(DONE, once=done)
     await of(fleet, "a", "b", "c")
     has = owner(fleet)
     to = another(fleet, has)

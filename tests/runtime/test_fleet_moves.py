@@ -21,7 +21,7 @@ from ..raising import raising
 from .conftest import FORM, open_requests, question, server, settle, spec, until
 from .fleet import Members, Running, members
 from .mortal import DONE, ELICIT, needs
-from .peer import Outcome, Sent, never
+from .peer import Outcome, Sent, gives, never
 from .test_fleet import another, http, live_links, of, owner
 
 LEASE = "lease/one"
@@ -160,11 +160,7 @@ async def test_a_server_that_is_moved_while_it_is_taken_is_in_one_place(fleet: M
 async def test_a_move_goes_on_when_its_caller_gives_up(fleet: Members) -> None:
     peer, done = fleet.peers["one"], anyio.Event()
 
-    async def serve(_sent: Sent) -> Outcome:
-        await done.wait()
-        return DONE
-
-    peer.behaviour = serve
+    peer.behaviour = gives(DONE, once=done)
     await of(fleet, "a", "b")
     has = owner(fleet)
     to = another(fleet, has)
@@ -325,11 +321,7 @@ async def test_a_member_that_is_lost_in_the_middle_of_a_move_lets_go(fleet: Memb
 async def test_the_end_of_a_call_is_known_before_its_server_is_anybody_elses(fleet: Members) -> None:
     peer, done = fleet.peers["one"], anyio.Event()
 
-    async def serve(_sent: Sent) -> Outcome:
-        await done.wait()
-        return DONE
-
-    peer.behaviour = serve
+    peer.behaviour = gives(DONE, once=done)
     await of(fleet, "a", "b")
     has = owner(fleet)
     to = another(fleet, has)
@@ -354,10 +346,7 @@ async def test_the_end_of_a_call_is_known_before_its_server_is_anybody_elses(fle
 async def test_a_worker_of_a_living_member_keeps_what_it_holds_when_its_server_is_taken(fleet: Members) -> None:
     fleet.peers["one"].era = Era.STATELESS
 
-    async def serve(_sent: Sent) -> Outcome:
-        return needs(a=ELICIT)
-
-    fleet.peers["one"].behaviour = serve
+    fleet.peers["one"].behaviour = gives(needs(a=ELICIT))
     await of(fleet, "a", "b")
     dead = owner(fleet)
     left = another(fleet, dead)

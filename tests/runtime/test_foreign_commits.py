@@ -3,7 +3,6 @@
 from collections.abc import AsyncGenerator
 from typing import Any
 
-import anyio
 import pytest
 
 from hubbubd.core.access import Principal
@@ -21,7 +20,7 @@ from hubbubd.upstream.ports import Era
 from ..raising import raising
 from .conftest import FORM, World, question, server, settle, spec, until, update
 from .foreign import SharedStore
-from .peer import Outcome, Sent, never
+from .peer import gives, never
 from .task_server import RESULT, TaskServer, ended, started, the_task
 
 GIVEN = Accept({"name": "x"})
@@ -53,11 +52,7 @@ async def whole(store: SharedStore) -> None:
 
 @pytest.mark.parametrize("detached", [False, True], ids=["waited for", "detached"])
 async def test_a_call_is_recorded_from_beginning_to_end(world: World, store: SharedStore, detached: bool) -> None:
-    async def slow(sent: Sent) -> Outcome:
-        await anyio.sleep(1)
-        return {"content": []}
-
-    world.peer.behaviour = slow
+    world.peer.behaviour = gives({"content": []}, after_s=1)
     async with world.hub(server()) as hub:
         await settle()
         store.shared = True

@@ -12,7 +12,7 @@ from hubbubd.core.inbox.request_states import CauseSource, Delivery, RequestStat
 from hubbubd.upstream.ports import Era
 
 from .conftest import FORM, SAMPLING, World, open_requests, question, server, settle, spec, until
-from .peer import SESSION_LOST, Outcome, Sent, never
+from .peer import SESSION_LOST, Outcome, Sent, gives, never
 
 ELICIT = {"method": "elicitation/create", "params": FORM}
 SAMPLE = {"method": "sampling/createMessage", "params": SAMPLING}
@@ -110,10 +110,7 @@ async def test_a_refused_sampling_ends_the_call_and_takes_the_other_questions_ba
 
 
 async def test_a_server_that_never_has_enough_is_given_up(world: World) -> None:
-    async def greedy(sent: Sent) -> Outcome:
-        return needs(requestState="more")
-
-    world.peer.behaviour = greedy
+    world.peer.behaviour = gives(needs(requestState="more"))
     async with world.hub(server()) as hub:
         call = await hub.calls.call(spec(), "me")
         assert call.fault.code == "TOO_MANY_ROUNDS"

@@ -10,7 +10,7 @@ from hubbubd.upstream.ports import Era
 from ..raising import raising
 from .conftest import World, open_requests, server, spec, until, update
 from .mortal import DONE, ELICIT, answer, asked, ended, needs, script
-from .peer import Outcome, Sent, never
+from .peer import Outcome, Sent, gives, never
 from .test_catalog import Shelf, fresh, names, tools
 
 
@@ -102,10 +102,7 @@ async def test_a_tool_that_is_denied_while_the_list_is_fetched_is_not_in_it(worl
 
 
 async def test_a_listing_that_a_caller_asks_for_has_no_denied_tools(world: World) -> None:
-    async def behave(_: Sent) -> Outcome:
-        return {"tools": [{"name": "t"}, {"name": "u"}, "odd"], "nextCursor": "x"}
-
-    world.peer.behaviour = behave
+    world.peer.behaviour = gives({"tools": [{"name": "t"}, {"name": "u"}, "odd"], "nextCursor": "x"})
     async with world.hub(server(allow_tools=("u",))) as hub:
         call = await hub.calls.call(spec(method="tools/list", params=b""), "alice")
         assert call.result == b'{"tools":[{"name":"u"}],"nextCursor":"x"}'
