@@ -176,49 +176,6 @@ def test_a_call_that_is_taken_up_has_nobody_who_waits_and_is_parked_unless_it_is
     assert (call.detached, call.state) == (True, state)
 
 
-def test_a_clock_ends_at_the_timeout_when_there_is_no_progress() -> None:
-    clock = CallClock(60, 300, 1000.0)
-    assert clock.deadline() == 1060.0
-    assert not clock.has_used_up_max(1060.0)
-
-
-def test_progress_gives_the_whole_timeout_again_but_never_more_than_the_maximum() -> None:
-    clock = CallClock(60, 300, 0.0)
-    for now in (50.0, 100.0, 150.0, 200.0, 250.0):
-        clock.restart(now)
-        assert clock.deadline() == min(now + 60, 300)
-    assert not clock.has_used_up_max(299.0)
-    assert clock.has_used_up_max(300.0)
-
-
-def test_a_held_clock_has_no_deadline_and_goes_on_with_what_was_left() -> None:
-    clock = CallClock(60, 300, 0.0)
-    clock.hold(10.0)
-    assert clock.deadline() is None
-    assert not clock.has_used_up_max(1e9)
-    clock.release(100_000.0)
-    assert clock.deadline() == 100_050.0
-
-
-def test_a_clock_runs_again_only_after_as_many_releases_as_holds() -> None:
-    clock = CallClock(60, 300, 0.0)
-    clock.hold(10.0)
-    clock.hold(20.0)
-    clock.release(30.0)
-    assert clock.deadline() is None
-    clock.release(40.0)
-    assert clock.deadline() == 90.0
-
-
-def test_a_restart_while_held_gives_the_timeout_back_without_setting_it_going() -> None:
-    clock = CallClock(60, 300, 0.0)
-    clock.hold(50.0)
-    clock.restart(70.0)
-    assert clock.deadline() is None
-    clock.release(100.0)
-    assert clock.deadline() == 160.0
-
-
 def test_a_clock_that_is_not_held_cannot_be_released() -> None:
     clock = CallClock(60, 300, 0.0)
     with pytest.raises(ValueError, match="not held"):
