@@ -167,6 +167,13 @@ class World:
         ) as hub:
             yield hub
 
+    @asynccontextmanager
+    async def linked(self, *servers: ServerConfig) -> AsyncGenerator[Hub]:
+        """A hub that runs and has a connection to the server `one`."""
+        async with self.hub(*(servers or (server(),))) as hub:
+            await until(lambda: self.peer.links)
+            yield hub
+
 
 @pytest.fixture
 async def world() -> AsyncGenerator[World]:

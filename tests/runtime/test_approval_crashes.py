@@ -14,7 +14,7 @@ from hubbubd.runtime.hub import Hub
 from hubbubd.store.sqlite.sqlite_store import SqliteStore
 
 from .approving import approve, asks, deletion, offer, tool
-from .conftest import PATIENCE_S, World, open_requests, question, server, settle, until
+from .conftest import PATIENCE_S, World, open_requests, question, settle, until
 from .mortal import MortalStore
 from .peer import Outcome, Sent
 
@@ -71,8 +71,7 @@ async def tell(deaths: Sequence[int], *, last_words: bool) -> tuple[Story, Call]
     world.peer.behaviour = story.serve
     for left in [*deaths, None]:
         store.left = None
-        async with world.hub(server()) as hub:
-            await until(lambda: world.peer.links)
+        async with world.linked() as hub:
             await settle(1)
             store.left = left
             await story.live(hub)
@@ -111,8 +110,7 @@ async def vote(hub: Hub, request: PendingRequest, by: str, counted: list[str], r
 async def test_of_fifty_approvers_exactly_so_many_count_as_are_needed(world: World, needed: int) -> None:
     world.settings |= asks(needed=needed)
     offer(world, tool())
-    async with world.hub(server()) as hub:
-        await until(lambda: world.peer.links)
+    async with world.linked() as hub:
         for number in range(10):
             await hub.calls.start(deletion(f"c{number}"), "bot")
             request = await question(hub)

@@ -129,8 +129,7 @@ WORDS: dict[End, str] = {
 
 async def test_a_call_whose_answer_was_delivered_ends_without_waiting_for_the_disk(world: World) -> None:
     asking = Asking(world, "inferred")
-    async with world.hub(server(**OPTIONS)) as hub:
-        await until(lambda: world.peer.links)
+    async with world.linked(server(**OPTIONS)) as hub:
         request = await asking.begin(hub)
         await hub.inbox.answer(request.id, YES, "me", answer_id=None, claim_id=None)
         await asking.asked.answered()
@@ -314,8 +313,7 @@ async def test_what_expired_while_the_store_was_away_is_late_if_its_call_ended_b
         return {"resultType": "input_required", "inputRequests": {"a": sampling}, "requestState": "s"}
 
     world.peer.era, world.peer.behaviour = Era.STATELESS, asks
-    async with world.hub(server(answer_timeout_s=100, ping_interval_s=0)) as hub:
-        await until(lambda: world.peer.links)
+    async with world.linked(server(answer_timeout_s=100, ping_interval_s=0)) as hub:
         call = await hub.calls.start(spec(), "me")
         begun = asyncio.get_running_loop().time()
         await settle(0.5)

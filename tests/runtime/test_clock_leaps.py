@@ -219,8 +219,7 @@ async def test_many_small_steps_are_a_leap(world: World, system: System) -> None
 async def test_a_question_has_the_rest_of_its_time_after_the_clock_was_set(
     world: World, system: System, days: float
 ) -> None:
-    async with world.hub(server(answer_timeout_s=HOUR_S)) as hub:
-        await until(lambda: world.peer.links)
+    async with world.linked(server(answer_timeout_s=HOUR_S)) as hub:
         asked = [world.peer.link.ask("elicitation/create", FORM) for _ in range(2)]
         await until(lambda: len(open_requests(hub)) == 2)
         one, two = open_requests(hub)

@@ -218,8 +218,7 @@ UNBALANCED = {
 async def test_what_breaks_the_rules_is_refused_before_anybody_sees_it(
     world: World, method: str, params: dict[str, Any], task: dict[str, Any]
 ) -> None:
-    async with world.hub(server()) as hub:
-        await until(lambda: world.peer.links)
+    async with world.linked() as hub:
         with pytest.raises(ReplyError) as refused:
             await world.peer.link.asked(method, {**params, **task})
         assert refused.value.code == -32602

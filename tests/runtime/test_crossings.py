@@ -11,7 +11,7 @@ from hubbubd.errors import FailedPrecondition
 from hubbubd.runtime.hub import Hub
 from hubbubd.upstream.ports import InboundReply, ReplyError
 
-from .conftest import FORM, World, open_requests, question, server, settle, spec, until
+from .conftest import FORM, World, open_requests, question, server, settle, spec
 from .peer import Outcome, Question, Sent, gives
 
 OFFSETS = [-0.01, 0.0, 0.01]
@@ -39,8 +39,7 @@ async def test_an_answer_that_crosses_the_end_of_its_question_has_one_outcome(
     world: World, offset: float, commit_s: float, how: str
 ) -> None:
     refusals: list[str] = []
-    async with world.hub(server()) as hub:
-        await until(lambda: world.peer.links)
+    async with world.linked() as hub:
         await settle()
         link = world.peer.link
         asked = link.ask("elicitation/create", FORM)
@@ -83,8 +82,7 @@ async def test_a_result_that_crosses_its_time_limit_ends_the_call_once(world: Wo
 @pytest.mark.parametrize("offset", OFFSETS)
 async def test_a_result_that_crosses_the_end_of_its_connection_ends_the_call_once(world: World, offset: float) -> None:
     world.peer.behaviour = gives({"it": "worked"}, after_s=1 + offset)
-    async with world.hub(server()) as hub:
-        await until(lambda: world.peer.links)
+    async with world.linked() as hub:
         await settle()
 
         async def lose() -> None:
@@ -122,8 +120,7 @@ async def test_what_a_server_makes_of_a_call_after_its_end_changes_nothing(world
 
 
 async def test_an_answer_told_of_twice_keeps_its_first_fate(world: World) -> None:
-    async with world.hub(server()) as hub:
-        await until(lambda: world.peer.links)
+    async with world.linked() as hub:
         await settle()
         told: list[InboundReply] = []
         serve = world.peer.link.inbound.on_request

@@ -129,8 +129,7 @@ async def test_a_claim_keeps_others_out_until_it_lapses_and_watchers_see_it(
 
 async def test_a_claim_counts_once_while_it_is_being_made(world: World) -> None:
     world.settings = {"claims_per_principal": 2}
-    async with world.hub(server()) as hub:
-        await until(lambda: world.peer.links)
+    async with world.linked() as hub:
         for _ in range(2):
             world.peer.link.ask("elicitation/create", FORM)
         await until(lambda: len(open_requests(hub)) == 2)
@@ -145,8 +144,7 @@ async def test_a_claim_counts_once_while_it_is_being_made(world: World) -> None:
 
 
 async def test_a_request_taken_back_before_it_was_stored_does_not_stay_open(world: World) -> None:
-    async with world.hub(server()) as hub:
-        await until(lambda: world.peer.links)
+    async with world.linked() as hub:
         await settle()
         world.store.delay_s = 1
         asked = world.peer.link.ask("elicitation/create", FORM)
@@ -249,8 +247,7 @@ async def test_a_withdrawal_that_the_store_does_not_take_is_tried_again(world: W
 
 
 async def test_a_question_that_the_store_does_not_take_is_an_error_for_the_server(world: World) -> None:
-    async with world.hub(server()) as hub:
-        await until(lambda: world.peer.links)
+    async with world.linked() as hub:
         await settle()
         world.store.failures = 1
         with pytest.raises(ReplyError) as error:
@@ -261,8 +258,7 @@ async def test_a_question_that_the_store_does_not_take_is_an_error_for_the_serve
 
 async def test_a_server_with_too_many_open_questions_gets_an_error_for_one_more(world: World) -> None:
     world.settings = {"open_requests_per_server": 3}
-    async with world.hub(server()) as hub:
-        await until(lambda: world.peer.links)
+    async with world.linked() as hub:
         asked = [world.peer.link.ask("elicitation/create", FORM) for _ in range(5)]
         await settle()
         errors = [each.error for each in asked if each.error is not None]
@@ -275,8 +271,7 @@ async def test_a_server_with_too_many_open_questions_gets_an_error_for_one_more(
 
 async def test_a_server_may_have_as_many_open_questions_as_the_limit_says_however_fast_it_asks(world: World) -> None:
     world.settings = {"open_requests_per_server": 10}
-    async with world.hub(server()) as hub:
-        await until(lambda: world.peer.links)
+    async with world.linked() as hub:
         asked: list[Question] = []
         for _ in range(10):  # one in each turn, so that some are being opened while others have just been
             asked.append(world.peer.link.ask("elicitation/create", FORM))
@@ -288,8 +283,7 @@ async def test_a_server_may_have_as_many_open_questions_as_the_limit_says_howeve
 
 async def test_a_server_whose_open_questions_take_too_many_bytes_gets_an_error_for_one_more(world: World) -> None:
     heavy = {**FORM, "message": "x" * 3000}
-    async with world.hub(server(max_open_request_bytes=10_000)) as hub:
-        await until(lambda: world.peer.links)
+    async with world.linked(server(max_open_request_bytes=10_000)) as hub:
         asked = [world.peer.link.ask("elicitation/create", heavy) for _ in range(5)]
         await settle()
         errors = [each.error for each in asked if each.error is not None]
@@ -307,8 +301,7 @@ async def test_a_server_whose_open_questions_take_too_many_bytes_gets_an_error_f
 
 
 async def test_what_a_server_may_not_ask_is_an_unknown_method(world: World) -> None:
-    async with world.hub(server()) as hub:
-        await until(lambda: world.peer.links)
+    async with world.linked() as hub:
         with pytest.raises(ReplyError) as error:
             await world.peer.link.asked("tools/list", {})
         assert error.value.code == -32601

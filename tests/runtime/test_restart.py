@@ -22,8 +22,7 @@ YES = Accept({"name": "x"})
 
 
 async def test_an_answer_that_was_acknowledged_is_still_there(world: World) -> None:
-    async with world.hub(server()) as hub:
-        await until(lambda: world.peer.links)
+    async with world.linked() as hub:
         world.peer.link.ask("elicitation/create", FORM)
         request = await question(hub)
         answered = await hub.inbox.answer(request.id, YES, "me", answer_id="a", claim_id=None)
@@ -35,8 +34,7 @@ async def test_an_answer_that_was_acknowledged_is_still_there(world: World) -> N
 
 
 async def test_receiver_tasks_and_their_questions_go_on(world: World) -> None:
-    async with world.hub(server()) as hub:
-        await until(lambda: world.peer.links)
+    async with world.linked() as hub:
         created = await world.peer.link.asked("elicitation/create", {**FORM, "task": {"ttl": 600_000}})
         request = await question(hub)
     task_id = created["task"]["taskId"]
@@ -52,8 +50,7 @@ async def test_receiver_tasks_and_their_questions_go_on(world: World) -> None:
 
 
 async def test_tasks_of_a_server_that_became_another_one_are_gone(world: World) -> None:
-    async with world.hub(server()) as hub:
-        await until(lambda: world.peer.links)
+    async with world.linked() as hub:
         await world.peer.link.asked("elicitation/create", {**FORM, "task": {}})
         request = await question(hub)
     async with world.hub(server(args=("--other",))) as hub:
@@ -62,8 +59,7 @@ async def test_tasks_of_a_server_that_became_another_one_are_gone(world: World) 
 
 
 async def test_a_wish_survives_a_kill_right_after_it_was_acknowledged(world: World) -> None:
-    async with world.hub(server()) as hub:
-        await until(lambda: world.peer.links)
+    async with world.linked() as hub:
         await hub.servers.disconnect("one")
         await hub.servers.connect("one")
         await hub.servers.disconnect("one")
@@ -146,8 +142,7 @@ async def test_only_commands_that_the_operator_allowed_are_started_over_the_api(
 
 
 async def test_nothing_piles_up_of_questions_calls_and_tasks_that_have_ended(world: World) -> None:
-    async with world.hub(server()) as hub:
-        await until(lambda: world.peer.links)
+    async with world.linked() as hub:
         await settle()
         alarms = hub.inbox._alarms._timers
         before = set(alarms)
@@ -292,8 +287,7 @@ async def test_a_stopping_hub_sends_nothing_more_that_the_next_one_can_send(worl
 
 
 async def test_a_call_whose_connection_goes_before_it_is_sent_goes_out_once_over_the_next(world: World) -> None:
-    async with world.hub(server(retries=-1)) as hub:
-        await until(lambda: world.peer.links)
+    async with world.linked(server(retries=-1)) as hub:
         await settle()
         world.store.delay_s = 0.5
         starting = asyncio.create_task(hub.calls.start(spec(call_id="a"), "me"))

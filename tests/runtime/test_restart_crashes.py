@@ -18,7 +18,7 @@ from hubbubd.runtime.hub import Hub
 from hubbubd.store.sqlite.sqlite_store import SqliteStore
 from hubbubd.upstream.ports import Era
 
-from .conftest import PATIENCE_S, World, open_requests, server, settle, spec, until
+from .conftest import PATIENCE_S, World, open_requests, settle, spec
 from .mortal import ELICIT, MortalStore, needs
 from .peer import Outcome, Sent
 
@@ -80,8 +80,7 @@ async def told(deaths: Sequence[int], *, last_words: bool) -> tuple[Story, Call,
     world.peer.behaviour = story.serve
     for left in [*deaths, None]:
         store.left = None
-        async with world.hub(server()) as hub:
-            await until(lambda: world.peer.links)
+        async with world.linked() as hub:
             store.left = left
             await story.live(hub)
             if left is None:

@@ -66,8 +66,7 @@ async def test_a_server_with_personal_data_may_have_a_shorter_memory(world: Worl
 
 async def test_the_age_of_a_request_counts_from_its_end(world: World) -> None:
     world.settings = {"request_history_age_s": 600}
-    async with world.hub(server(answer_timeout_s=2 * HOUR_S)) as hub:
-        await until(lambda: world.peer.links)
+    async with world.linked(server(answer_timeout_s=2 * HOUR_S)) as hub:
         taken_back = world.peer.link.ask("elicitation/create", FORM)
         request = await question(hub)
         await settle(3600)
@@ -81,8 +80,7 @@ async def test_the_age_of_a_request_counts_from_its_end(world: World) -> None:
 
 async def test_an_open_request_is_never_too_old(world: World) -> None:
     world.settings = {"request_history_age_s": 60, "request_history_count": 1}
-    async with world.hub(server(answer_timeout_s=30 * HOUR_S)) as hub:
-        await until(lambda: world.peer.links)
+    async with world.linked(server(answer_timeout_s=30 * HOUR_S)) as hub:
         for _ in range(3):
             world.peer.link.ask("elicitation/create", FORM)
         await until(lambda: len(open_requests(hub)) == 3)
@@ -92,8 +90,7 @@ async def test_an_open_request_is_never_too_old(world: World) -> None:
 
 async def test_whoever_waits_for_an_end_still_finds_it(world: World) -> None:
     world.settings = {"request_history_count": 1}
-    async with world.hub(server()) as hub:
-        await until(lambda: world.peer.links)
+    async with world.linked() as hub:
         asked = [world.peer.link.ask("elicitation/create", FORM) for _ in range(20)]
         await until(lambda: len(open_requests(hub)) == 20)
         async with anyio.create_task_group() as tasks:

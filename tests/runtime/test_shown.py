@@ -8,14 +8,13 @@ from hubbubd.core.inbox.forms import Accept
 from hubbubd.core.inbox.request_states import RequestEventType
 from hubbubd.runtime.records import EventKind
 
-from .conftest import FORM, Watching, World, question, server, settle, until
+from .conftest import FORM, Watching, World, question, server, settle
 
 
 async def test_a_watch_that_goes_on_after_a_restart_is_not_told_who_was_shown_what(
     world: World, watching: Callable[[Any], Watching]
 ) -> None:
-    async with world.hub(server()) as hub:
-        await until(lambda: world.peer.links)
+    async with world.linked() as hub:
         await world.peer.link.asked("elicitation/create", {**FORM, "task": {"ttl": 600_000}})
         request = await question(hub)
         first = watching(hub.inbox.watch(RequestFilter()))

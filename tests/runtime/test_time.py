@@ -55,8 +55,7 @@ async def test_less_than_a_second_is_left_alone_so_that_records_keep_their_order
 
 
 async def test_a_deadline_that_passed_while_the_computer_slept_has_passed(world: World, system: System) -> None:
-    async with world.hub(server()) as hub:
-        await until(lambda: world.peer.links)
+    async with world.linked() as hub:
         world.peer.link.ask("elicitation/create", FORM)
         request = await question(hub)
         system.slept += 8 * HOUR_S

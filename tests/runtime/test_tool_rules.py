@@ -56,8 +56,7 @@ async def test_a_tool_that_is_denied_while_its_call_is_queued_is_not_called(worl
 async def test_a_call_that_waits_is_looked_at_anew_if_its_server_comes_back_as_another_one(world: World) -> None:
     world.peer.behaviour = never
     world.peer.era, world.peer.capabilities = Era.STATELESS, {"extensions": {EXTENSION: {}}}
-    async with world.hub(server(max_in_flight=1)) as hub:
-        await until(lambda: world.peer.links)
+    async with world.linked(server(max_in_flight=1)) as hub:
         await hub.calls.start(spec("u"), "alice")
         waiting = await hub.calls.start(spec("t", as_task=True), "alice")
         await until(lambda: world.peer.sent)

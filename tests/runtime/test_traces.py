@@ -37,8 +37,7 @@ async def test_a_call_that_ends_while_its_task_is_written_leaves_no_task_behind(
 
     world.peer.era = Era.STATELESS
     world.peer.behaviour = becomes_a_task
-    async with world.hub(server()) as hub:
-        await until(lambda: world.peer.links)
+    async with world.linked() as hub:
         call = await hub.calls.start(spec(call_id="c"), "me")
         await until(lambda: world.store.delay_s)
         await anyio.sleep(0.5)

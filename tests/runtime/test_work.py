@@ -18,8 +18,7 @@ from .conftest import FORM, SAMPLING, World, open_requests, server, settle, unti
 
 @pytest.fixture
 async def hub(world: World):
-    async with world.hub(server()) as hub:
-        await until(lambda: world.peer.links)
+    async with world.linked() as hub:
         yield hub
 
 
@@ -111,8 +110,7 @@ async def test_a_person_whose_claim_is_being_written_keeps_it_when_a_worker_come
 
 
 async def test_a_worker_keeps_what_it_has_for_as_long_as_it_lives(world: World, tasks: TaskGroup) -> None:
-    async with world.hub(server(auto_reject_on_timeout=False, call_max_s=10**7)) as hub:
-        await until(lambda: world.peer.links)
+    async with world.linked(server(auto_reject_on_timeout=False, call_max_s=10**7)) as hub:
         agent = await join(tasks, hub, "a")
         await ask(world, hub)
         await until(lambda: agent.mine)
@@ -182,8 +180,7 @@ async def test_workers_count_as_watchers_and_end_with_the_hub(world: World, task
 async def test_a_request_that_is_about_to_expire_while_nothing_can_be_written_is_not_tried_without_end(
     world: World, tasks: TaskGroup
 ) -> None:
-    async with world.hub(server(answer_timeout_s=10)) as hub:
-        await until(lambda: world.peer.links)
+    async with world.linked(server(answer_timeout_s=10)) as hub:
         await ask(world, hub)
         (request,) = open_requests(hub)
         world.store.failures = 10**9
@@ -199,8 +196,7 @@ async def test_a_request_that_is_about_to_expire_while_nothing_can_be_written_is
 async def test_a_worker_whose_claim_could_not_be_renewed_in_time_gets_the_request_again(
     world: World, tasks: TaskGroup
 ) -> None:
-    async with world.hub(server(auto_reject_on_timeout=False, call_max_s=10**7, ping_interval_s=0)) as hub:
-        await until(lambda: world.peer.links)
+    async with world.linked(server(auto_reject_on_timeout=False, call_max_s=10**7, ping_interval_s=0)) as hub:
         agent = await join(tasks, hub, "a")
         await ask(world, hub)
         await until(lambda: agent.mine)

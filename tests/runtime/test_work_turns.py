@@ -17,8 +17,7 @@ from .peer import never
 
 @pytest.fixture
 async def hub(world: World):
-    async with world.hub(server(max_in_flight=2)) as hub:
-        await until(lambda: world.peer.links)
+    async with world.linked(server(max_in_flight=2)) as hub:
         yield hub
 
 

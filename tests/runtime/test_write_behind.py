@@ -22,7 +22,7 @@ from hubbubd.store.sqlite.sqlite_store import SqliteStore
 
 from ..raising import raising
 from .agents import YES
-from .conftest import FORM, FailingStore, World, server, settle, spec, until
+from .conftest import FORM, FailingStore, World, server, settle, spec
 from .foreign import Late
 from .notes import Note, Notes, opened
 
@@ -347,8 +347,7 @@ async def test_a_question_that_nobody_knows_whether_it_was_kept_is_asked_once(ha
     inner = await SqliteStore.open(":memory:")
     store = Late(inner)
     world = World(store)
-    async with world.hub(server()) as hub:
-        await until(lambda: world.peer.links)
+    async with world.linked() as hub:
         await settle()
         store.unsure, store.happens = True, happens
         asked = world.peer.link.ask("elicitation/create", FORM)
@@ -364,8 +363,7 @@ async def test_a_question_that_is_taken_back_before_it_is_known_to_be_kept_is_as
     inner = await SqliteStore.open(":memory:")
     store = Late(inner)
     world = World(store)
-    async with world.hub(server()) as hub:
-        await until(lambda: world.peer.links)
+    async with world.linked() as hub:
         await settle()
         store.unsure, store.delay_s = True, 1
         asked = world.peer.link.ask("elicitation/create", FORM)
