@@ -178,6 +178,11 @@ class World:
         assert (await visit(url_of(request))).status_code == 200
         return self.hub.inbox.get(request.id)
 
+    async def connect(self) -> None:
+        """Opens that URL, and returns once the server is connected."""
+        await self.let_in()
+        await self.until_state(ConnectionState.CONNECTED)
+
 
 Start = Callable[..., AbstractAsyncContextManager[World]]
 

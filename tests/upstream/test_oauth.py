@@ -75,8 +75,7 @@ async def test_what_is_no_visit_of_a_browser_is_turned_away(sent: bytes, start: 
                 while True:
                     reply += await visitor.receive()
         assert not reply or reply.startswith(b"HTTP/1.1 400 ")
-        await world.let_in()
-        await world.until_state(ConnectionState.CONNECTED)
+        await world.connect()
 
 
 @pytest.mark.parametrize(
@@ -110,8 +109,7 @@ async def test_a_visit_with_another_state_changes_nothing(start: Start, guarded:
         assert (await visit(f"{back}?code=stolen")).status_code == 400
         assert world.hub.inbox.get(request.id).state is RequestState.OPEN
         assert not guarded.grants
-        await world.let_in()
-        await world.until_state(ConnectionState.CONNECTED)
+        await world.connect()
 
 
 @pytest.mark.parametrize("given", [forms.Decline(), forms.Dismiss()])
@@ -140,8 +138,7 @@ async def test_the_time_to_connect_does_not_run_while_a_person_is_asked(start: S
     async with start(connect_timeout_s=4) as world:
         await world.asked()
         await anyio.sleep(4.5)  # the time is what is tested
-        await world.let_in()
-        await world.until_state(ConnectionState.CONNECTED)
+        await world.connect()
 
 
 async def test_calls_wait_for_a_person_together_and_lose_no_time(start: Start, guarded: Guarded) -> None:
@@ -166,8 +163,7 @@ async def test_a_call_that_needs_more_rights_asks_for_them_and_keeps_those_it_ha
 ) -> None:
     guarded.needed = {"tools/call": "write"}
     async with start() as world, anyio.create_task_group() as calls:
-        await world.let_in()
-        await world.until_state(ConnectionState.CONNECTED)
+        await world.connect()
         calls.start_soon(world.hub.calls.call, CALL, "ada")
         request = await world.asked()
         assert parse_qs(urlsplit(url_of(request)).query)["scope"] == ["read write"]
@@ -180,8 +176,7 @@ async def test_a_call_whose_authorization_is_refused_fails_and_the_connection_st
 ) -> None:
     guarded.needed = {"tools/call": "write"}
     async with start() as world, anyio.create_task_group() as calls:
-        await world.let_in()
-        await world.until_state(ConnectionState.CONNECTED)
+        await world.connect()
         calls.start_soon(world.hub.calls.call, CALL, "ada")
         await world.answer(await world.asked(), forms.Decline())
         await until(lambda: world.server.counts.failed == 1)

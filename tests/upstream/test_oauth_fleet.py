@@ -121,8 +121,7 @@ def join(guarded: Guarded, database: Database, tmp_path: Path) -> Join:
 
 async def test_a_member_that_takes_a_server_needs_no_person(join: Join, guarded: Guarded):
     async with join("a") as a:
-        await a.world.let_in()
-        await a.world.until_state(ConnectionState.CONNECTED)
+        await a.world.connect()
     async with join("b") as b:
         await b.world.until_state(ConnectionState.CONNECTED)
         assert not b.world.open()
@@ -135,8 +134,7 @@ async def test_a_token_that_another_member_has_renewed_is_taken_over_and_not_ren
 ):
     """An authorization server takes a token for renewing once, and some revoke all that came of it at the second."""
     async with join("a") as a:
-        await a.world.let_in()
-        await a.world.until_state(ConnectionState.CONNECTED)
+        await a.world.connect()
         async with join("b") as b:
             await b.world.until_state(ConnectionState.CONNECTED)
             # Then neither has a request of its own to send, which would renew the token beside the call.
@@ -157,8 +155,7 @@ async def test_what_another_member_has_registered_is_taken_over_with_its_token(
     join: Join, guarded: Guarded, database: Database
 ):
     async with join("a") as a:
-        await a.world.let_in()
-        await a.world.until_state(ConnectionState.CONNECTED)
+        await a.world.connect()
         await until(lambda: ("POST", "tools/list") in guarded.script.seen)
         shared = StoreSettings(url=SecretStr(database.url), schema_name=database.schema)
         b = await PostgresVault.open(shared, KEYS, "b", 1)
@@ -181,8 +178,7 @@ async def test_what_another_member_has_registered_is_taken_over_with_its_token(
 
 async def test_a_member_that_is_gone_keeps_no_token_and_says_why(join: Join, guarded: Guarded, database: Database):
     async with join("a") as a:
-        await a.world.let_in()
-        await a.world.until_state(ConnectionState.CONNECTED)
+        await a.world.connect()
         await database.do("UPDATE {schema}.members SET standing = 'gone' WHERE name = 'a'")
         guarded.valid.clear()
         fault = await a.call()
@@ -197,8 +193,7 @@ async def test_a_token_that_another_member_has_kept_in_the_meantime_is_the_one_t
     join: Join, guarded: Guarded, database: Database, monkeypatch: pytest.MonkeyPatch
 ):
     async with join("a") as a:
-        await a.world.let_in()
-        await a.world.until_state(ConnectionState.CONNECTED)
+        await a.world.connect()
         await until(lambda: ("POST", "tools/list") in guarded.script.seen)
         shared = StoreSettings(url=SecretStr(database.url), schema_name=database.schema)
         b = await PostgresVault.open(shared, KEYS, "b", 1)
@@ -226,8 +221,7 @@ async def test_a_token_that_the_database_could_not_take_is_used_and_kept_when_it
     join: Join, guarded: Guarded, database: Database
 ):
     async with join("a") as a:
-        await a.world.let_in()
-        await a.world.until_state(ConnectionState.CONNECTED)
+        await a.world.connect()
         # Then the hub has no request of its own to send, which would renew the token before the call.
         await until(lambda: ("POST", "tools/list") in guarded.script.seen)
         async with database.locked():
@@ -250,8 +244,7 @@ async def test_a_token_that_the_database_could_not_take_is_used_and_kept_when_it
 
 async def test_no_token_is_renewed_while_nothing_can_be_kept(join: Join, guarded: Guarded, database: Database):
     async with join("a") as a:
-        await a.world.let_in()
-        await a.world.until_state(ConnectionState.CONNECTED)
+        await a.world.connect()
         await database.do("ALTER TABLE {schema}.vault RENAME TO away")
         guarded.valid.clear()
         fault = await a.call()

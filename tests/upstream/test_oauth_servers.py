@@ -34,8 +34,7 @@ def serve(server: Shaped) -> AbstractAsyncContextManager[Any]:
 
 
 async def connected(world: World) -> None:
-    await world.let_in()
-    await world.until_state(ConnectionState.CONNECTED)
+    await world.connect()
 
 
 @pytest.mark.parametrize(("named", "own"), [("/", ""), ("", "/")])

@@ -33,8 +33,7 @@ def start(guarded: Guarded, tmp_path: Path) -> Start:
 
 async def test_tokens_are_in_a_file_of_the_owner_and_nowhere_else(start: Start, tmp_path: Path) -> None:
     async with start() as world:
-        await world.let_in()
-        await world.until_state(ConnectionState.CONNECTED)
+        await world.connect()
         await world.hub.calls.call(CALL, "ada")
         shown = repr((world.server, world.hub.inbox.select(RequestFilter())))
     file = tmp_path / NAME
@@ -48,8 +47,7 @@ async def test_tokens_are_in_a_file_of_the_owner_and_nowhere_else(start: Start, 
 
 async def test_a_connection_with_a_token_keeps_no_garbage_for_good(start: Start, guarded: Guarded) -> None:
     async with start() as world:
-        await world.let_in()
-        await world.until_state(ConnectionState.CONNECTED)
+        await world.connect()
         permanent = gc.get_freeze_count()
         await world.hub.servers.disconnect("guarded")
         await world.hub.servers.connect("guarded")
@@ -61,8 +59,7 @@ async def test_a_refusal_that_comes_after_the_token_was_renewed_renews_it_no_sec
     start: Start, guarded: Guarded
 ) -> None:
     async with start(max_in_flight=2) as world, anyio.create_task_group() as calls:
-        await world.let_in()
-        await world.until_state(ConnectionState.CONNECTED)
+        await world.connect()
         guarded.valid.clear()
         guarded.late = renewed = anyio.Event()
         for _ in range(2):
@@ -76,8 +73,7 @@ async def test_a_token_that_expired_while_the_hub_was_down_is_renewed_where_it_c
     start: Start, guarded: Guarded, tmp_path: Path
 ) -> None:
     async with start() as world:
-        await world.let_in()
-        await world.until_state(ConnectionState.CONNECTED)
+        await world.connect()
     kept = json.loads((tmp_path / NAME).read_bytes())
     kept["guarded"]["expires_at"] = 1.0
     (tmp_path / NAME).write_text(json.dumps(kept))
@@ -89,8 +85,7 @@ async def test_a_token_that_expired_while_the_hub_was_down_is_renewed_where_it_c
 
 async def test_the_tokens_of_a_server_go_with_it(start: Start, guarded: Guarded) -> None:
     async with start() as world:
-        await world.let_in()
-        await world.until_state(ConnectionState.CONNECTED)
+        await world.connect()
         assert world.kept
     async with start(url=f"{guarded.origin}/mcp?another") as world:
         await world.asked()
