@@ -109,6 +109,13 @@ async def host(api: Caller, **more: Any) -> AsyncIterator[Stream]:
         yield stream
 
 
+async def named(api: Caller, name: str, **grant: Any) -> Caller:
+    """Somebody else, who may call servers."""
+    grants = [admin_pb2.AccessGrant(role=admin_pb2.ACCESS_ROLE_CALLER, **grant)]
+    made = await api(METHODS["CreateToken"], admin_pb2.CreateTokenRequest(name=name, grants=grants))
+    return Caller(api.channel, (("authorization", f"Bearer {made.secret}"),))
+
+
 @pytest.fixture
 async def good(api: Caller, scripted: Scripted) -> AsyncIterator[str]:
     """The name of a connected server, `scripted`."""
@@ -183,9 +190,7 @@ async def test_a_server_that_is_not_there_cannot_be_opened(shared_api: Caller) -
 
 
 async def test_one_that_the_caller_may_not_call_is_not_there(api: Caller, good: str) -> None:
-    grants = [admin_pb2.AccessGrant(role=admin_pb2.ACCESS_ROLE_CALLER, servers=["other*"])]
-    made = await api(METHODS["CreateToken"], admin_pb2.CreateTokenRequest(name="other", grants=grants))
-    other = Caller(api.channel, (("authorization", f"Bearer {made.secret}"),))
+    other = await named(api, "other", servers=["other*"])
     async with streamed(other) as stream:
         await stream.frame(open=opening())
         assert (await stream.broken()).code is grpc.StatusCode.NOT_FOUND
@@ -274,9 +279,7 @@ async def test_a_tool_that_a_hub_before_may_have_called_is_not_called_again(api:
 async def test_the_session_key_of_a_bridge_is_of_no_use_to_another_principal(
     api: Caller, good: str, slow: anyio.Event, until: Until, calls: Any
 ) -> None:
-    grants = [admin_pb2.AccessGrant(role=admin_pb2.ACCESS_ROLE_CALLER)]
-    made = await api(METHODS["CreateToken"], admin_pb2.CreateTokenRequest(name="other", grants=grants))
-    other = Caller(api.channel, (("authorization", f"Bearer {made.secret}"),))
+    other = await named(api, "other")
     async with host(api) as stream:
         await stream.say(CALL)
         await until(lambda: list(calls().values()) == [CallState.IN_PROGRESS])
@@ -398,9 +401,7 @@ async def test_a_hub_stops_in_order_after_a_listening_request_was_cancelled(hub:
 async def test_a_token_that_is_revoked_ends_the_calls_of_its_bridge_at_once(
     api: Caller, good: str, slow: anyio.Event, until: Until, calls: Any
 ) -> None:
-    grants = [admin_pb2.AccessGrant(role=admin_pb2.ACCESS_ROLE_CALLER)]
-    made = await api(METHODS["CreateToken"], admin_pb2.CreateTokenRequest(name="leaving", grants=grants))
-    leaving = Caller(api.channel, (("authorization", f"Bearer {made.secret}"),))
+    leaving = await named(api, "leaving")
     async with host(leaving) as stream:
         await stream.say(CALL)
         await until(lambda: list(calls().values()) == [CallState.IN_PROGRESS])

@@ -4,8 +4,10 @@ import json
 import os
 import socket
 from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from select import select
+from typing import Any
 
 import anyio
 import anyio.to_thread
@@ -20,7 +22,7 @@ from hubbubd.rpc.mcp.transport import JSON_AT_ONCE
 
 from ..runtime.peer import Outcome, Sent, gives, never
 from .conftest import LIMIT_S
-from .mcp_host import ACCEPT, NEW, OLD, RIGHT, Stage, envelope, request, stage, tool
+from .mcp_host import ACCEPT, NEW, OLD, RIGHT, Host, Stage, envelope, request, stage, tool
 
 MAX_BYTES = 128 * 1024
 DEEP = b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{"a":' + b"[" * 5000 + b"]" * 5000 + b"}}"
@@ -202,6 +204,24 @@ def logged() -> Iterator[list[EventDict]]:
         yield events
 
 
+@asynccontextmanager
+async def posted(small: Stage, host: Host, message: dict[str, Any]) -> AsyncIterator[SocketStream]:
+    """A connection over which a host has sent a message, and has read nothing yet."""
+    body = json.dumps(message).encode()
+    about = "".join(f"{key}: {value}\r\n" for key, value in (ACCEPT | host.headers).items())
+    async with small.raw() as stream:
+        head = f"POST {host.path} HTTP/1.1\r\nhost: localhost\r\n{about}content-length: {len(body)}\r\n\r\n"
+        await stream.send(head.encode() + body)
+        yield stream
+
+
+async def comes(stream: SocketStream, text: bytes) -> None:
+    """Reads up to the piece that has this text."""
+    with anyio.fail_after(LIMIT_S):
+        while text not in await stream.receive():
+            pass
+
+
 async def cut(stream: SocketStream, logged: list[EventDict]) -> int:
     """Waits until the hub has given up on it; how many bytes were still on their way then."""
     count = 0
@@ -222,15 +242,9 @@ async def test_a_host_that_never_reads_loses_its_connection_and_nobody_else_noti
     monkeypatch.setattr(transport, "PRIME_S", 0.01)
     small.peers["one"].behaviour = never
     host, other = await small.host().begin(), await small.host().begin()
-    body = json.dumps(tool(1, progressToken="p")).encode()
-    about = "".join(f"{key}: {value}\r\n" for key, value in (ACCEPT | host.headers).items())
-    async with small.raw() as stream:
-        head = f"POST {host.path} HTTP/1.1\r\nhost: localhost\r\n{about}content-length: {len(body)}\r\n\r\n"
-        await stream.send(head.encode() + body)
+    async with posted(small, host, tool(1, progressToken="p")) as stream:
         sent = await small.arrived()
-        with anyio.fail_after(LIMIT_S):
-            while b"retry" not in await stream.receive():
-                pass
+        await comes(stream, b"retry")
         for number in range(1, 300):
             sent.progress(number, message="x" * 100_000)
             await anyio.sleep(0)
@@ -247,11 +261,7 @@ async def test_a_long_response_that_is_not_read_is_not_kept(
 
     small.peers["one"].behaviour = gives({"text": "x" * 16_000_000})
     host = await small.host().begin()
-    body = json.dumps(tool(1)).encode()
-    about = "".join(f"{key}: {value}\r\n" for key, value in (ACCEPT | host.headers).items())
-    async with small.raw() as stream:
-        head = f"POST {host.path} HTTP/1.1\r\nhost: localhost\r\n{about}content-length: {len(body)}\r\n\r\n"
-        await stream.send(head.encode() + body)
+    async with posted(small, host, tool(1)) as stream:
         await small.arrived()
         assert await cut(stream, logged) < 16_000_000
 
@@ -265,16 +275,10 @@ async def test_a_long_response_on_a_stream_counts_until_it_is_read(
 
     small.peers["one"].behaviour = gives({"text": "x" * 16_000_000}, once=ready)
     host, other = await small.host().begin(), await small.host().begin()
-    body = json.dumps(tool(1)).encode()
-    about = "".join(f"{key}: {value}\r\n" for key, value in (ACCEPT | host.headers).items())
-    async with small.raw() as stream:
-        head = f"POST {host.path} HTTP/1.1\r\nhost: localhost\r\n{about}content-length: {len(body)}\r\n\r\n"
-        await stream.send(head.encode() + body)
-        with anyio.fail_after(LIMIT_S):
-            while b"retry" not in await stream.receive():
-                pass
-            ready.set()
-            await stream.receive()
+    async with posted(small, host, tool(1)) as stream:
+        await comes(stream, b"retry")
+        ready.set()
+        await comes(stream, b"")
         monkeypatch.setattr(transport, "PRIME_S", LIMIT_S)
         refused = (await other.post(tool(2))).json()
     assert refused["error"]["data"]["reason"] == "TOO_MUCH_UNREAD"
@@ -293,17 +297,11 @@ async def test_a_response_for_which_there_is_no_room_is_an_error_on_its_stream(
 
     small.peers["one"].behaviour = long
     host, other = await small.host().begin("2025-03-26"), await small.host().begin("2025-03-26")
-    body = json.dumps(tool(1, progressToken="p")).encode()
-    about = "".join(f"{key}: {value}\r\n" for key, value in (ACCEPT | host.headers).items())
-    async with small.raw() as stream:
-        head = f"POST {host.path} HTTP/1.1\r\nhost: localhost\r\n{about}content-length: {len(body)}\r\n\r\n"
-        await stream.send(head.encode() + body)
-        with anyio.fail_after(LIMIT_S):
-            while b"begun" not in await stream.receive():
-                pass
-            ready.set()
-            await stream.receive()
-            told = await other.post(tool(2, progressToken="q"))
+    async with posted(small, host, tool(1, progressToken="p")) as stream:
+        await comes(stream, b"begun")
+        ready.set()
+        await comes(stream, b"")
+        told = await other.post(tool(2, progressToken="q"))
     events = [json.loads(line[6:]) for line in told.text.splitlines() if line.startswith("data: {")]
     assert events[0]["params"]["message"] == "begun"
     assert (events[-1]["id"], events[-1]["error"]["data"]["reason"]) == (2, "TOO_MUCH_UNREAD")
@@ -323,13 +321,6 @@ async def test_a_session_has_so_many_requests_at_a_time(small: Stage) -> None:
         assert refused.json()["error"]["data"] == {"reason": "TOO_MANY_REQUESTS", "limit": "2"}
         assert (await (await small.host().begin()).post(request(1, "ping"))).status_code == 200
         tasks.cancel_scope.cancel()
-
-
-async def test_one_more_session_ends_the_one_that_was_idle_for_the_longest_time(small: Stage) -> None:
-    first, second, third = [await small.host().begin() for _ in range(3)]
-    assert (await first.post(request(1, "ping"))).status_code == 200
-    await small.host().begin()
-    assert [(await host.post(request(1, "ping"))).status_code for host in (first, second, third)] == [200, 404, 200]
 
 
 async def test_sessions_at_work_are_not_ended_for_another_one(small: Stage) -> None:
