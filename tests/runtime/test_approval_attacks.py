@@ -1,6 +1,6 @@
 """Calls that try to pass rules of approvals unseen, and what happens at bad moments: none is sent without its yes."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -262,37 +262,39 @@ async def test_a_call_ends_whichever_of_its_commits_the_store_refuses(after: int
             assert (request.state, request.delivery) == (RequestState.ANSWERED, Delivery.DELIVERED)
 
 
+@pytest.fixture
+def hidden() -> Iterator[None]:
+    """A secret of a server, which no document may show."""
+    REDACTION.set_secrets("test", ["hunter2-hunter2"])
+    yield
+    REDACTION.set_secrets("test", [])
+
+
+@pytest.mark.usefixtures("hidden")
 async def test_no_argument_hides_behind_another_one_whose_name_is_withheld(asking: World) -> None:
-    REDACTION.set_secrets("test", ["hunter2-hunter2"])
-    try:
-        async with asking.hub(server()) as hub:
-            await connected(hub)
-            arguments = {"hunter2-hunter2": "worse", "[redacted]": "fine"}
-            await hub.calls.start(deletion(arguments=arguments), "bot")
-            shown = payload.loads((await question(hub)).request)["arguments"]
-            assert sorted(shown.values()) == ["fine", "worse"]
-    finally:
-        REDACTION.set_secrets("test", [])
+    async with asking.hub(server()) as hub:
+        await connected(hub)
+        arguments = {"hunter2-hunter2": "worse", "[redacted]": "fine"}
+        await hub.calls.start(deletion(arguments=arguments), "bot")
+        shown = payload.loads((await question(hub)).request)["arguments"]
+        assert sorted(shown.values()) == ["fine", "worse"]
 
 
+@pytest.mark.usefixtures("hidden")
 async def test_an_approval_of_hidden_arguments_holds_for_these_and_not_for_what_was_shown(asking: World) -> None:
-    REDACTION.set_secrets("test", ["hunter2-hunter2"])
-    try:
-        async with asking.hub(server()) as hub:
-            await connected(hub)
-            await hub.calls.start(deletion(arguments={"repo": "hunter2-hunter2"}), "bot")
-            request = await question(hub)
-            assert b"hunter2" not in request.request
-            await approve(hub, request, remember_s=3600.0, same_arguments=True)
-            await ended(hub)
-            assert asking.peer.sent[0].params["arguments"] == {"repo": "hunter2-hunter2"}
-            await hub.calls.start(deletion("same", arguments={"repo": "hunter2-hunter2"}), "bot")
-            assert (await ended(hub, "same")).state is CallState.COMPLETED
-            shown = payload.loads(request.request)["arguments"]
-            await hub.calls.start(deletion("as shown", arguments=shown), "bot")
-            assert (await question(hub)).call_id == "as shown"
-    finally:
-        REDACTION.set_secrets("test", [])
+    async with asking.hub(server()) as hub:
+        await connected(hub)
+        await hub.calls.start(deletion(arguments={"repo": "hunter2-hunter2"}), "bot")
+        request = await question(hub)
+        assert b"hunter2" not in request.request
+        await approve(hub, request, remember_s=3600.0, same_arguments=True)
+        await ended(hub)
+        assert asking.peer.sent[0].params["arguments"] == {"repo": "hunter2-hunter2"}
+        await hub.calls.start(deletion("same", arguments={"repo": "hunter2-hunter2"}), "bot")
+        assert (await ended(hub, "same")).state is CallState.COMPLETED
+        shown = payload.loads(request.request)["arguments"]
+        await hub.calls.start(deletion("as shown", arguments=shown), "bot")
+        assert (await question(hub)).call_id == "as shown"
 
 
 async def test_a_call_with_a_caller_that_waits_is_not_sent_again_after_a_hub_is_killed(asking: World) -> None:
@@ -363,18 +365,15 @@ async def test_a_remembered_approval_ends_once_its_rule_asks_for_more(asking: Wo
         assert (await question(hub)).call_id == "again"
 
 
+@pytest.mark.usefixtures("hidden")
 async def test_arguments_that_are_withheld_cannot_be_changed(asking: World) -> None:
-    REDACTION.set_secrets("test", ["hunter2-hunter2"])
-    try:
-        async with asking.hub(server()) as hub:
-            await connected(hub)
-            await hub.calls.start(deletion(arguments={"repo": "hunter2-hunter2"}), "bot")
-            request = await question(hub)
-            with pytest.raises(InvalidArgument):
-                await approve(hub, request, arguments=payload.loads(request.request)["arguments"])
-            assert not asking.peer.sent
-    finally:
-        REDACTION.set_secrets("test", [])
+    async with asking.hub(server()) as hub:
+        await connected(hub)
+        await hub.calls.start(deletion(arguments={"repo": "hunter2-hunter2"}), "bot")
+        request = await question(hub)
+        with pytest.raises(InvalidArgument):
+            await approve(hub, request, arguments=payload.loads(request.request)["arguments"])
+        assert not asking.peer.sent
 
 
 async def test_an_approval_that_is_revoked_while_a_call_is_queued_lets_it_pass_no_more(asking: World) -> None:
