@@ -160,6 +160,12 @@ def stdio(peer_scripts: Path) -> Callable[..., dict[str, Any]]:
     return options
 
 
+async def open_once(link: AbstractAsyncContextManager[McpLink]) -> None:
+    """Opens a link and closes it again."""
+    async with link:
+        pass
+
+
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
@@ -169,6 +175,7 @@ class Scripted:
 
     replaced: dict[str, Endpoint] = field(default_factory=dict)
     seen: list[tuple[str, str | None]] = field(default_factory=list)
+    messages: list[dict[str, Any]] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
     url: str = ""
 
@@ -176,6 +183,7 @@ class Scripted:
         message: dict[str, Any] = json.loads(await request.body() or b"{}")
         method = message.get("method")
         self.seen.append((request.method, method))
+        self.messages.append(message)
         self.headers.append(dict(request.headers))
         key = method or ("answer" if message else request.method)
         if key in self.replaced:
@@ -185,6 +193,11 @@ class Scripted:
         if "id" not in message or method is None:
             return Response(status_code=202)
         return self.respond(message)
+
+    @property
+    def answers(self) -> list[dict[str, Any]]:
+        """What the hub has answered."""
+        return [message for message in self.messages if message and "method" not in message]
 
     def respond(self, message: dict[str, Any]) -> Response:
         """The right response."""
@@ -236,6 +249,18 @@ def says(status: int, body: str = "", content_type: str = "text/plain", **header
 
     async def respond(_: Request) -> Response:
         return Response(body, status, {name.replace("_", "-"): value for name, value in headers.items()}, content_type)
+
+    return respond
+
+
+def parks(arrived: anyio.Event | None = None) -> Endpoint:
+    """Says that a request has come, and never answers it."""
+
+    async def respond(_: Request) -> Response:
+        if arrived is not None:
+            arrived.set()
+        await anyio.sleep_forever()
+        raise AssertionError
 
     return respond
 

@@ -25,7 +25,7 @@ from hubbubd.upstream.http.connections import AcknowledgmentWatch, Connections
 from hubbubd.upstream.http.streams import delivery
 
 from ..raising import raising
-from .conftest import CALL, LIMIT_S, Connect, Pocket, Recorder, Scripted, event
+from .conftest import CALL, LIMIT_S, Connect, Pocket, Recorder, Scripted, event, open_once, parks
 from .test_reach import NAME, confined, listening, resolve_to, self_signed
 from .test_sessions import Talk, raw
 from .threaded import IN_REAL_TIME, Threaded, whole
@@ -239,8 +239,7 @@ async def test_a_proxy_of_the_environment_is_asked_for_an_operators_server(
         assert all(sent <= {*head.split(b"\r\n")} for head in seen), seen
         monkeypatch.setenv("no_proxy", "127.0.0.1")
         seen.clear()
-        async with connect(url=proxy):
-            pass
+        await open_once(connect(url=proxy))
         assert all(b" /mcp " in head and b"Proxy-" not in head for head in seen)
 
 
@@ -289,8 +288,7 @@ async def test_a_proxy_that_cannot_be_used_is_said_to_be_so(
     monkeypatch.setenv("all_proxy", proxy)
     monkeypatch.delenv("no_proxy", raising=False)
     with raising(UpstreamError, "CONFIG_INVALID", match="the proxy of the environment"):
-        async with connect(url=scripted.url):
-            pass
+        await open_once(connect(url=scripted.url))
     assert scripted.seen == []
 
 
@@ -318,8 +316,7 @@ async def test_a_header_of_two_lines_is_no_configuration_and_is_not_repeated(
 ) -> None:
     monkeypatch.setenv("TOKEN_OF_TEST", "hush\r\nX-Injected: 1")
     with raising(UpstreamError, "CONFIG_INVALID") as caught:
-        async with connect(url=scripted.url, headers={"X-Key": "${TOKEN_OF_TEST}"}):
-            pass
+        await open_once(connect(url=scripted.url, headers={"X-Key": "${TOKEN_OF_TEST}"}))
     assert "X-Key" in caught.value.message
     assert "hush" not in caught.value.message
     assert scripted.seen == []
@@ -333,8 +330,7 @@ async def test_a_session_id_beyond_ascii_is_refused(scripted: Scripted, connect:
 
     scripted.replaced = {"initialize": begin}
     with raising(UpstreamError, "INVALID_RESPONSE", match="session id"):
-        async with connect(url=scripted.url, protocol="2025-11-25"):
-            pass
+        await open_once(connect(url=scripted.url, protocol="2025-11-25"))
 
 
 @pytest.mark.parametrize("wrong", [{"id": 999}, {"id": None, "method": "ping"}])
@@ -367,12 +363,7 @@ async def test_an_answer_that_the_server_does_not_take_holds_up_no_call_and_cost
         await request.body()
         return StreamingResponse(body(), media_type="text/event-stream")
 
-    async def swallow(_: Request) -> Response:
-        arrived.set()
-        await anyio.sleep_forever()
-        raise AssertionError
-
-    scripted.replaced = {"tools/call": ask, "answer": swallow}
+    scripted.replaced = {"tools/call": ask, "answer": parks(arrived)}
     async with connect(url=scripted.url) as link, anyio.create_task_group() as tasks:
         tasks.start_soon(link.request, *CALL)
         await arrived.wait()

@@ -12,7 +12,7 @@ from starlette.routing import Route
 
 from hubbubd.errors import UpstreamError
 
-from .conftest import LIMIT_S, Connect, Recorder, Scripted, event, served
+from .conftest import LIMIT_S, Connect, Recorder, Scripted, event, open_once, served
 
 CHUNK = b"x" * 65_536
 MOST = 16_000_000
@@ -60,8 +60,7 @@ async def test_what_answers_a_post_of_the_older_transport_is_read_within_its_bou
     routes = [Route("/sse", events, methods=["GET"]), Route("/post", endless.respond, methods=["POST"])]
     async with served(Starlette(routes=routes)) as origin:
         with pytest.raises(UpstreamError):
-            async with connect(url=f"{origin}/sse", transport="sse", max_message_bytes=65_536, connect_timeout_s=3):
-                pass
+            await open_once(connect(url=f"{origin}/sse", transport="sse", max_message_bytes=2**16, connect_timeout_s=3))
         assert await endless.given_up()
 
 
@@ -69,16 +68,14 @@ async def test_what_comes_with_a_redirect_is_read_within_its_bound(connect: Conn
     endless = Endless(307, location="/mcp?again")
     scripted.replaced = {"server/discover": endless.respond, "initialize": endless.respond}
     with pytest.raises(UpstreamError):
-        async with connect(url=scripted.url, max_message_bytes=65_536, connect_timeout_s=3):
-            pass
+        await open_once(connect(url=scripted.url, max_message_bytes=65_536, connect_timeout_s=3))
     assert await endless.given_up()
 
 
 async def test_what_answers_the_end_of_a_session_is_read_within_its_bound(connect: Connect, scripted: Scripted) -> None:
     endless = Endless()
     scripted.replaced = {"DELETE": endless.respond}
-    async with connect(url=scripted.url, max_message_bytes=65_536, protocol="2025-11-25"):
-        pass
+    await open_once(connect(url=scripted.url, max_message_bytes=65_536, protocol="2025-11-25"))
     assert await endless.given_up()
 
 

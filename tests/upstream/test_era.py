@@ -16,7 +16,7 @@ from hubbubd.upstream.ports import Era, LostDuringProbe
 from hubbubd.upstream.protocol.capabilities import SKILLS_EXTENSION
 
 from ..raising import raising
-from .conftest import Connect, Recorder, Scripted
+from .conftest import Connect, Recorder, Scripted, open_once, parks
 
 Options = dict[str, Any]
 Stdio = Callable[..., Options]
@@ -84,8 +84,7 @@ async def test_a_server_that_dies_of_the_probe_is_known_by_it_and_connects_with_
 ) -> None:
     options = stdio("old_server.py", "dies")
     with pytest.raises(LostDuringProbe) as caught:
-        async with connect(**options):
-            pass
+        await open_once(connect(**options))
     fault = caught.value.fault
     assert (fault.code, fault.details["during"], fault.details["exit_code"]) == ("CONNECTION_LOST", "probe", 1)
     assert fault.details["stderr"] == ["unexpected request"]
@@ -140,8 +139,7 @@ async def test_a_revision_refused_but_offered_is_asked_for_once_more(
             assert link.hello.era is Era.STATELESS
     else:
         with raising(UpstreamError, "PROTOCOL_VERSION_MISMATCH"):
-            async with connect(url=scripted.url):
-                pass
+            await open_once(connect(url=scripted.url))
     assert [method for _, method in scripted.seen] == ["server/discover"] * 2
 
 
@@ -155,8 +153,7 @@ async def test_a_server_that_chooses_another_revision_than_the_pinned_one_does_n
     scripted: Scripted, connect: Connect
 ) -> None:
     with pytest.raises(UpstreamError, match="2025-11-25") as caught:
-        async with connect(url=scripted.url, protocol="2025-06-18"):
-            pass
+        await open_once(connect(url=scripted.url, protocol="2025-06-18"))
     assert (caught.value.reason, caught.value.fault.category) == ("PROTOCOL_VERSION_MISMATCH", Category.PROTOCOL)
 
 
@@ -197,8 +194,7 @@ async def test_a_failed_negotiation_has_its_name(
 ) -> None:
     scripted.replaced = replaced
     with raising(UpstreamError, reason):
-        async with connect(url=scripted.url):
-            pass
+        await open_once(connect(url=scripted.url))
 
 
 def modern(scripted: Scripted, *tools: dict[str, Any]) -> None:
@@ -222,19 +218,12 @@ BROKEN_TOOL = {
 
 
 async def test_every_stateless_request_says_who_asks_and_what_it_can_do(scripted: Scripted, connect: Connect) -> None:
-    seen: list[dict[str, Any]] = []
-
-    async def take(request: Request) -> Response:
-        seen.append(await request.json())
-        return await answers(result={"content": []})(request)
-
     modern(scripted, TOOL)
-    scripted.replaced["tools/call"] = take
     params = {"name": "query", "arguments": {"region": "eu", "nothing": None}, "_meta": {"mine": 1}}
     async with connect(url=scripted.url) as link:
         result = await link.request("tools/call", params)
     assert result["resultType"] == "complete"
-    sent = seen[0]["params"]
+    sent = scripted.messages[-1]["params"]
     assert sent["arguments"] == {"region": "eu", "nothing": None}
     meta = sent["_meta"]
     assert meta["mine"] == 1
@@ -255,20 +244,14 @@ async def test_every_stateless_request_says_who_asks_and_what_it_can_do(scripted
 async def test_a_call_may_become_a_task_only_if_its_caller_follows_tasks(
     scripted: Scripted, connect: Connect, extensions: dict[str, Any]
 ) -> None:
-    seen: list[dict[str, Any]] = []
-
-    async def take(request: Request) -> Response:
-        seen.append(await request.json())
-        return await answers(result={"content": []})(request)
-
     modern(scripted, TOOL)
-    scripted.replaced["tools/call"] = take
     able = "io.modelcontextprotocol/clientCapabilities"
     async with connect(url=scripted.url) as link:
         await link.request("tools/call", {"name": "query", "_meta": {able: {"unknown": {}, **extensions}}})
-    declared = seen[0]["params"]["_meta"][able].pop("extensions")
+    sent = scripted.messages[-1]["params"]["_meta"][able]
+    declared = sent.pop("extensions")
     assert declared == {SKILLS_EXTENSION: {}, **extensions.get("extensions", {})}  # of skills, nothing is asked
-    assert seen[0]["params"]["_meta"][able] == {}
+    assert sent == {}
 
 
 async def test_tools_are_listed_once_and_again_when_a_header_does_not_match(
@@ -371,15 +354,9 @@ async def test_a_handshake_that_takes_too_long_is_given_up_and_not_cancelled(
 ) -> None:
     arrived = anyio.Event()
 
-    async def park(_: Request) -> Response:
-        arrived.set()
-        await anyio.sleep_forever()
-        raise AssertionError
-
-    scripted.replaced = {"initialize": park}
+    scripted.replaced = {"initialize": parks(arrived)}
     with raising(UpstreamError, "CONNECTION_TIMEOUT"):
-        async with connect(url=scripted.url, connect_timeout_s=1):
-            pass
+        await open_once(connect(url=scripted.url, connect_timeout_s=1))
     assert arrived.is_set()
     assert ("POST", "notifications/cancelled") not in scripted.seen
 
@@ -430,5 +407,4 @@ async def test_capabilities_without_end_are_refused(
 ) -> None:
     scripted.replaced = said(capabilities={"experimental": {f"e{at}": {} for at in range(10_000)}})
     with raising(UpstreamError, "INVALID_RESPONSE", match="capabilities take"):
-        async with connect(url=scripted.url, protocol=protocol):
-            pass
+        await open_once(connect(url=scripted.url, protocol=protocol))

@@ -16,7 +16,7 @@ from hubbubd.errors import UpstreamError
 from hubbubd.upstream.ports import InboundReply, InboundRequest
 
 from ..raising import raising
-from .conftest import CALL, Connect, Recorder, Scripted, event, says
+from .conftest import CALL, Connect, Recorder, Scripted, event, open_once, says
 from .test_sessions import Talk, raw
 from .threaded import IN_REAL_TIME, Threaded, whole
 
@@ -185,6 +185,5 @@ async def test_a_header_that_would_break_the_framing_of_requests_is_no_configura
 ) -> None:
     """A connection is shared: what a server takes for the next request could be that of another server's user."""
     with raising(UpstreamError, "CONFIG_INVALID"):
-        async with connect(url=scripted.url, headers={name: value}):
-            pass
+        await open_once(connect(url=scripted.url, headers={name: value}))
     assert scripted.seen == []

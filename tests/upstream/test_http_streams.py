@@ -15,7 +15,7 @@ from hubbubd.upstream.messages.retries import ReopenBackoff
 from hubbubd.upstream.ports import InboundReply, InboundRequest
 
 from ..raising import raising
-from .conftest import CALL, LIMIT_S, Connect, Endpoint, Recorder, Scripted, event, says
+from .conftest import CALL, LIMIT_S, Connect, Endpoint, Recorder, Scripted, event, parks, says
 from .test_own_stream import streams
 
 SKILLS = {"io.modelcontextprotocol/skills": {}}
@@ -23,23 +23,30 @@ APPS = {"extensions": {**SKILLS, "io.modelcontextprotocol/ui": {"mimeTypes": ["t
 """What the hub declares of skills and MCP Apps."""
 
 
-def asks_on_the_call(take: Endpoint) -> dict[str, Endpoint]:
-    """A call on whose stream the server asks; its response follows the first answer's POST."""
-    came = anyio.Event()
+FORM = ("elicitation/create", {"message": "?", "requestedSchema": {"type": "object", "properties": {}}})
+
+
+def asks_on_the_call(take: Endpoint, *asked: tuple[str, dict[str, Any]]) -> dict[str, Endpoint]:
+    """A call on whose stream the server asks these, or a form; its response follows the POSTs of all answers."""
+    posted = 0
 
     async def ask(request: Request) -> Response:
         message = await request.json()
+        expected = posted + len(asked or [FORM])
 
         async def body() -> AsyncIterator[str]:
-            params = {"message": "?", "requestedSchema": {"type": "object", "properties": {}}}
-            yield event({"jsonrpc": "2.0", "id": 7, "method": "elicitation/create", "params": params})
-            await came.wait()
+            for number, (method, params) in enumerate(asked or [FORM]):
+                yield event({"jsonrpc": "2.0", "id": f"q{number}", "method": method, "params": params})
+            with anyio.move_on_after(LIMIT_S):
+                while posted < expected:
+                    await anyio.sleep(0.01)
             yield event({"jsonrpc": "2.0", "id": message["id"], "result": {"content": []}})
 
         return StreamingResponse(body(), media_type="text/event-stream")
 
     async def answer(request: Request) -> Response:
-        came.set()
+        nonlocal posted
+        posted += 1
         return await take(request)
 
     return {"tools/call": ask, "answer": answer}
@@ -63,12 +70,7 @@ async def test_an_answer_still_on_its_way_when_the_link_closes_has_failed(
 ) -> None:
     arrived = anyio.Event()
 
-    async def swallow(_: Request) -> Response:
-        arrived.set()
-        await anyio.sleep_forever()
-        raise AssertionError
-
-    scripted.replaced = asks_on_the_call(swallow)
+    scripted.replaced = asks_on_the_call(parks(arrived))
     async with connect(url=scripted.url) as link:
         await link.request(*CALL)
         await arrived.wait()
@@ -115,37 +117,18 @@ async def test_a_server_that_sends_only_what_is_no_message_is_given_up(scripted:
 async def test_what_a_server_asks_in_a_wrong_shape_never_reaches_a_person(
     scripted: Scripted, connect: Connect, recorder: Recorder
 ) -> None:
-    answers: list[dict[str, Any]] = []
-    asked = [
+    scripted.replaced = asks_on_the_call(
+        says(202),
         ("elicitation/create", {"message": 5}),
         ("elicitation/create", {"message": "?", "mode": "telepathy"}),
         ("sampling/createMessage", {"messages": "none"}),
         ("tasks/get", {}),
         ("no/such", {}),
         ("ping", {}),
-    ]
-
-    async def ask(request: Request) -> Response:
-        message = await request.json()
-
-        async def body() -> AsyncIterator[str]:
-            for number, (method, params) in enumerate(asked):
-                yield event({"jsonrpc": "2.0", "id": f"q{number}", "method": method, "params": params})
-            with anyio.move_on_after(LIMIT_S):
-                while len(answers) < len(asked):
-                    await anyio.sleep(0.01)
-            yield event({"jsonrpc": "2.0", "id": message["id"], "result": {"content": []}})
-
-        return StreamingResponse(body(), media_type="text/event-stream")
-
-    async def take(request: Request) -> Response:
-        answers.append(await request.json())
-        return Response(status_code=202)
-
-    scripted.replaced = {"tools/call": ask, "answer": take}
+    )
     async with connect(url=scripted.url) as link:
         await link.request(*CALL)
-    codes = {answer["id"]: answer.get("error", {}).get("code") for answer in answers}
+    codes = {answer["id"]: answer.get("error", {}).get("code") for answer in scripted.answers}
     assert codes == {"q0": -32602, "q1": -32602, "q2": -32602, "q3": -32602, "q4": -32601, "q5": None}
     assert recorder.requests == []
 
@@ -153,43 +136,20 @@ async def test_what_a_server_asks_in_a_wrong_shape_never_reaches_a_person(
 async def test_task_requests_reach_the_hub_only_where_they_are_declared(
     scripted: Scripted, connect: Connect, recorder: Recorder
 ) -> None:
-    answers: list[dict[str, Any]] = []
-    declared: list[dict[str, Any]] = []
-
     async def answer(request: InboundRequest) -> InboundReply:
         return InboundReply(result={"tasks": []})
 
-    async def ask(request: Request) -> Response:
-        message = await request.json()
-
-        async def body() -> AsyncIterator[str]:
-            yield event({"jsonrpc": "2.0", "id": "q", "method": "tasks/list"})
-            with anyio.move_on_after(LIMIT_S):
-                while not answers:
-                    await anyio.sleep(0.01)
-            yield event({"jsonrpc": "2.0", "id": message["id"], "result": {"content": []}})
-
-        return StreamingResponse(body(), media_type="text/event-stream")
-
-    async def take(request: Request) -> Response:
-        answers.append(await request.json())
-        return Response(status_code=202)
-
-    async def initialize(request: Request) -> Response:
-        message = await request.json()
-        declared.append(message["params"]["capabilities"])
-        return scripted.respond(message)
-
     recorder.answer = answer
-    scripted.replaced = {"tools/call": ask, "answer": take, "initialize": initialize}
+    scripted.replaced = asks_on_the_call(says(202), ("tasks/list", {}))
     async with connect(url=scripted.url) as link:
         await link.request(*CALL)
-    assert answers.pop()["result"] == {"tasks": []}
     async with connect(url=scripted.url, receiver_tasks=False, sampling=False, apps=False) as link:
         await link.request(*CALL)
-    assert answers.pop()["error"]["code"] == -32601
+    first, second = scripted.answers
+    assert (first["result"], second["error"]["code"]) == ({"tasks": []}, -32601)
     everything = {"elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}}, "roots": {"listChanged": True}}
     requests = {"elicitation": {"create": {}}, "sampling": {"createMessage": {}}}
+    declared = [sent["params"]["capabilities"] for sent in scripted.messages if sent.get("method") == "initialize"]
     assert declared == [
         {**everything, **APPS, "tasks": {"list": {}, "cancel": {}, "requests": requests}},
         {"elicitation": {"form": {}, "url": {}}, "roots": {"listChanged": True}, "extensions": SKILLS},

@@ -20,7 +20,7 @@ from hubbubd.upstream.http.client import HttpRequest, HttpResponse, redirect_tar
 from hubbubd.upstream.http.connections import Connections
 
 from ..raising import raising
-from .conftest import CALL, Connect, Scripted
+from .conftest import CALL, Connect, Scripted, open_once
 from .test_connections import Open, beside
 from .test_reach import listening, self_signed
 from .test_sessions import Talk, raw
@@ -50,8 +50,7 @@ async def test_a_certificate_of_another_host_is_refused(connect: Connect, tmp_pa
     async with listening(app, ssl_certfile=certificate, ssl_keyfile=certificate) as origin:
         url = f"{origin.replace('http://127.0.0.1', 'https://localhost', 1)}/mcp"
         with pytest.raises(UpstreamError, match="localhost") as caught:
-            async with connect(url=url, ca=str(certificate)):
-                pass
+            await open_once(connect(url=url, ca=str(certificate)))
     assert caught.value.reason == "TLS_FAILED"
     assert script.seen == []
 
@@ -67,8 +66,7 @@ async def test_a_proxy_that_makes_no_tunnel_is_told_of_by_its_status(
         monkeypatch.setenv("https_proxy", proxy.removesuffix("/mcp"))
         monkeypatch.delenv("no_proxy", raising=False)
         with pytest.raises(UpstreamError, match="the proxy answered HTTP 407") as caught:
-            async with connect(url="https://mcp.example.com/mcp"):
-                pass
+            await open_once(connect(url="https://mcp.example.com/mcp"))
     assert caught.value.reason == "CONNECTION_REFUSED"
 
 

@@ -14,7 +14,7 @@ from hubbubd.upstream.connector import McpConnector
 from hubbubd.upstream.ports import McpLink
 
 from ..raising import raising
-from .conftest import LIMIT_S, Connect, Pocket, Recorder
+from .conftest import LIMIT_S, Connect, Pocket, Recorder, open_once
 
 Stdio = Callable[..., dict[str, Any]]
 
@@ -35,8 +35,7 @@ async def test_a_server_that_dies_in_a_call_says_how_with_the_fault(stdio: Stdio
 
 async def test_a_server_that_never_answers_runs_into_the_timeout(stdio: Stdio, connect: Connect) -> None:
     with raising(UpstreamError, "CONNECTION_TIMEOUT") as caught:
-        async with connect(**stdio("bad.py", "hang"), connect_timeout_s=0.6):
-            pass
+        await open_once(connect(**stdio("bad.py", "hang"), connect_timeout_s=0.6))
     assert caught.value.fault.details["elapsed_s"] == 0.6
     assert "hint" not in caught.value.fault.details
 
@@ -49,8 +48,7 @@ async def test_a_slow_first_start_of_a_downloader_is_hinted_at(
     command.write_text("#!/bin/sh\necho Downloading >&2\nexec sleep 60\n")
     command.chmod(0o755)
     with pytest.raises(UpstreamError) as caught:
-        async with connect(command=str(command), connect_timeout_s=5):
-            pass
+        await open_once(connect(command=str(command), connect_timeout_s=5))
     fault = caught.value.fault
     assert fault.code == "CONNECTION_TIMEOUT"
     assert "download" in fault.details["hint"]
@@ -95,8 +93,7 @@ async def test_variables_for_all_servers_reach_a_process_that_has_none_of_its_ow
 @pytest.mark.usefixtures("processes")
 async def test_a_command_that_is_not_there_is_named(connect: Connect) -> None:
     with raising(UpstreamError, "COMMAND_NOT_FOUND"):
-        async with connect(command="no-such-command-here"):
-            pass
+        await open_once(connect(command="no-such-command-here"))
 
 
 async def test_cancelling_the_user_of_a_link_closes_it_and_ends_the_process(stdio: Stdio, recorder: Recorder) -> None:

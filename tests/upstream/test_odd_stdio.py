@@ -12,7 +12,7 @@ from hubbubd.errors import PeerError, UpstreamError
 from hubbubd.upstream.messages import dispatcher
 
 from ..raising import raising
-from .conftest import Connect, Recorder
+from .conftest import Connect, Recorder, open_once
 
 pytestmark = pytest.mark.usefixtures("processes")
 
@@ -108,8 +108,7 @@ async def test_an_answer_whose_id_is_a_text_costs_the_same_after_many_requests(
 async def test_a_server_that_prints_before_it_speaks_is_quoted_when_its_time_is_over(connect: Connect) -> None:
     script = "import time; print('Usage: server --port PORT', flush=True); time.sleep(60)"
     with raising(UpstreamError, "CONNECTION_TIMEOUT", match="Usage: server --port PORT"):
-        async with connect(command=sys.executable, args=("-c", script), connect_timeout_s=2):
-            pass
+        await open_once(connect(command=sys.executable, args=("-c", script), connect_timeout_s=2))
 
 
 @pytest.mark.parametrize(("level", "shown"), [("warn", "warning"), ("FATAL", "critical"), (30, "info"), ("x", "info")])

@@ -14,7 +14,7 @@ from starlette.routing import Route
 from hubbubd.errors import UpstreamError
 
 from ..raising import raising
-from .conftest import CALL, Connect, Endpoint, Recorder, Scripted, says, served
+from .conftest import CALL, Connect, Endpoint, Recorder, Scripted, open_once, says, served
 
 
 def with_sse(status: int, endpoint: str = "/post") -> Starlette:
@@ -66,8 +66,7 @@ async def test_a_server_that_refuses_posts_and_has_no_such_stream_is_refused_by_
 ) -> None:
     scripted.replaced = dict.fromkeys(("server/discover", "initialize"), says(404, "nothing here"))
     with pytest.raises(UpstreamError, match="HTTP 404; check its url: nothing here"):
-        async with connect(url=scripted.url):
-            pass
+        await open_once(connect(url=scripted.url))
     assert recorder.notes == {}
 
 
@@ -87,16 +86,14 @@ async def test_both_transports_are_tried_within_one_time_limit(connect: Connect)
     async with served(Starlette(routes=routes)) as origin:
         begun = anyio.current_time()
         with pytest.raises(UpstreamError, match="HTTP 405"):
-            async with connect(url=f"{origin}/mcp", connect_timeout_s=50):
-                pass
+            await open_once(connect(url=f"{origin}/mcp", connect_timeout_s=50))
         assert 40 < anyio.current_time() - begun < 55
 
 
 async def test_an_endpoint_elsewhere_is_refused_by_name(connect: Connect) -> None:
     async with served(with_sse(405, "https://elsewhere.example/post?token=x")) as origin:
         with pytest.raises(UpstreamError, match=r"its endpoint is at https://elsewhere\.example, and not within"):
-            async with connect(url=f"{origin}/sse", transport="sse"):
-                pass
+            await open_once(connect(url=f"{origin}/sse", transport="sse"))
 
 
 def only(version: str, refusal: Endpoint, asked: list[str]) -> Endpoint:
@@ -147,8 +144,7 @@ async def test_a_configured_revision_that_is_refused_names_the_one_to_configure(
 ) -> None:
     scripted.replaced = {"initialize": only("2025-06-18", refusal, [])}
     with raising(UpstreamError, "PROTOCOL_VERSION_MISMATCH", match='set protocol = "2025-06-18"'):
-        async with connect(url=scripted.url, protocol="2025-11-25"):
-            pass
+        await open_once(connect(url=scripted.url, protocol="2025-11-25"))
 
 
 async def test_revisions_that_the_hub_does_not_speak_are_a_mismatch_that_lists_them(
@@ -156,5 +152,4 @@ async def test_revisions_that_the_hub_does_not_speak_are_a_mismatch_that_lists_t
 ) -> None:
     scripted.replaced = {"initialize": refused_with_data("2031-01-01")}
     with raising(UpstreamError, "PROTOCOL_VERSION_MISMATCH", match="2031-01-01"):
-        async with connect(url=scripted.url):
-            pass
+        await open_once(connect(url=scripted.url))

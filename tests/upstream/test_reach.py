@@ -25,7 +25,7 @@ from starlette.routing import Route
 from hubbubd.config import Confinement, HubSettings
 from hubbubd.errors import UpstreamError
 
-from .conftest import CALL, Connect, Scripted
+from .conftest import CALL, Connect, Scripted, open_once
 
 NAME = "mcp.example.com"
 
@@ -58,8 +58,7 @@ def resolve_to(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
 
 async def refusal(connect: Connect, **options: Any) -> UpstreamError:
     with pytest.raises(UpstreamError) as caught:
-        async with connect(**options):
-            pass
+        await open_once(connect(**options))
     return caught.value
 
 
@@ -225,8 +224,7 @@ async def test_a_redirect_to_another_origin_gets_neither_headers_nor_a_request(c
 )  # fmt: skip
 async def test_a_url_with_a_user_or_of_another_kind_is_no_configuration(url: str, connect: Connect) -> None:
     with pytest.raises(ValueError, match="url"):
-        async with connect(url=url, transport="http"):
-            pass
+        await open_once(connect(url=url, transport="http"))
 
 
 async def test_a_certificate_of_an_authority_that_nobody_knows_is_refused_and_of_a_given_one_is_not(

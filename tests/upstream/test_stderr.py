@@ -9,7 +9,7 @@ from hubbubd.errors import UpstreamError
 from hubbubd.upstream.stdio.stderr import BURST_LINES, NAMED_WITHIN, TAIL_CHARACTERS, TAIL_LINES, Fold, Tail
 from hubbubd.upstream.stdio.transport import REST_S
 
-from .conftest import LIMIT_S, Connect, Recorder
+from .conftest import LIMIT_S, Connect, Recorder, open_once
 
 OLD = """
 import json, sys
@@ -102,8 +102,7 @@ async def test_what_a_server_writes_about_the_probe_is_told_as_it_is_if_it_does_
     connect: Connect, recorder: Recorder
 ) -> None:
     with pytest.raises(UpstreamError):
-        async with connect(command=sys.executable, args=("-c", OLD, "refuses")):
-            pass
+        await open_once(connect(command=sys.executable, args=("-c", OLD, "refuses")))
     assert recorder.stderr == ["listening, no errors so far", "No such key: error in settings", *ABOUT_THE_PROBE]
 
 
@@ -127,8 +126,7 @@ async def test_the_lines_of_a_server_arrive_while_it_runs(connect: Connect, reco
         async with anyio.create_task_group() as tasks:
 
             async def open_link() -> None:
-                async with connect(command=sys.executable, args=("-c", script)):
-                    pass
+                await open_once(connect(command=sys.executable, args=("-c", script)))
 
             tasks.start_soon(open_link)
             await recorder.until(lambda: recorder.stderr == ["starting"])
@@ -153,8 +151,7 @@ async def test_a_flood_of_short_lines_is_read_at_a_rate_however_fast_it_comes(
         async with anyio.create_task_group() as tasks:
 
             async def open_link() -> None:
-                async with connect(command=sys.executable, args=("-I", "-S", "-c", script)):
-                    pass
+                await open_once(connect(command=sys.executable, args=("-I", "-S", "-c", script)))
 
             tasks.start_soon(open_link)
             await recorder.until(lambda: any("left out" in line for line in recorder.stderr))
