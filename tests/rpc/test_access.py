@@ -34,7 +34,7 @@ from .test_bad_input import METHODS
 __all__ = ["world"]
 
 V, R, AP, C, OP, A = Role
-OK, DENIED, HIDDEN, UNKNOWN = "ok", "denied", "hidden", "unknown"
+OK, DENIED, HIDDEN = "ok", "denied", "hidden"
 
 
 def spec(method: str = "tools/call", server: str = SERVER) -> call_pb2.CallSpec:
@@ -223,8 +223,6 @@ async def outcome(caller: Caller, rpc: str, request: Message) -> str:
             return DENIED
         case grpc.StatusCode.NOT_FOUND, _:
             return HIDDEN
-        case grpc.StatusCode.UNAUTHENTICATED, "TOKEN_MISSING":
-            return UNKNOWN
         case _:
             return OK
 
@@ -397,16 +395,6 @@ async def test_lists_and_watches_show_what_is_in_reach(world: World, role: Role)
         else:
             assert seen == (set(of[:2]) if role in may else set(of[:1])), rpc
             assert seen_elsewhere == (set(of[2:]) if role in may else set()), rpc
-
-
-async def test_without_a_credential_there_is_nothing_at_all(world: World) -> None:
-    nobody = Caller(world.channel, ())
-    for rpc, request, _ in [*OF_THE_HUB, *OF_A_SERVER]:
-        assert await outcome(nobody, rpc, request) == UNKNOWN, rpc
-    for rpc, make, _ in OF_A_RECORD:
-        assert await outcome(nobody, rpc, await make(world, "me", "me")) == UNKNOWN, rpc
-    for rpc in [*OF_MANY, *ELSEWHERE_TESTED]:
-        assert await outcome(nobody, rpc, _request_type(METHODS[rpc])()) == UNKNOWN, rpc
 
 
 @ROLES

@@ -6,7 +6,7 @@ from hubbubd.config.sections.network import GrantSettings
 from hubbubd.core.access import Grant, Principal, Role
 from hubbubd.rpc.auth.grants import Grants
 
-from .log_in import Browser, Program, entered, made, query_of
+from .log_in import Browser, Program, entered, made
 from .mcp_host import Stage
 
 __all__ = ["entered", "made"]  # the fixtures
@@ -35,15 +35,6 @@ async def test_the_hub_sends_a_stranger_to_no_site_of_a_program_that_anybody_may
     assert told.headers["location"].startswith("https://evil.example/cb?error=")
 
 
-@pytest.mark.parametrize(
-    "uri", ["web+evil:x", "irc://evil.example/x", "ms-settings:x", "search-ms:query=x", "https://good%2eevil.example/x"]
-)
-async def test_no_program_is_one_of_this_machine_that_a_website_or_the_system_may_be(made: Stage, uri: str) -> None:
-    wanted = {"client_name": "Claude", "redirect_uris": [uri]}
-    refused = await made.http.post(f"{made.base}/oauth/register", json=wanted)
-    assert (refused.status_code, refused.json()["error"]) == (400, "invalid_redirect_uri")
-
-
 @pytest.mark.parametrize("verifier", ["a", "a" * 42, "a" * 129, f"{'a' * 43}!"])
 async def test_a_verifier_that_could_be_guessed_is_refused(made: Stage, entered: Browser, verifier: str) -> None:
     program = await Program(made, verifier=verifier).register()
@@ -60,15 +51,6 @@ async def test_tokens_that_are_none_are_not_tried_to_be_ended_without_limit(made
         assert tried.status_code == 200
     else:
         raise AssertionError("nobody had to wait")
-
-
-async def test_a_page_of_consent_of_one_browser_is_no_decision_of_another(made: Stage, entered: Browser) -> None:
-    program = await Program(made).register()
-    page = await entered.open(program.address())
-    other = await Browser(made).enter()
-    assert (await other.decide(page)).status_code == 403
-    assert (await Browser(made).decide(page)).status_code == 403
-    assert "code" in query_of((await entered.decide(page)).headers["location"])
 
 
 @pytest.mark.parametrize(

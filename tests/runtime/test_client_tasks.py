@@ -81,16 +81,14 @@ async def test_what_a_tool_says_of_tasks_is_honoured(
 @ERAS
 async def test_a_server_without_tasks_is_not_asked_for_one(world: World, era: Era) -> None:
     world.peer.era = era
-    async with world.hub(server()) as hub:
-        await until(lambda: world.peer.links)
+    async with world.linked() as hub:
         with raising(FailedPrecondition, "TASK_NOT_SUPPORTED"):
             await hub.calls.start(spec(as_task=True), "me")
 
 
 async def test_only_tools_can_be_tasks(world: World) -> None:
     TaskServer(world)
-    async with world.hub(server()) as hub:
-        await until(lambda: world.peer.links)
+    async with world.linked() as hub:
         with raising(FailedPrecondition, "TASK_NOT_SUPPORTED"):
             await hub.calls.start(spec(method="prompts/get", as_task=True), "me")
 
@@ -134,19 +132,6 @@ async def test_a_question_of_a_task_belongs_to_it_and_the_answer_says_so(world: 
         assert (await ended(hub, call)).state is CallState.COMPLETED
         assert len(tasks.asked("tasks/result")) == 1
         assert hub.inbox.get(request.id).delivery is Delivery.DELIVERED
-
-
-async def test_a_failed_task_fails_its_call(world: World) -> None:
-    tasks = TaskServer(world)
-    tasks.result = PeerError(-32000, "no luck", {"why": 1})
-    async with world.hub(server()) as hub:
-        call = await started(hub)
-        tasks.end("failed", statusMessage="it failed")
-        done = await ended(hub, call)
-        assert (done.fault.code, done.fault.details["jsonrpc_data"]) == ("SERVER_ERROR", {"why": 1})
-        assert the_task(hub).status is TaskStatus.FAILED
-        with raising(FailedPrecondition, "TASK_FAILED"):
-            hub.tasks.result("T")
 
 
 @ERAS

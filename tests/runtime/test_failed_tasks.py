@@ -6,7 +6,7 @@ import pytest
 
 from hubbubd.core.calls.call_states import CallState
 from hubbubd.core.tasks import TaskStatus
-from hubbubd.errors import FailedPrecondition
+from hubbubd.errors import FailedPrecondition, PeerError
 from hubbubd.upstream.ports import Era
 
 from ..raising import raising
@@ -15,21 +15,22 @@ from .peer import Outcome
 from .task_server import RESULT, TaskServer, ended, started, the_task
 
 FAILURES = pytest.mark.parametrize(
-    ("more", "result", "message"),
+    ("more", "result", "code", "message"),
     [
-        ({"statusMessage": "disk gone"}, {}, "disk gone"),
-        ({"statusMessage": "disk gone"}, RESULT, "disk gone"),
-        ({}, {"content": [{"type": "text", "text": "no room"}]}, "no room"),
-        ({}, {}, "one says that the task failed, and not why"),
+        ({"statusMessage": "disk gone"}, {}, "TASK_FAILED", "disk gone"),
+        ({"statusMessage": "disk gone"}, RESULT, "TASK_FAILED", "disk gone"),
+        ({}, {"content": [{"type": "text", "text": "no room"}]}, "TASK_FAILED", "no room"),
+        ({}, {}, "TASK_FAILED", "one says that the task failed, and not why"),
+        ({"statusMessage": "it failed"}, PeerError(-32000, "no luck", {"why": 1}), "SERVER_ERROR", "no luck"),
     ],
-    ids=["no result", "a result that looks well", "text only", "nothing said"],
+    ids=["no result", "a result that looks well", "text only", "nothing said", "an error"],
 )
 
 
 @pytest.mark.parametrize("before", ["created", "working", "input_required"])
 @FAILURES
 async def test_a_task_that_failed_is_a_failed_call_with_the_words_of_its_server(
-    world: World, before: str, more: dict[str, Any], result: Outcome, message: str
+    world: World, before: str, more: dict[str, Any], result: Outcome | PeerError, code: str, message: str
 ) -> None:
     tasks = TaskServer(world)
     tasks.result = result
@@ -42,7 +43,8 @@ async def test_a_task_that_failed_is_a_failed_call_with_the_words_of_its_server(
         tasks.end("failed", **more)
         done = await ended(hub, call)
         assert done.state is CallState.FAILED
-        assert (done.fault.code, done.fault.message) == ("TASK_FAILED", message)
+        assert (done.fault.code, done.fault.message) == (code, message)
+        assert done.fault.details.get("jsonrpc_data") == getattr(result, "data", None)
         assert the_task(hub).status is TaskStatus.FAILED
         with raising(FailedPrecondition, "TASK_FAILED"):
             hub.tasks.result("T")
