@@ -18,7 +18,7 @@ from google.rpc import error_details_pb2 as details_pb2
 from google.rpc.status_pb2 import Status
 from grpc_status import rpc_status
 
-from hubbub.v1 import server_pb2
+from hubbub.v1 import inbox_pb2, server_pb2
 from hubbub_client.data.specs import ServerSpec, to_message
 from hubbubd.config import HubSettings, ServerConfig
 from hubbubd.config.policy.commands import REST, AllowedCommand
@@ -167,6 +167,16 @@ class Caller:
     async def __call__(self, method: MethodDescriptor, request: Message) -> Any:
         """The response."""
         return await self.raw(method, request.SerializeToString())
+
+
+def begin_work(channel: grpc.aio.Channel, metadata: Any) -> Any:
+    """A worker's stream."""
+    method = channel.stream_stream(
+        "/hubbub.v1.InboxService/Work",
+        request_serializer=inbox_pb2.WorkRequest.SerializeToString,
+        response_deserializer=inbox_pb2.WorkResponse.FromString,
+    )
+    return method(metadata=metadata)
 
 
 @asynccontextmanager

@@ -34,7 +34,7 @@ from hubbubd.timing.clock import Clock
 from hubbubd.upstream.connector import McpConnector
 
 from .access_world import ELSEWHERE, SERVER, World
-from .conftest import LIMIT_S, TOKEN, Until, explain, settled, spec_of
+from .conftest import LIMIT_S, TOKEN, Until, begin_work, explain, settled, spec_of
 from .test_access import OF_A_RECORD, OF_A_SERVER, OF_THE_HUB
 from .test_bad_input import METHODS
 
@@ -227,11 +227,7 @@ async def test_a_stream_takes_and_sends_nothing_once_the_clock_is_past_the_end(c
     watch = caller.world.channel.unary_stream("/hubbub.v1.InboxService/WatchPendingRequests")(
         b"", metadata=caller.metadata
     )
-    work = caller.world.channel.stream_stream(
-        "/hubbub.v1.InboxService/Work",
-        request_serializer=inbox_pb2.WorkRequest.SerializeToString,
-        response_deserializer=inbox_pb2.WorkResponse.FromString,
-    )(metadata=caller.metadata)
+    work = begin_work(caller.world.channel, caller.metadata)
     with anyio.fail_after(LIMIT_S):
         await work.write(inbox_pb2.WorkRequest(ready=inbox_pb2.WorkRequest.Ready(capacity=5)))
         while not (step := await work.read()).HasField("assigned"):
@@ -254,11 +250,7 @@ async def test_a_step_of_a_stream_is_not_looked_at_once_the_clock_is_past_the_en
     """A worker's stream, on which the hub has nothing to say: only what the worker writes can meet the end."""
     hub = caller.world.hub
     given = await caller.world.request("anybody")
-    work = caller.world.channel.stream_stream(
-        "/hubbub.v1.InboxService/Work",
-        request_serializer=inbox_pb2.WorkRequest.SerializeToString,
-        response_deserializer=inbox_pb2.WorkResponse.FromString,
-    )(metadata=caller.metadata)
+    work = begin_work(caller.world.channel, caller.metadata)
     ready = inbox_pb2.WorkRequest(ready=inbox_pb2.WorkRequest.Ready(capacity=1))
     with anyio.fail_after(LIMIT_S):
         await work.write(ready)

@@ -13,7 +13,7 @@ from hubbubd.core.access import Grant, Role
 from hubbubd.core.calls.call_states import CallState
 from hubbubd.core.filters import CallFilter
 
-from .conftest import LIMIT_S, TOKEN, Caller, Until, explain
+from .conftest import LIMIT_S, TOKEN, Caller, Until, begin_work, explain
 from .test_access import World, world
 from .test_bad_input import METHODS
 
@@ -268,11 +268,7 @@ async def test_a_watch_ends_when_its_token_expires(world: World) -> None:
 
 async def test_work_and_reflection_end_with_the_token_too(world: World) -> None:
     caller = await world.caller(Role.ADMIN, name="me")
-    work = caller.channel.stream_stream(
-        "/hubbub.v1.InboxService/Work",
-        request_serializer=inbox_pb2.WorkRequest.SerializeToString,
-        response_deserializer=inbox_pb2.WorkResponse.FromString,
-    )(metadata=caller.metadata)
+    work = begin_work(caller.channel, caller.metadata)
     await work.write(inbox_pb2.WorkRequest(ready=inbox_pb2.WorkRequest.Ready()))
     assert (await work.read()).HasField("bookmark")
     reflection = reflection_pb2_grpc.ServerReflectionStub(caller.channel)
@@ -390,11 +386,7 @@ async def test_a_worker_is_given_what_it_may_answer_only(world: World, role: Rol
     caller = await world.caller(role, "away", name="me")
     far = await world.request("me", server="elsewhere")
     others, own = await world.request("somebody"), await world.request("me")
-    work = caller.channel.stream_stream(
-        "/hubbub.v1.InboxService/Work",
-        request_serializer=inbox_pb2.WorkRequest.SerializeToString,
-        response_deserializer=inbox_pb2.WorkResponse.FromString,
-    )(metadata=caller.metadata)
+    work = begin_work(caller.channel, caller.metadata)
     await work.write(inbox_pb2.WorkRequest(ready=inbox_pb2.WorkRequest.Ready(capacity=5)))
     expected = {own} if role is Role.CALLER else {own, others}
     given: set[str] = set()

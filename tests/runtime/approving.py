@@ -7,10 +7,11 @@ from hubbubd.config.sections.approvals import ApprovalSettings
 from hubbubd.core.approvals.requests import arguments_digest
 from hubbubd.core.inbox.forms import Approve, Deny
 from hubbubd.core.inbox.request_states import PendingRequest
+from hubbubd.core.servers.connection_states import ConnectionState
 from hubbubd.runtime.calls import CallSpec
 from hubbubd.runtime.hub import Hub
 
-from .conftest import World, spec
+from .conftest import World, spec, until
 from .peer import Outcome, Sent
 
 ARGUMENTS = {"branch": "release/1.4", "repo": "shop"}
@@ -58,3 +59,13 @@ async def approve(hub: Hub, request: PendingRequest, by: str = "ada", **given: A
 
 async def deny(hub: Hub, request: PendingRequest, reason: str = "", by: str = "ada") -> PendingRequest:
     return await hub.inbox.answer(request.id, Deny(reason=reason), by, answer_id=None, claim_id=None)
+
+
+async def connected(hub: Hub) -> None:
+    await until(lambda: hub.servers.get("one").connection.state is ConnectionState.CONNECTED)
+
+
+async def start(hub: Hub, call_id: str = "c", principal: str = "bot", **options: Any) -> None:
+    """Make a call of the tool `t` once the server is connected."""
+    await connected(hub)
+    await hub.calls.start(deletion(call_id, **options), principal)

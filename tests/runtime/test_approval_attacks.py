@@ -12,16 +12,14 @@ from hubbubd.config.sections.approvals import ApprovalSettings
 from hubbubd.core.calls.call_states import CallState
 from hubbubd.core.filters import RequestFilter
 from hubbubd.core.inbox.request_states import Delivery, RequestKind, RequestState
-from hubbubd.core.servers.connection_states import ConnectionState
 from hubbubd.errors import FailedPrecondition, InvalidArgument, NotFound, PermissionDenied, Unavailable
 from hubbubd.redaction import REDACTION
 from hubbubd.runtime.calls import CallSpec
-from hubbubd.runtime.hub import Hub
 from hubbubd.store import Precondition, StoreUnavailable, Write
 from hubbubd.store.sqlite.sqlite_store import SqliteStore
 from hubbubd.upstream.ports import Era
 
-from .approving import ARGUMENTS, approve, asks, deletion, deny, offer, tool
+from .approving import ARGUMENTS, approve, asks, connected, deletion, deny, offer, start, tool
 from .conftest import FORM, FailingStore, World, open_requests, question, server, settle, spec, until
 from .mortal import DONE, ELICIT, answer, ended, killed, needs, script
 from .peer import Outcome, Sent, gives
@@ -36,10 +34,6 @@ def asking(world: World) -> World:
     world.settings |= asks(remember=["1h"])
     offer(world, tool(), tool("u"))
     return world
-
-
-async def connected(hub: Hub) -> None:
-    await until(lambda: hub.servers.get("one").connection.state is ConnectionState.CONNECTED)
 
 
 def raw(params: dict[str, Any], call_id: str = "c") -> CallSpec:
@@ -152,8 +146,7 @@ async def test_a_question_about_a_further_round_is_taken_up_again_after_a_restar
     script(world, needs(a=ELICIT), DONE, era=Era.STATELESS)
     world.peer.listing = gives({"tools": [tool()]})
     async with killed(world, server(resume=True)) as hub:
-        await connected(hub)
-        await hub.calls.start(deletion(), "bot")
+        await start(hub)
         form = await question(hub)
         hub.approvals.adopt(LATER)
         await answer(hub, form)
@@ -183,8 +176,7 @@ async def test_a_question_about_a_further_round_is_taken_up_again_after_a_restar
 async def test_nobody_approves_by_a_name_that_looks_like_a_role(world: World) -> None:
     world.settings |= asks(approvers=["oidc-role:release", "cert:*.ops"])
     async with world.hub(server()) as hub:
-        await connected(hub)
-        await hub.calls.start(deletion(), "bot")
+        await start(hub)
         request = await question(hub)
         with pytest.raises(PermissionDenied):
             await approve(hub, request, "oidc-role:release")
@@ -195,8 +187,7 @@ async def test_nobody_approves_by_a_name_that_looks_like_a_role(world: World) ->
 
 async def test_arguments_cannot_be_changed_to_more_than_anybody_can_read(asking: World) -> None:
     async with asking.hub(server()) as hub:
-        await connected(hub)
-        await hub.calls.start(deletion(), "bot")
+        await start(hub)
         request = await question(hub)
         with pytest.raises(InvalidArgument) as refused:
             await approve(hub, request, arguments={"repo": "x" * 2**20})
@@ -207,8 +198,7 @@ async def test_arguments_cannot_be_changed_to_more_than_anybody_can_read(asking:
 async def test_arguments_cannot_be_changed_to_some_that_nest_too_deeply_to_be_read_again(asking: World) -> None:
     offer(asking, {"name": "t"})
     async with asking.hub(server()) as hub:
-        await connected(hub)
-        await hub.calls.start(deletion(), "bot")
+        await start(hub)
         request = await question(hub)
         with pytest.raises(InvalidArgument):
             await approve(hub, request, arguments=payload.loads('{"a":' * 200 + "1" + "}" * 200))
@@ -283,8 +273,7 @@ async def test_no_argument_hides_behind_another_one_whose_name_is_withheld(askin
 @pytest.mark.usefixtures("hidden")
 async def test_an_approval_of_hidden_arguments_holds_for_these_and_not_for_what_was_shown(asking: World) -> None:
     async with asking.hub(server()) as hub:
-        await connected(hub)
-        await hub.calls.start(deletion(arguments={"repo": "hunter2-hunter2"}), "bot")
+        await start(hub, arguments={"repo": "hunter2-hunter2"})
         request = await question(hub)
         assert b"hunter2" not in request.request
         await approve(hub, request, remember_s=3600.0, same_arguments=True)
@@ -356,8 +345,7 @@ async def test_a_call_that_was_queued_before_a_restart_is_asked_about_by_the_rul
 @pytest.mark.parametrize("demand", [{"needed": 2}, {"approvers": ["cy"]}, {"not_by_caller": True}])
 async def test_a_remembered_approval_ends_once_its_rule_asks_for_more(asking: World, demand: dict[str, Any]) -> None:
     async with asking.hub(server()) as hub:
-        await connected(hub)
-        await hub.calls.start(deletion(), "bot")
+        await start(hub)
         await approve(hub, await question(hub), remember_s=3600.0)
         await ended(hub)
         hub.approvals.adopt(asks(remember=["1h"], **demand)["approvals"])
@@ -368,8 +356,7 @@ async def test_a_remembered_approval_ends_once_its_rule_asks_for_more(asking: Wo
 @pytest.mark.usefixtures("hidden")
 async def test_arguments_that_are_withheld_cannot_be_changed(asking: World) -> None:
     async with asking.hub(server()) as hub:
-        await connected(hub)
-        await hub.calls.start(deletion(arguments={"repo": "hunter2-hunter2"}), "bot")
+        await start(hub, arguments={"repo": "hunter2-hunter2"})
         request = await question(hub)
         with pytest.raises(InvalidArgument):
             await approve(hub, request, arguments=payload.loads(request.request)["arguments"])
@@ -383,8 +370,7 @@ async def test_an_approval_that_is_revoked_while_a_call_is_queued_lets_it_pass_n
 
     asking.peer.behaviour = serve
     async with asking.hub(server(max_in_flight=1)) as hub:
-        await connected(hub)
-        await hub.calls.start(deletion(), "bot")
+        await start(hub)
         await approve(hub, await question(hub), remember_s=3600.0)
         await ended(hub)
         await hub.calls.start(raw({"name": "u"}, "first"), "bot")

@@ -13,15 +13,13 @@ from hubbubd.core.filters import RequestFilter
 from hubbubd.core.inbox.forms import Accept, Result
 from hubbubd.core.inbox.request_states import Delivery, RequestKind, RequestState
 from hubbubd.core.servers.catalog import CatalogKind, list_id
-from hubbubd.core.servers.connection_states import ConnectionState
 from hubbubd.errors import FailedPrecondition, InvalidArgument, PermissionDenied, ResourceExhausted
 from hubbubd.runtime.diagnostics.findings import Severity
 from hubbubd.runtime.diagnostics.rule_checks import check_rules
-from hubbubd.runtime.hub import Hub
 from hubbubd.upstream.ports import Era
 
 from ..raising import raising
-from .approving import ARGUMENTS, approve, asks, deletion, deny, offer, rules, tool
+from .approving import ARGUMENTS, approve, asks, connected, deletion, deny, offer, rules, start, tool
 from .conftest import World, open_requests, question, server, settle, spec, until
 from .mortal import DONE, ELICIT, answer, ended, killed, needs, script
 from .noted import Noted
@@ -34,11 +32,6 @@ def asking(world: World) -> World:
     world.settings |= asks(remember=["1h", "1d"])
     offer(world, tool(), tool("u"))
     return world
-
-
-async def start(hub: Hub, call_id: str = "c", principal: str = "bot", **options: Any) -> None:
-    await until(lambda: hub.servers.get("one").connection.state is ConnectionState.CONNECTED)
-    await hub.calls.start(deletion(call_id, **options), principal)
 
 
 async def test_a_call_waits_without_a_slot_until_it_is_approved_and_is_sent_once_as_it_was_shown(asking: World) -> None:
@@ -286,7 +279,7 @@ async def test_a_cancelled_call_takes_its_question_along(asking: World) -> None:
 
 async def test_a_call_whose_caller_hangs_up_ends_with_its_question(asking: World) -> None:
     async with asking.hub(server()) as hub:
-        await until(lambda: hub.servers.get("one").connection.state is ConnectionState.CONNECTED)
+        await connected(hub)
         async with anyio.create_task_group() as callers:
             callers.start_soon(hub.calls.call, deletion(), "bot")
             request = await question(hub)
@@ -371,7 +364,7 @@ async def test_the_number_of_held_calls_is_bounded_as_that_of_open_questions(ask
 async def test_confirm_writes_asks_about_all_tools_that_do_not_only_read(world: World) -> None:
     offer(world, tool("t"), tool("u", annotations={"readOnlyHint": True}))
     async with world.hub(server(confirm="writes")) as hub:
-        await until(lambda: hub.servers.get("one").connection.state is ConnectionState.CONNECTED)
+        await connected(hub)
         assert (await hub.calls.call(spec("u"), "bot")).state is CallState.COMPLETED
         await start(hub)
         assert payload.loads((await question(hub)).request)["rule"]["name"] == "confirm of one"

@@ -4,6 +4,7 @@ import asyncio
 
 import anyio
 import pytest
+from anyio.abc import TaskGroup
 
 from hubbubd.timing.slots import Slots
 
@@ -30,13 +31,17 @@ class Users:
             finally:
                 give_back()
 
+    async def come(self, tasks: TaskGroup, count: int) -> None:
+        """So many ask for a slot, one after the other."""
+        for number in range(count):
+            tasks.start_soon(self.use, number)
+        await settle()
+
 
 async def test_slots_are_given_in_the_order_in_which_they_were_asked_for() -> None:
     users = Users(2)
     async with anyio.create_task_group() as tasks:
-        for number in range(5):
-            tasks.start_soon(users.use, number)
-        await settle()
+        await users.come(tasks, 5)
         assert users.began == [0, 1]
         for number in range(5):
             users.scopes[number].cancel()
@@ -47,9 +52,7 @@ async def test_slots_are_given_in_the_order_in_which_they_were_asked_for() -> No
 async def test_who_gives_up_waiting_is_passed_over() -> None:
     users = Users(1)
     async with anyio.create_task_group() as tasks:
-        for number in range(4):
-            tasks.start_soon(users.use, number)
-        await settle()
+        await users.come(tasks, 4)
         users.scopes[1].cancel()
         await settle()
         users.scopes[0].cancel()
@@ -62,16 +65,12 @@ async def test_who_gives_up_waiting_is_passed_over() -> None:
 async def test_those_that_wait_and_those_that_have_slots_can_end_together(order: tuple[int, ...]) -> None:
     users = Users(2)
     async with anyio.create_task_group() as tasks:
-        for number in range(4):
-            tasks.start_soon(users.use, number)
-        await settle()
+        await users.come(tasks, 4)
         for number in order:
             users.scopes[number].cancel()
     users.began.clear()
     async with anyio.create_task_group() as tasks:
-        for number in range(3):
-            tasks.start_soon(users.use, number)
-        await settle()
+        await users.come(tasks, 3)
         assert users.began == [0, 1]
         tasks.cancel_scope.cancel()
 
@@ -95,9 +94,7 @@ async def test_a_slot_that_is_given_back_twice_is_one_slot() -> None:
     users = Users(1)
     first = await users.slots.take()
     async with anyio.create_task_group() as tasks:
-        for number in range(3):
-            tasks.start_soon(users.use, number)
-        await settle()
+        await users.come(tasks, 3)
         first()
         first()
         await settle()
@@ -109,9 +106,7 @@ async def test_a_slot_that_is_held_for_long_goes_to_the_next_and_comes_back_once
     users = Users(1)
     first = await users.slots.take()
     async with anyio.create_task_group() as tasks:
-        for number in range(3):
-            tasks.start_soon(users.use, number)
-        await settle()
+        await users.come(tasks, 3)
         assert users.began == []
         await anyio.sleep(HOLD_S)
         assert users.began == [0]
