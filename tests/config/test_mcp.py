@@ -1,12 +1,14 @@
 """Settings of the MCP endpoint and of its profiles."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hubbubd.config import Confinement, HubSettings, ServerConfig, load_settings
-from hubbubd.config.sections.mcp import ProfileSettings, QuestionSettings
+from hubbubd.config.sections.mcp import ProfileSettings
 from hubbubd.errors import ConfigError, InvalidServerConfig
 
 Load = Callable[..., HubSettings]
@@ -48,56 +50,38 @@ def test_the_default_profile_is_there_without_being_configured(load: Load) -> No
     assert load("[mcp.profiles.mine]").profiles == {"default": ProfileSettings(), "mine": ProfileSettings()}
 
 
+PROFILE: dict[str, Any] = {
+    "servers": ["git*", "notes"],
+    "allow_tools": ["git__*"],
+    "deny_tools": ["git__push"],
+    "prefix": "always",
+    "bare": ["git.*"],
+    "max_tool_name": 64,
+    "tools": "search",
+    "always": ["git__status"],
+    "resources": False,
+    "prompts": False,
+    "instructions": "Be brief.",
+    "questions": {"form": "inbox", "url": "host", "sampling": "both", "roots": "host-first", "approval": "both"},
+    "people": True,
+    "unattended_s": 0,
+    "hold_s": 45,
+    "on_hold_end": "error",
+    "join_s": 60,
+    "flatten_schemas": True,
+    "alias": {"git.local": "git_l"},
+}
+
+
 def test_every_key_of_a_profile_can_stand_in_toml(load: Load) -> None:
-    profile = load(
-        """
-        [mcp.profiles.default]
-        servers = ["git*", "notes"]
-        allow_tools = ["git__*"]
-        deny_tools = ["git__push"]
-        prefix = "always"
-        bare = ["git.*"]
-        max_tool_name = 64
-        tools = "search"
-        always = ["git__status"]
-        resources = false
-        prompts = false
-        instructions = "Be brief."
-        questions = { form = "inbox", url = "host", sampling = "both", roots = "host-first", approval = "both" }
-        people = true
-        unattended_s = 0
-        hold_s = 45
-        on_hold_end = "error"
-        join_s = 60
-        flatten_schemas = true
-        [mcp.profiles.default.alias]
-        "git.local" = "git_l"
-        """
-    ).profiles["default"]
-    assert profile == ProfileSettings(
-        servers=("git*", "notes"),
-        allow_tools=("git__*",),
-        deny_tools=("git__push",),
-        prefix="always",
-        bare=("git.*",),
-        max_tool_name=64,
-        tools="search",
-        always=("git__status",),
-        resources=False,
-        prompts=False,
-        instructions="Be brief.",
-        questions=QuestionSettings(form="inbox", url="host", sampling="both", roots="host-first", approval="both"),
-        people=True,
-        unattended_s=0,
-        hold_s=45,
-        join_s=60,
-        on_hold_end="error",
-        alias={"git.local": "git_l"},
-        flatten_schemas=True,
-    )
-    assert {name for name in ProfileSettings.model_fields if name in profile.model_fields_set} == set(
-        ProfileSettings.model_fields
-    )
+    tables = {"": PROFILE, **{f".{key}": value for key, value in PROFILE.items() if isinstance(value, dict)}}
+    lines: list[str] = []
+    for place, table in tables.items():
+        lines.append(f"[mcp.profiles.default{place}]")
+        lines += [f'"{key}" = {json.dumps(value)}' for key, value in table.items() if not isinstance(value, dict)]
+    profile = load("\n".join(lines)).profiles["default"]
+    assert profile == ProfileSettings(**PROFILE)
+    assert PROFILE.keys() == ProfileSettings.model_fields.keys()
     assert [profile.has_server(name) for name in ("git.local", "notes", "web")] == [True, True, False]
     assert [profile.has_tool(name) for name in ("git__log", "git__push", "notes__x")] == [True, False, False]
     assert [profile.pins_tool(name) for name in ("git__status", "git__log")] == [True, False]
