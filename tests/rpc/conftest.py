@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -243,16 +243,8 @@ def lively(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(work, "BOOKMARK_S", 0.1)
 
 
-Until = Callable[[Callable[[], bool]], Awaitable[None]]
-
-
-@pytest.fixture
-def until() -> Until:
+async def until(condition: Callable[[], object]) -> None:
     """Waits for a condition."""
-
-    async def wait(condition: Callable[[], bool]) -> None:
-        with anyio.fail_after(LIMIT_S):
-            while not condition():
-                await anyio.sleep(0.01)
-
-    return wait
+    with anyio.fail_after(LIMIT_S):
+        while not condition():
+            await anyio.sleep(0.005)

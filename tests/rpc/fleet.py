@@ -26,7 +26,7 @@ from ..runtime.conftest import World, server
 from ..runtime.foreign import Follower
 from ..runtime.noted import Noted
 from ..runtime.peer import Peer
-from .conftest import Caller, Until, gate, settled
+from .conftest import Caller, gate, settled, until
 
 LARGE = 17 * 1024 * 1024
 
@@ -223,7 +223,7 @@ async def made(tmp_path: Path) -> AsyncIterator[Fleet]:
 
 
 @pytest.fixture
-async def owner(made: Fleet, until: Until) -> Member:
+async def owner(made: Fleet) -> Member:
     """A member with the server `one`."""
     owner = await made.start("b", one())
     await until(lambda: bool(owner.peer.links))

@@ -26,7 +26,7 @@ from hubbubd.telemetry.tracer import Tracer
 from ..downstream.conftest import handles
 from ..runtime.conftest import server
 from ..runtime.peer import Peers, Sent
-from .conftest import LIMIT_S, TOKEN, gate, settled
+from .conftest import LIMIT_S, TOKEN, gate, settled, until
 
 OLD, NEW = "2025-11-25", "2026-07-28"
 ONE = "/mcp/s/one"
@@ -172,9 +172,7 @@ class Stage:
 
     async def arrived(self, count: int = 1, name: str = "one") -> Sent:
         """The last of so many calls that have reached a server."""
-        with anyio.fail_after(LIMIT_S):
-            while len(self.peers[name].sent) < count:
-                await anyio.sleep(0.005)
+        await until(lambda: len(self.peers[name].sent) >= count)
         return self.peers[name].sent[count - 1]
 
     @asynccontextmanager
@@ -205,9 +203,7 @@ async def stage(
     async with settled(), opened as hub:
         admitting = gate(hub)
         serving = serve_mcp(hub, listen="127.0.0.1:0", gate=admitting, handles=handles(hub))
-        with anyio.fail_after(LIMIT_S):
-            while any(hub.servers.get(name).connection.state is not ConnectionState.CONNECTED for name in servers):
-                await anyio.sleep(0.005)
+        await until(lambda: {hub.servers.get(name).connection.state for name in servers} == {ConnectionState.CONNECTED})
         async with serving as url:
             limits = httpx2.Limits(max_connections=None, max_keepalive_connections=None)
             client = httpx2.AsyncClient(

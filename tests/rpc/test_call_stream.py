@@ -21,7 +21,7 @@ from hubbubd.runtime.records import WatcherLimit
 
 from ..upstream.conftest import Scripted, event, scripted
 from .call_stream import CallStream, begin, hang_up, streamed, waiting
-from .conftest import LIMIT_S, Caller, Until, explain, gate, spec_of
+from .conftest import LIMIT_S, Caller, explain, gate, spec_of, until
 from .test_bad_input import METHODS
 
 __all__ = ["scripted"]
@@ -52,7 +52,7 @@ def state(hub: Hub, call_id: str) -> CallState:
     return hub.calls.get(call_id).state
 
 
-async def under_way(until: Until, hub: Hub, count: int) -> None:
+async def under_way(hub: Hub, count: int) -> None:
     """Waits until so many calls have begun and not ended."""
     await until(lambda: sum(not call.state.ended for call in hub.calls.select(CallFilter())) == count)
 
@@ -107,10 +107,10 @@ async def test_a_call_is_refused_as_by_an_rpc_of_its_own_and_the_others_go_on(
     ],
 )
 async def test_a_step_that_belongs_to_no_call_ends_the_stream_and_its_calls(
-    hub: Hub, stream: CallStream, until: Until, step: dict[str, Any], field: str
+    hub: Hub, stream: CallStream, step: dict[str, Any], field: str
 ) -> None:
     await stream.start(1, waiting(call_id="beside"), answers=[inbox_pb2.PENDING_REQUEST_KIND_ROOTS])
-    await under_way(until, hub, 1)
+    await under_way(hub, 1)
     await stream.say(call_pb2.StreamCallsRequest.Step(**step))
     refused = await stream.broken()
     assert (refused.code, set(refused.violations)) == (grpc.StatusCode.INVALID_ARGUMENT, {field})
@@ -129,7 +129,7 @@ async def test_a_step_that_is_too_long_or_none_ends_the_stream(api: Caller) -> N
 
 
 async def test_calls_that_are_too_many_are_refused_until_one_has_ended(
-    hub: Hub, api: Caller, until: Until, monkeypatch: pytest.MonkeyPatch
+    hub: Hub, api: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(call_stream, "MAX_CALLS", 2)
     async with streamed(api.channel, api.metadata) as stream:
@@ -141,15 +141,15 @@ async def test_calls_that_are_too_many_are_refused_until_one_has_ended(
         await stream.cancel(1)
         await stream.failed(1)
         await stream.start(3)
-        await under_way(until, hub, 2)
+        await under_way(hub, 2)
 
 
 @pytest.mark.parametrize("detached", [True, False])
 async def test_a_stream_that_breaks_ends_its_calls_unless_they_are_detached_and_a_retry_finds_them(
-    hub: Hub, api: Caller, stream: CallStream, until: Until, detached: bool
+    hub: Hub, api: Caller, stream: CallStream, detached: bool
 ) -> None:
     await stream.start(1, waiting(call_id="mine"), detached=detached)
-    await under_way(until, hub, 1)
+    await under_way(hub, 1)
     stream.rpc.cancel()
     async with streamed(api.channel, api.metadata) as again:
         if detached:
@@ -165,7 +165,7 @@ async def test_a_stream_that_breaks_ends_its_calls_unless_they_are_detached_and_
     assert len(hub.calls.select(CallFilter())) == 1
 
 
-async def test_a_caller_that_waits_no_longer_hangs_up_on_that_call(hub: Hub, stream: CallStream, until: Until) -> None:
+async def test_a_caller_that_waits_no_longer_hangs_up_on_that_call(hub: Hub, stream: CallStream) -> None:
     await stream.start(2, waiting(call_id="on"))
     await until(lambda: hub.calls.knows("on"))
     await stream.start(1, waiting(call_id="late"), wait=Duration(nanos=1_000_000))
@@ -225,7 +225,7 @@ async def test_progress_comes_before_the_end_of_the_call_that_is_followed(
 
 
 async def test_a_caller_that_reads_nothing_loses_its_stream_and_nobody_else_theirs(
-    hub: Hub, api: Caller, address: str, good: str, scripted: Scripted, monkeypatch: pytest.MonkeyPatch, until: Until
+    hub: Hub, api: Caller, address: str, good: str, scripted: Scripted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def long(request: Request) -> Response:
         result = {"content": [{"type": "text", "text": "x" * 500_000}]}
@@ -248,7 +248,7 @@ async def test_a_caller_that_reads_nothing_loses_its_stream_and_nobody_else_thei
 
 
 async def test_a_hub_that_stops_refuses_further_calls_while_those_under_way_may_end(
-    hub: Hub, good: str, scripted: Scripted, until: Until
+    hub: Hub, good: str, scripted: Scripted
 ) -> None:
     asked, go_on = anyio.Event(), anyio.Event()
 
@@ -264,7 +264,7 @@ async def test_a_hub_that_stops_refuses_further_calls_while_those_under_way_may_
         await stream.start(1, tool())
         await asked.wait()
         await stream.start(2, detached=True)
-        await under_way(until, hub, 2)
+        await under_way(hub, 2)
         async with anyio.create_task_group() as stopping:
             stopping.start_soon(serving.__aexit__, None, None, None)
             await stream.closing()

@@ -18,7 +18,7 @@ from hubbubd.telemetry.tracer import Tracer
 
 from .access_world import ELSEWHERE, SERVER, World, world
 from .call_stream import CallStream, failure, streamed, waiting
-from .conftest import LIMIT_S, Caller, Until, gate
+from .conftest import LIMIT_S, Caller, gate, until
 from .test_access import DENIED, HIDDEN, OF_A_SERVER, OK, outcome
 from .test_bad_input import METHODS
 from .test_credential_ends import ENDS, caller
@@ -74,7 +74,7 @@ async def test_without_a_credential_there_is_no_stream(world: World) -> None:
     assert await refused(world, Caller(world.channel, ())) is grpc.StatusCode.UNAUTHENTICATED
 
 
-async def test_a_refused_call_is_in_the_audit_log_as_an_rpc_of_its_own(world: World, until: Until) -> None:
+async def test_a_refused_call_is_in_the_audit_log_as_an_rpc_of_its_own(world: World) -> None:
     caller = await world.caller(Role.CALLER, SERVER, name="ada")
     async with streamed(world.channel, caller.metadata) as stream:
         await stream.start(1, waiting(method="logging/setLevel"))
@@ -84,7 +84,7 @@ async def test_a_refused_call_is_in_the_audit_log_as_an_rpc_of_its_own(world: Wo
     assert (entry.action, entry.target, entry.outcome) == ("CallMethod", SERVER, "PERMISSION_DENIED")
 
 
-async def test_a_call_is_of_whom_the_stream_names(world: World, until: Until) -> None:
+async def test_a_call_is_of_whom_the_stream_names(world: World) -> None:
     local = Caller(world.channel)
     async with streamed(world.channel, (*local.metadata, ("hubbub-as", "ada"))) as stream:
         await stream.start(1, waiting(call_id="hers"))
@@ -101,9 +101,7 @@ async def test_who_names_the_call_of_another_is_told_nothing_of_it(world: World)
 
 
 @pytest.mark.parametrize("caller", ["token revoked"], indirect=True)
-async def test_a_credential_that_ends_ends_the_stream_and_its_calls_unless_they_are_detached(
-    caller: Ending, until: Until
-) -> None:
+async def test_a_credential_that_ends_ends_the_stream_and_its_calls_unless_they_are_detached(caller: Ending) -> None:
     hub = caller.world.hub
     async with streamed(caller.world.channel, caller.metadata) as stream:
         await stream.start(1, waiting(call_id="waits"))
@@ -117,7 +115,7 @@ async def test_a_credential_that_ends_ends_the_stream_and_its_calls_unless_they_
 
 
 @pytest.mark.parametrize("caller", [end for end in ENDS if end != "token revoked"], indirect=True)
-async def test_a_call_is_not_begun_once_the_credential_is_past_its_end(caller: Ending, until: Until) -> None:
+async def test_a_call_is_not_begun_once_the_credential_is_past_its_end(caller: Ending) -> None:
     """Also where nothing has ended the stream yet: the loop was busy, or the machine slept."""
     hub = caller.world.hub
     async with streamed(caller.world.channel, caller.metadata) as stream:
@@ -130,7 +128,7 @@ async def test_a_call_is_not_begun_once_the_credential_is_past_its_end(caller: E
     assert [call.id for call in hub.calls.select(CallFilter())] == ["before"]
 
 
-async def test_each_call_counts_against_the_quota_and_the_rate_of_its_principal(make: Make, until: Until) -> None:
+async def test_each_call_counts_against_the_quota_and_the_rate_of_its_principal(make: Make) -> None:
     async with (
         make(calls_per_principal=2, rpcs_per_s_per_principal=1.0) as world,
         streamed(world.channel, world.local.metadata) as stream,
@@ -149,7 +147,7 @@ async def test_each_call_counts_against_the_quota_and_the_rate_of_its_principal(
         assert entry.outcome == "RPC_RATE_EXCEEDED"
 
 
-async def test_a_call_has_its_own_place_in_a_trace(hub: Hub, api: Caller, until: Until) -> None:
+async def test_a_call_has_its_own_place_in_a_trace(hub: Hub, api: Caller) -> None:
     traces = {f"c{number}": f"{number:032x}" for number in (1, 2)}
     async with streamed(api.channel, (*api.metadata, ("traceparent", f"00-{9:032x}-{9:016x}-01"))) as stream:
         for number, (call_id, trace_id) in enumerate(traces.items(), 1):

@@ -18,7 +18,7 @@ from hubbubd.runtime.calls import CallSpec
 from hubbubd.runtime.hub import Hub
 
 from .call_stream import CallStream, answering, begin, failure, hang_up, skipping, streamed, streams, waiting
-from .conftest import LIMIT_S, Caller, Refusal, Until
+from .conftest import LIMIT_S, Caller, Refusal, until
 from .test_access import SERVER, World, world
 from .test_bad_input import METHODS
 from .test_call_stream import under_way
@@ -86,17 +86,15 @@ async def refused(stream: CallStream, id_: int) -> Refusal:
     return failure(await ended(stream, id_), id_)
 
 
-async def begun(hub: Hub, stream: CallStream, until: Until, **more: Any) -> None:
+async def begun(hub: Hub, stream: CallStream, **more: Any) -> None:
     """The call `mine` is under way as number 1, and its caller answers forms."""
     options: dict[str, Any] = {"answers": [FORM], **more}
     await stream.start(1, waiting(call_id="mine"), **options)
-    await under_way(until, hub, 1)
+    await under_way(hub, 1)
 
 
-async def test_what_a_call_is_asked_comes_with_it_and_is_answered_there(
-    hub: Hub, stream: CallStream, until: Until
-) -> None:
-    await begun(hub, stream, until)
+async def test_what_a_call_is_asked_comes_with_it_and_is_answered_there(hub: Hub, stream: CallStream) -> None:
+    await begun(hub, stream)
     await ask(hub, "req_1")
     request = await assigned(stream, 1)
     assert (request.id, request.call_id, bool(request.claim.id)) == ("req_1", "mine", True)
@@ -110,8 +108,8 @@ async def test_what_a_call_is_asked_comes_with_it_and_is_answered_there(
     assert (await stream.failed(1)).reason == "CALL_CANCELLED"
 
 
-async def test_nothing_else_comes_than_what_the_caller_answers(hub: Hub, stream: CallStream, until: Until) -> None:
-    await begun(hub, stream, until)
+async def test_nothing_else_comes_than_what_the_caller_answers(hub: Hub, stream: CallStream) -> None:
+    await begun(hub, stream)
     await stream.start(2, waiting(call_id="other"))
     await ask(hub, "of_another_call", "other")
     await ask(hub, "of_another_kind", kind=RequestKind.ROOTS, request=b"{}")
@@ -122,17 +120,17 @@ async def test_nothing_else_comes_than_what_the_caller_answers(hub: Hub, stream:
 
 
 async def test_a_caller_that_attaches_to_its_call_again_is_asked_what_was_open_before(
-    hub: Hub, stream: CallStream, until: Until
+    hub: Hub, stream: CallStream
 ) -> None:
     await stream.start(1, waiting(call_id="mine"), detached=True)
-    await under_way(until, hub, 1)
+    await under_way(hub, 1)
     await ask(hub, "req_1")
     await stream.start(2, waiting(call_id="mine"), detached=True, answers=[FORM])
     assert (await assigned(stream, 2)).id == "req_1"
 
 
-async def test_they_come_one_at_a_time(hub: Hub, stream: CallStream, until: Until) -> None:
-    await begun(hub, stream, until)
+async def test_they_come_one_at_a_time(hub: Hub, stream: CallStream) -> None:
+    await begun(hub, stream)
     await ask(hub, "first")
     await ask(hub, "second")
     first = await assigned(stream, 1)
@@ -143,8 +141,8 @@ async def test_they_come_one_at_a_time(hub: Hub, stream: CallStream, until: Unti
     assert [step.assigned.id for step in steps if step.HasField("assigned")] == ["second"]
 
 
-async def test_what_is_left_to_others_does_not_come_again(hub: Hub, stream: CallStream, until: Until) -> None:
-    await begun(hub, stream, until)
+async def test_what_is_left_to_others_does_not_come_again(hub: Hub, stream: CallStream) -> None:
+    await begun(hub, stream)
     await ask(hub, "first")
     await assigned(stream, 1)
     await stream.say(skipping(1, "first"))
@@ -158,10 +156,8 @@ async def test_what_is_left_to_others_does_not_come_again(hub: Hub, stream: Call
     await stream.failed(1)
 
 
-async def test_what_another_program_has_given_back_is_revoked(
-    api: Caller, hub: Hub, stream: CallStream, until: Until
-) -> None:
-    await begun(hub, stream, until)
+async def test_what_another_program_has_given_back_is_revoked(api: Caller, hub: Hub, stream: CallStream) -> None:
+    await begun(hub, stream)
     await ask(hub, "req_1")
     request = await assigned(stream, 1)
     release = inbox_pb2.ReleasePendingRequestRequest(id="req_1", claim_id=request.claim.id)
@@ -173,10 +169,8 @@ async def test_what_another_program_has_given_back_is_revoked(
 
 
 @pytest.mark.parametrize("how", ["cancelled", "broken off"])
-async def test_a_call_that_ends_gives_back_what_it_was_asked(
-    hub: Hub, stream: CallStream, until: Until, how: str
-) -> None:
-    await begun(hub, stream, until)
+async def test_a_call_that_ends_gives_back_what_it_was_asked(hub: Hub, stream: CallStream, how: str) -> None:
+    await begun(hub, stream)
     await ask(hub, "req_1")
     await assigned(stream, 1)
     assert (hub.watcher_count(), hub.quotas.streams.count("local")) == (1, 1)
@@ -189,9 +183,7 @@ async def test_a_call_that_ends_gives_back_what_it_was_asked(
     assert (hub.watcher_count(), hub.quotas.streams.count("local")) == (0, 0)
 
 
-async def test_an_answer_is_refused_as_by_an_rpc_of_its_own(
-    api: Caller, hub: Hub, stream: CallStream, until: Until
-) -> None:
+async def test_an_answer_is_refused_as_by_an_rpc_of_its_own(api: Caller, hub: Hub, stream: CallStream) -> None:
     await ask(hub, "req_1", None)
     for number, step in enumerate((answering(1, "none"), answering(2, "req_1", "no-claim-of-mine")), 1):
         await stream.say(step)
@@ -217,8 +209,8 @@ async def test_an_answer_counts_although_what_it_becomes_is_too_long_for_its_cal
     assert hub.inbox.get("req_1").answered_by == "local"
 
 
-async def test_what_is_too_long_for_its_caller_is_left_to_others(hub: Hub, stream: CallStream, until: Until) -> None:
-    await begun(hub, stream, until, max_response_bytes=400)
+async def test_what_is_too_long_for_its_caller_is_left_to_others(hub: Hub, stream: CallStream) -> None:
+    await begun(hub, stream, max_response_bytes=400)
     await ask(hub, "long", request=SCHEMA.replace(b"?", b"x" * 400))
     await until(lambda: hub.inbox.get("long").claim is None)
     await ask(hub, "short", request=b'{"message":"?","requestedSchema":{"type":"object","properties":{}}}')
@@ -262,10 +254,8 @@ async def give_back(hub: Hub, id_: str) -> None:
     await hub.inbox.release(id_, claim.id)
 
 
-async def test_an_assignment_that_ends_after_a_refused_answer_is_revoked(
-    hub: Hub, stream: CallStream, until: Until
-) -> None:
-    await begun(hub, stream, until)
+async def test_an_assignment_that_ends_after_a_refused_answer_is_revoked(hub: Hub, stream: CallStream) -> None:
+    await begun(hub, stream)
     await ask(hub, "req_1")
     request = await assigned(stream, 1)
     wrong = answering(2, "req_1", request.claim.id)
@@ -292,12 +282,12 @@ async def test_what_is_over_before_its_caller_has_read_of_it_is_not_told(hub: Hu
 
 
 async def test_answers_are_taken_while_there_is_no_room_for_calls(
-    hub: Hub, stream: CallStream, until: Until, monkeypatch: pytest.MonkeyPatch
+    hub: Hub, stream: CallStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each of the calls may be waiting for one."""
     monkeypatch.setattr(call_stream, "MAX_CALLS", 1)
     hub.quotas.carried.limit = 1
-    await begun(hub, stream, until)
+    await begun(hub, stream)
     await stream.start(2)
     assert (await stream.failed(2)).reason == "TOO_MANY_CALLS"
     await ask(hub, "req_1")
@@ -316,13 +306,13 @@ async def test_one_answer_more_than_there_is_room_for_is_refused(
     assert (await refused(stream, 2)).reason == "TOO_MANY_CALLS"
 
 
-async def test_a_caller_beyond_its_rate_takes_nothing_from_others(make: Make, until: Until) -> None:
+async def test_a_caller_beyond_its_rate_takes_nothing_from_others(make: Make) -> None:
     async with (
         make(rpcs_per_s_per_principal=1.0) as world,
         streamed(world.channel, world.local.metadata) as stream,
     ):
         await stream.start(1, waiting(call_id="mine"), detached=True)
-        await under_way(until, world.hub, 1)
+        await under_way(world.hub, 1)
         await ask(world.hub, "req_1")
         number = 1
         while True:
@@ -356,11 +346,11 @@ async def test_what_a_caller_wants_to_answer_is_checked(
     assert (told.code, set(told.violations)) == (grpc.StatusCode.INVALID_ARGUMENT, {field})
 
 
-async def test_a_caller_answers_what_its_own_calls_are_asked_and_nothing_else(world: World, until: Until) -> None:
+async def test_a_caller_answers_what_its_own_calls_are_asked_and_nothing_else(world: World) -> None:
     caller = await world.caller(Role.CALLER, SERVER, name="ada")
     async with streamed(world.channel, caller.metadata) as stream:
         await stream.start(1, waiting(call_id="mine"), answers=[FORM])
-        await under_way(until, world.hub, 1)
+        await under_way(world.hub, 1)
         await ask(world.hub, "hers", principal="ada")
         await ask(world.hub, "not_hers", principal="bob")
         request = await assigned(stream, 1)

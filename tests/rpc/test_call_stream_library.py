@@ -12,7 +12,7 @@ from hubbubd.core.inbox.request_states import RequestState
 from hubbubd.runtime.hub import Hub
 
 from ..upstream.conftest import scripted
-from .conftest import LIMIT_S, TOKEN, Until
+from .conftest import LIMIT_S, TOKEN, until
 from .test_call_stream import good, under_way
 from .test_call_stream_answers import ask
 
@@ -35,11 +35,11 @@ async def client(hub: Hub, address: str, good: str) -> AsyncIterator[hubbub_clie
         yield opened
 
 
-async def asked(hub: Hub, client: hubbub_client.Hub, until: Until, *ids: str, **callbacks: Any) -> None:
+async def asked(hub: Hub, client: hubbub_client.Hub, *ids: str, **callbacks: Any) -> None:
     """A call that is asked all this at once, and that goes on until it is all answered."""
     async with anyio.create_task_group() as group:
         group.start_soon(lambda: client.call("away", "tools/list", call_id="mine", **callbacks))
-        await under_way(until, hub, 1)
+        await under_way(hub, 1)
         for id_ in ids:
             await ask(hub, id_)
         await until(lambda: all(hub.inbox.get(id_).state is RequestState.ANSWERED for id_ in ids))
@@ -51,9 +51,7 @@ def actions(hub: Hub) -> set[str]:
     return {entry.action for entry in hub.audit.select(AuditFilter())}
 
 
-async def test_callbacks_answer_over_the_stream_one_after_the_other(
-    hub: Hub, client: hubbub_client.Hub, until: Until
-) -> None:
+async def test_callbacks_answer_over_the_stream_one_after_the_other(hub: Hub, client: hubbub_client.Hub) -> None:
     under_way_ = 0
 
     async def name(request: Any) -> dict[str, str]:
@@ -64,13 +62,13 @@ async def test_callbacks_answer_over_the_stream_one_after_the_other(
         under_way_ -= 1
         return {"name": request.id}
 
-    await asked(hub, client, until, "first", "second", on_form=name)
+    await asked(hub, client, "first", "second", on_form=name)
     assert [hub.inbox.get(id_).answered_by for id_ in ("first", "second")] == ["local"] * 2
     assert "Work" not in actions(hub)
     await until(lambda: not hub.quotas.streams.count("local"))
 
 
-async def test_what_a_callback_leaves_to_others_is_theirs(hub: Hub, client: hubbub_client.Hub, until: Until) -> None:
+async def test_what_a_callback_leaves_to_others_is_theirs(hub: Hub, client: hubbub_client.Hub) -> None:
     left: list[str] = []
 
     def leave(request: Any) -> None:
@@ -78,7 +76,7 @@ async def test_what_a_callback_leaves_to_others_is_theirs(hub: Hub, client: hubb
 
     async with anyio.create_task_group() as group:
         group.start_soon(lambda: client.call("away", "tools/list", call_id="mine", on_form=leave))
-        await under_way(until, hub, 1)
+        await under_way(hub, 1)
         await ask(hub, "req_1")
         await until(lambda: bool(left) and hub.inbox.get("req_1").claim is None)
         await client.inbox.answer("req_1", decline=True)
@@ -86,9 +84,7 @@ async def test_what_a_callback_leaves_to_others_is_theirs(hub: Hub, client: hubb
     assert left == ["req_1"]
 
 
-async def test_a_callback_is_cancelled_once_its_request_is_given_back(
-    hub: Hub, client: hubbub_client.Hub, until: Until
-) -> None:
+async def test_a_callback_is_cancelled_once_its_request_is_given_back(hub: Hub, client: hubbub_client.Hub) -> None:
     claims: list[str] = []
     ended = anyio.Event()
 
@@ -101,7 +97,7 @@ async def test_a_callback_is_cancelled_once_its_request_is_given_back(
 
     async with anyio.create_task_group() as group:
         group.start_soon(lambda: client.call("away", "tools/list", call_id="mine", on_form=think))
-        await under_way(until, hub, 1)
+        await under_way(hub, 1)
         await ask(hub, "req_1")
         await until(lambda: bool(claims))
         await client.inbox.release("req_1", claims[0])
@@ -112,7 +108,7 @@ async def test_a_callback_is_cancelled_once_its_request_is_given_back(
 
 
 async def test_a_caller_that_wants_news_as_well_needs_no_worker_for_its_callbacks(
-    hub: Hub, client: hubbub_client.Hub, until: Until
+    hub: Hub, client: hubbub_client.Hub
 ) -> None:
-    await asked(hub, client, until, "req_1", on_form=lambda _: True, on_progress=lambda _: None)
+    await asked(hub, client, "req_1", on_form=lambda _: True, on_progress=lambda _: None)
     assert "Work" not in actions(hub)

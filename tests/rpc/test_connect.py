@@ -24,7 +24,7 @@ from hubbubd.rpc.listeners.grpc_server import SERVICES
 from hubbubd.runtime.hub import Hub
 
 from . import test_openapi
-from .conftest import LIMIT_S, TOKEN, Caller, Until, gate
+from .conftest import LIMIT_S, TOKEN, Caller, gate, until
 
 MAX_BYTES = 1024 * 1024
 RIGHT = {"authorization": f"Bearer {TOKEN}"}
@@ -175,7 +175,7 @@ async def test_roles_hold_as_they_do_in_grpc(hub: Hub, web: Web, role: Role) -> 
     assert whole[:3] == (403, "permission_denied", "PERMISSION_DENIED")
 
 
-async def test_a_watch_and_a_call_end_when_their_token_is_revoked(hub: Hub, web: Web, until: Until) -> None:
+async def test_a_watch_and_a_call_end_when_their_token_is_revoked(hub: Hub, web: Web) -> None:
     _, secret = await hub.tokens.create("me", [Grant(Role.ADMIN)], by="test", ttl_s=None, may_name_others=False)
     bearer = f"Bearer {secret}"
     spec = {"spec": {"server": "away", "method": "tools/list", "callId": "waits"}}
@@ -330,7 +330,7 @@ class Endless:
             self.closed = True
 
 
-async def test_a_watcher_that_reads_nothing_is_let_go(hub: Hub, until: Until, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_watcher_that_reads_nothing_is_let_go(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     servicer = Endless()
     monkeypatch.setattr(connect, "make_servicers", lambda _hub, _carried: [(SERVER_SERVICE, servicer)])
     monkeypatch.setattr(connect, "STALL_S", 0.2)

@@ -34,7 +34,7 @@ from hubbubd.timing.clock import Clock
 from hubbubd.upstream.connector import McpConnector
 
 from .access_world import ELSEWHERE, SERVER, World
-from .conftest import LIMIT_S, TOKEN, Until, begin_work, explain, settled, spec_of
+from .conftest import LIMIT_S, TOKEN, begin_work, explain, settled, spec_of, until
 from .test_access import OF_A_RECORD, OF_A_SERVER, OF_THE_HUB
 from .test_bad_input import METHODS
 
@@ -196,9 +196,7 @@ async def kept(hub: Hub) -> dict[str, bytes]:
     return entries | {each.name: f"{each.config} {each.wanted} {each.roots}".encode() for each in hub.servers.all()}
 
 
-async def test_every_rpc_is_refused_once_the_credential_has_ended_and_nothing_has_changed(
-    caller: Caller, until: Until
-) -> None:
+async def test_every_rpc_is_refused_once_the_credential_has_ended_and_nothing_has_changed(caller: Caller) -> None:
     hub = caller.world.hub
     made = await requests(caller.world)
     assert await caller.ask(GET_SELF, b"") == ""
@@ -220,7 +218,7 @@ async def test_every_rpc_is_refused_once_the_credential_has_ended_and_nothing_ha
 
 
 @pytest.mark.usefixtures("lively")
-async def test_a_stream_takes_and_sends_nothing_once_the_clock_is_past_the_end(caller: Caller, until: Until) -> None:
+async def test_a_stream_takes_and_sends_nothing_once_the_clock_is_past_the_end(caller: Caller) -> None:
     """Also where no timer has gone off yet: the loop was busy, or the machine slept."""
     hub = caller.world.hub
     given = await caller.world.request("anybody")
@@ -246,7 +244,7 @@ async def test_a_stream_takes_and_sends_nothing_once_the_clock_is_past_the_end(c
 
 
 @pytest.mark.parametrize("caller", [end for end in ENDS if end.endswith(" over")], indirect=True)
-async def test_a_step_of_a_stream_is_not_looked_at_once_the_clock_is_past_the_end(caller: Caller, until: Until) -> None:
+async def test_a_step_of_a_stream_is_not_looked_at_once_the_clock_is_past_the_end(caller: Caller) -> None:
     """A worker's stream, on which the hub has nothing to say: only what the worker writes can meet the end."""
     hub = caller.world.hub
     given = await caller.world.request("anybody")

@@ -13,7 +13,7 @@ from hubbubd.core.access import Grant, Role
 from hubbubd.core.calls.call_states import CallState
 from hubbubd.core.filters import CallFilter
 
-from .conftest import LIMIT_S, TOKEN, Caller, Until, begin_work, explain
+from .conftest import LIMIT_S, TOKEN, Caller, begin_work, explain, until
 from .test_access import World, world
 from .test_bad_input import METHODS
 
@@ -281,7 +281,7 @@ async def test_work_and_reflection_end_with_the_token_too(world: World) -> None:
     assert world.hub.watcher_count() == 0
 
 
-async def test_a_call_ends_with_its_token_and_a_detached_one_goes_on(world: World, until: Until) -> None:
+async def test_a_call_ends_with_its_token_and_a_detached_one_goes_on(world: World) -> None:
     caller = await world.caller(Role.CALLER, name="me")
     spec = call_pb2.CallSpec(server="away", method="tools/list", call_id="waits")
     method = caller.channel.unary_unary("/hubbub.v1.CallService/CallMethod")
@@ -297,9 +297,7 @@ async def test_a_call_ends_with_its_token_and_a_detached_one_goes_on(world: Worl
     assert world.hub.calls.get("lasts").state is CallState.QUEUED
 
 
-async def test_a_request_that_has_not_come_when_its_token_is_revoked_is_not_waited_for(
-    world: World, until: Until
-) -> None:
+async def test_a_request_that_has_not_come_when_its_token_is_revoked_is_not_waited_for(world: World) -> None:
     caller = await world.caller(Role.VIEWER, name="me")
     late = caller.channel.stream_unary(
         "/hubbub.v1.AdminService/GetSelf", response_deserializer=admin_pb2.GetSelfResponse.FromString

@@ -31,7 +31,7 @@ from ..runtime.conftest import PEER
 from ..runtime.peer import Outcome, Sent, at_once, never
 from ..runtime.test_measures import Seen
 from .call_stream import begin, streamed
-from .conftest import LIMIT_S, TOKEN, Caller, Until, explain, gate, spec_of
+from .conftest import LIMIT_S, TOKEN, Caller, explain, gate, spec_of, until
 from .fleet import Fleet, Member, Two, made, one, owner, two
 
 __all__ = ["made", "owner", "two"]  # the fixtures
@@ -49,7 +49,7 @@ def call(**given: Any) -> call_pb2.CallMethodRequest:
     return call_pb2.CallMethodRequest(spec=spec(**given))
 
 
-async def known(ingress: Member, until: Until, call_id: str, state: CallState | None = None) -> None:
+async def known(ingress: Member, call_id: str, state: CallState | None = None) -> None:
     """Until the ingress knows of a call."""
 
     def there() -> bool:
@@ -79,7 +79,7 @@ async def token(member: Member, name: str, *grants: Grant) -> Caller:
 
 @pytest.mark.parametrize("at", [0, 1], ids=["at the other", "at its own"])
 async def test_a_call_waits_while_its_member_hands_the_server_on(
-    two: Two, until: Until, monkeypatch: pytest.MonkeyPatch, at: int
+    two: Two, monkeypatch: pytest.MonkeyPatch, at: int
 ) -> None:
     refused = told(monkeypatch, registry, "moved_error")
     with two[1].hub.calls.refuse_calls("one"):
@@ -91,7 +91,7 @@ async def test_a_call_waits_while_its_member_hands_the_server_on(
 
 @pytest.mark.parametrize("at", [0, 1], ids=["at the other", "at its own"])
 async def test_a_call_waits_while_its_member_takes_the_server(
-    two: Two, until: Until, monkeypatch: pytest.MonkeyPatch, at: int
+    two: Two, monkeypatch: pytest.MonkeyPatch, at: int
 ) -> None:
     owner = two[1].hub
     await owner.hand_over("one", 0)
@@ -187,7 +187,7 @@ REFUSED: dict[str, tuple[str, Message]] = {
 
 
 @pytest.mark.parametrize("about", REFUSED)
-async def test_what_is_refused_is_refused_with_the_same_status_and_details(two: Two, until: Until, about: str) -> None:
+async def test_what_is_refused_is_refused_with_the_same_status_and_details(two: Two, about: str) -> None:
     ingress, owner = two
 
     async def fails(sent: Sent) -> Outcome:
@@ -197,7 +197,7 @@ async def test_what_is_refused_is_refused_with_the_same_status_and_details(two: 
 
     owner.peer.behaviour = fails
     await owner.api(CALL, call(call_id="ended"))
-    await known(ingress, until, "ended", CallState.COMPLETED)
+    await known(ingress, "ended", CallState.COMPLETED)
     name, request = REFUSED[about]
     theirs, ours = await owner.api.refused(RPCS[name], request), await ingress.api.refused(RPCS[name], request)
     for refusal in (theirs, ours):
@@ -207,19 +207,19 @@ async def test_what_is_refused_is_refused_with_the_same_status_and_details(two: 
     assert ours == theirs
 
 
-async def test_tasks_and_calls_are_found_by_their_id(two: Two, until: Until) -> None:
+async def test_tasks_and_calls_are_found_by_their_id(two: Two) -> None:
     ingress, owner = two
     owner.peer.behaviour = never
     await ingress.api(RPCS["StartCall"], call_pb2.StartCallRequest(spec=spec(call_id="long")))
     await until(lambda: bool(owner.peer.sent))
-    await known(ingress, until, "long", CallState.IN_PROGRESS)
+    await known(ingress, "long", CallState.IN_PROGRESS)
     cancelled = await ingress.api(RPCS["CancelCall"], call_pb2.CancelCallRequest(id="long", abort=True))
     assert cancelled.call.state == call_pb2.CALL_STATE_CANCELLED
     assert owner.peer.sent[0].cancelled
 
 
 async def test_a_forward_ends_just_before_its_caller_gives_up_and_says_why(
-    two: Two, until: Until, monkeypatch: pytest.MonkeyPatch
+    two: Two, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ingress, owner = two
     await ingress.api(CALL, call())  # they are connected
@@ -234,7 +234,7 @@ async def test_a_forward_ends_just_before_its_caller_gives_up_and_says_why(
     await until(lambda: all(each.cancelled for each in owner.peer.sent[1:]))
 
 
-async def test_a_call_of_a_stream_is_forwarded_by_itself(two: Two, until: Until) -> None:
+async def test_a_call_of_a_stream_is_forwarded_by_itself(two: Two) -> None:
     ingress, owner = two
     async with streamed(ingress.api.channel, AUTHORIZED) as calls:
         await calls.say(begin(1, spec()), begin(2, spec(server="nowhere")))
@@ -244,7 +244,7 @@ async def test_a_call_of_a_stream_is_forwarded_by_itself(two: Two, until: Until)
     assert len(owner.peer.sent) == 1
 
 
-async def test_an_rpc_has_one_entry_in_the_audit_log_by_the_ingress(two: Two, until: Until) -> None:
+async def test_an_rpc_has_one_entry_in_the_audit_log_by_the_ingress(two: Two) -> None:
     ingress, owner = two
     await ingress.api(RPCS["DisconnectServer"], server_pb2.DisconnectServerRequest(name="one"))
 
@@ -256,9 +256,7 @@ async def test_an_rpc_has_one_entry_in_the_audit_log_by_the_ingress(two: Two, un
     assert entries().count("DisconnectServer") == 1
 
 
-async def test_the_span_of_the_call_is_below_that_of_the_forward_and_that_below_the_rpc_s(
-    made: Fleet, until: Until
-) -> None:
+async def test_the_span_of_the_call_is_below_that_of_the_forward_and_that_below_the_rpc_s(made: Fleet) -> None:
     ingress, owner = await made.start("a", traced=True), await made.start("b", one(), traced=True)
     await until(lambda: bool(owner.peer.links))
     await ingress.api(CALL, call())
@@ -271,9 +269,7 @@ async def test_the_span_of_the_call_is_below_that_of_the_forward_and_that_below_
     assert not [told for told in owner.world.tracer.told if told.span.kind is SpanKind.SERVER]
 
 
-async def test_forwards_are_measured_with_why_they_failed(
-    made: Fleet, until: Until, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_forwards_are_measured_with_why_they_failed(made: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forwarding, "CHANGE_S", 0.1)
     seen = Seen()
     ingress, owner = await made.start("a", meter=seen.meter), await made.start("b", one())
@@ -307,7 +303,7 @@ async def test_the_owner_holds_a_caller_to_its_grants(two: Two) -> None:
     assert len(owner.peer.sent) == 1
 
 
-async def test_whoever_a_caller_calls_for_is_known_at_the_owner(two: Two, until: Until) -> None:
+async def test_whoever_a_caller_calls_for_is_known_at_the_owner(two: Two) -> None:
     ingress, owner = two
     named = Caller(ingress.api.channel, (*ingress.api.metadata, ("hubbub-as", "ann")))
     await named(CALL, call())
@@ -315,7 +311,7 @@ async def test_whoever_a_caller_calls_for_is_known_at_the_owner(two: Two, until:
     assert owner.hub.calls.select(CallFilter())[0].principal == "ann"
 
 
-async def test_a_call_ends_with_the_credential_of_its_caller(two: Two, until: Until) -> None:
+async def test_a_call_ends_with_the_credential_of_its_caller(two: Two) -> None:
     ingress, owner = two
     owner.peer.behaviour = never
     caller = await token(ingress, "ann", Grant(Role.CALLER))

@@ -15,7 +15,7 @@ from hubbubd.runtime.calls import CallSpec
 
 from ..raising import raising
 from ..runtime.peer import gives, never
-from .conftest import LIMIT_S, Until
+from .conftest import LIMIT_S, until
 from .fleet import Member, Two, made, owner, two
 
 __all__ = ["made", "owner", "two"]  # the fixtures
@@ -63,7 +63,7 @@ async def test_what_is_refused_raises(two: Two) -> None:
     assert len(owner.peer.sent) == 1
 
 
-async def test_a_started_call_is_known_and_can_be_cancelled(two: Two, until: Until) -> None:
+async def test_a_started_call_is_known_and_can_be_cancelled(two: Two) -> None:
     caller, owner = two
     owner.peer.behaviour = never
     started = await caller.hub.calls.start(spec(), "ann")
@@ -75,7 +75,7 @@ async def test_a_started_call_is_known_and_can_be_cancelled(two: Two, until: Unt
     assert owner.peer.sent[0].cancelled
 
 
-async def test_a_call_that_nobody_waits_for_any_more_is_given_up(two: Two, until: Until) -> None:
+async def test_a_call_that_nobody_waits_for_any_more_is_given_up(two: Two) -> None:
     caller, owner = two
     owner.peer.behaviour = never
     await caller.hub.calls.start(spec(), "ann")
@@ -136,7 +136,7 @@ def changed(owner: Member) -> None:
 
 
 async def test_a_host_is_told_of_changes_of_a_resource_at_another_member(
-    two: Two, until: Until, monkeypatch: pytest.MonkeyPatch
+    two: Two, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(calls, "AGAIN_S", 0.05)
     caller, owner = two

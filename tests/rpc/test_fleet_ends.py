@@ -33,7 +33,7 @@ from hubbubd.telemetry import metrics
 
 from ..runtime.test_measures import Seen
 from .call_stream import streamed
-from .conftest import LIMIT_S, TOKEN, Caller, Until, gate
+from .conftest import LIMIT_S, TOKEN, Caller, gate, until
 from .fleet import Fleet, Member, Two, fleet, one, owner, two
 from .test_fleet import CALL, call
 
@@ -52,7 +52,7 @@ async def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
 
 @pytest.mark.parametrize("turns", range(6))  # with the fewest nothing was sent yet, with more it was, and not taken
 async def test_what_a_port_that_closes_did_not_take_is_sent_to_the_next_owner(
-    made: Fleet, monkeypatch: pytest.MonkeyPatch, until: Until, turns: int
+    made: Fleet, monkeypatch: pytest.MonkeyPatch, turns: int
 ) -> None:
     seen = Seen()
     ingress = await made.start("a", meter=seen.meter)
@@ -339,7 +339,7 @@ async def test_who_is_in_a_hurry_does_not_wait_for_those_over_connect_either(end
             assert (await ending.call).status_code != 200
 
 
-async def test_those_over_connect_are_waited_for_too(end: Any, caplog: pytest.LogCaptureFixture, until: Until) -> None:
+async def test_those_over_connect_are_waited_for_too(end: Any, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "uvicorn.error")
     ending = await end(over_connect, call_over_connect)
     await until(lambda: "Waiting for connections to close" in caplog.text)

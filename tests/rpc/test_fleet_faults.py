@@ -24,7 +24,7 @@ from hubbubd.runtime.servers import EventStep, ServerEvent, ServerEventKind
 
 from ..runtime.conftest import FORM
 from ..runtime.peer import never
-from .conftest import Refusal, Until
+from .conftest import Refusal, until
 from .fleet import Fleet, Two, Wire, made, one, owner, two
 from .test_fleet import CALL, RPCS, call
 
@@ -68,7 +68,7 @@ async def test_whoever_is_refused_hears_who_has_the_server_and_why_that_does_not
 
 
 async def test_a_server_that_has_no_owner_for_a_moment_is_waited_for(
-    made: Fleet, monkeypatch: pytest.MonkeyPatch, until: Until
+    made: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(forwarding, "CHANGE_S", 30.0)
     monkeypatch.setattr(forwarding, "LOOK_S", 30.0)
@@ -112,7 +112,7 @@ async def test_a_call_that_was_handed_on_with_its_queue_is_asked_for_once_more(
     assert times == [0, 1]
 
 
-async def test_a_call_whose_owner_is_killed_is_lost_and_not_made_again(two: Two, until: Until) -> None:
+async def test_a_call_whose_owner_is_killed_is_lost_and_not_made_again(two: Two) -> None:
     ingress, owner = two
     owner.peer.behaviour = never
     wire = Wire(owner.port.address)
@@ -168,7 +168,7 @@ async def test_a_response_that_only_a_newer_member_knows_is_passed_over(
     assert (await ingress.api(RPCS["TailLogs"], event_pb2.TailLogsRequest(server="one"))).dropped == 2
 
 
-async def test_a_call_under_way_on_a_connection_that_is_replaced_is_lost(two: Two, until: Until) -> None:
+async def test_a_call_under_way_on_a_connection_that_is_replaced_is_lost(two: Two) -> None:
     ingress, owner = two
     owner.peer.behaviour = never
     wire = Wire(owner.port.address)
@@ -218,7 +218,7 @@ async def test_a_stream_whose_server_is_handed_on_while_a_response_is_written_en
     assert ended.metadata == {"server": "one", "member": "b"}
 
 
-async def test_a_member_that_was_lost_is_reached_again_at_its_new_address(made: Fleet, two: Two, until: Until) -> None:
+async def test_a_member_that_was_lost_is_reached_again_at_its_new_address(made: Fleet, two: Two) -> None:
     ingress, owner = two
     await ingress.api(CALL, call())
     ingress.believed.hear("one", NOWHERE)
@@ -227,9 +227,7 @@ async def test_a_member_that_was_lost_is_reached_again_at_its_new_address(made: 
     assert (await ingress.api(CALL, call())).call.result
 
 
-async def test_a_member_finds_what_it_has_not_heard_of_before_it_says_that_there_is_nothing(
-    two: Two, until: Until
-) -> None:
+async def test_a_member_finds_what_it_has_not_heard_of_before_it_says_that_there_is_nothing(two: Two) -> None:
     ingress, owner = two
     ingress.store.held = True
     asked = owner.peer.link.ask("elicitation/create", FORM)
@@ -243,7 +241,7 @@ async def test_a_member_finds_what_it_has_not_heard_of_before_it_says_that_there
     assert (await asked.answered())["content"] == {"name": "Ada"}
 
 
-async def test_it_sends_to_the_owner_what_is_about_a_call_that_it_has_not_heard_of(two: Two, until: Until) -> None:
+async def test_it_sends_to_the_owner_what_is_about_a_call_that_it_has_not_heard_of(two: Two) -> None:
     ingress, owner = two
     ingress.store.held = True
     owner.peer.behaviour = never

@@ -14,7 +14,7 @@ from hubbubd.runtime.calls import CallSpec
 from hubbubd.runtime.ownership import Owner
 
 from ..runtime.peer import gives, never
-from .conftest import LIMIT_S, Until
+from .conftest import LIMIT_S, until
 from .fleet import Fleet, Member, made, one
 from .test_fleet import CALL, RPCS, call
 
@@ -24,7 +24,7 @@ Three = tuple[Member, Member, Member]
 
 
 @pytest.fixture
-async def three(made: Fleet, until: Until) -> Three:
+async def three(made: Fleet) -> Three:
     """Whoever is called, the owner of the server `one`, and who has it next."""
     ingress, owner = await made.start("a"), await made.start("b", one())
     after = await made.start("c")
@@ -38,7 +38,7 @@ def lose(ingress: Member, owner: Member, after: Owner) -> None:
     ingress.believed.hear("one", after)
 
 
-async def test_a_call_at_an_owner_that_is_gone_ends_though_its_connection_stays(three: Three, until: Until) -> None:
+async def test_a_call_at_an_owner_that_is_gone_ends_though_its_connection_stays(three: Three) -> None:
     ingress, owner, after = three
     owner.peer.behaviour = never
     refusal = asyncio.create_task(ingress.api.refused(CALL, call()))
@@ -57,7 +57,7 @@ async def test_a_stream_at_an_owner_that_is_gone_ends_too(three: Three) -> None:
 
 
 async def test_an_owner_that_lives_and_has_handed_its_server_on_still_responds(
-    three: Three, until: Until, monkeypatch: pytest.MonkeyPatch
+    three: Three, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(open_forwards, "HANDED_ON_S", 10 * LIMIT_S)
     ingress, owner, after = three
@@ -99,7 +99,7 @@ def in_a_fleet(member: Member) -> None:
     member.hub.fleet = SimpleNamespace(membership=SimpleNamespace(lease_ttl_s=LIMIT_S))  # pyright: ignore[reportAttributeAccessIssue]
 
 
-async def test_a_call_waits_for_a_takeover(three: Three, until: Until, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_call_waits_for_a_takeover(three: Three, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forwarding, "CHANGE_S", 0.0)
     ingress, owner, _ = three
     in_a_fleet(ingress)

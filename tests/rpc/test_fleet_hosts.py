@@ -21,7 +21,7 @@ from ..downstream.conftest import handles, lists
 from ..downstream.followed_tasks import ASKED, DONE, GIVEN, host_with_tasks, made, reached, result
 from ..downstream.scripted import ME, REVISIONS, ScriptedHost, asks, host_at, principal
 from ..runtime.peer import Outcome, Sent
-from .conftest import LIMIT_S, Until
+from .conftest import LIMIT_S, until
 from .fleet import Member, fleet, one
 from .test_mcp_bridge import host as bridge
 from .test_mcp_bridge import request
@@ -31,7 +31,7 @@ CALL: dict[str, Any] = {"name": "t"}
 
 
 @pytest.fixture
-async def two(tmp_path: Path, until: Until) -> AsyncIterator[Two]:
+async def two(tmp_path: Path) -> AsyncIterator[Two]:
     """A member that hears late of what others do, and the owner of the server `one`."""
     async with fleet(tmp_path) as made:
         late, owner = await made.start("a"), await made.start("b", one())
@@ -60,7 +60,7 @@ def with_answer(response: dict[str, Any]) -> dict[str, Any]:
     return {**CALL, "requestState": asked["requestState"], "inputResponses": {key: GIVEN}}
 
 
-async def ticket_of(member: Member, until: Until) -> str:
+async def ticket_of(member: Member) -> str:
     """The ticket for a call that waits for a person. The server's questions name their calls."""
     asks(member.world, Era.STATELESS, ASKED)
     member.peer.capabilities = {"tools": {}}
@@ -76,7 +76,7 @@ async def connect_anew(member: Member) -> None:
     await member.hub.servers.connect("one")
 
 
-async def test_a_session_is_taken_up_there_and_ends_everywhere(two: Two, until: Until) -> None:
+async def test_a_session_is_taken_up_there_and_ends_everywhere(two: Two) -> None:
     late, _ = two
     there, here = (EndpointSessions(member.hub) for member in two)
     at_late, at_owner = (McpEndpoint(member.hub, ServerView(member.hub, "one"), handles(member.hub)) for member in two)
@@ -102,7 +102,7 @@ async def test_a_state_is_good_there_and_an_answer_with_it_counts(two: Two) -> N
 
 
 @pytest.mark.parametrize("era", Era)
-async def test_an_answer_to_a_question_of_which_it_has_not_heard_counts_there(two: Two, until: Until, era: Era) -> None:
+async def test_an_answer_to_a_question_of_which_it_has_not_heard_counts_there(two: Two, era: Era) -> None:
     late, owner = two
     got = asks(owner.world, era, ASKED, ASKED)
     await connect_anew(owner)
@@ -114,7 +114,7 @@ async def test_an_answer_to_a_question_of_which_it_has_not_heard_counts_there(tw
     assert got == [GIVEN, GIVEN]
 
 
-async def test_a_host_that_listens_there_is_told_of_a_task(two: Two, until: Until) -> None:
+async def test_a_host_that_listens_there_is_told_of_a_task(two: Two) -> None:
     late, owner = two
     asks(owner.world, Era.HANDSHAKE, ASKED)
     task_id = await made(host_with_tasks(owner.hub))
@@ -160,7 +160,7 @@ async def test_a_task_is_cancelled_there(two: Two) -> None:
     assert owner.hub.calls.get(task_id).state.ended
 
 
-async def test_a_bridge_that_comes_there_joins_the_call_that_it_has_begun(two: Two, until: Until) -> None:
+async def test_a_bridge_that_comes_there_joins_the_call_that_it_has_begun(two: Two) -> None:
     late, owner = two
     asks(owner.world, Era.HANDSHAKE, ASKED)
     call = request(1, "tools/call", **CALL)
@@ -175,9 +175,9 @@ async def test_a_bridge_that_comes_there_joins_the_call_that_it_has_begun(two: T
         assert (await stream.next())["result"]["content"] == DONE
 
 
-async def test_what_is_somebody_else_s_is_not_there_either(two: Two, until: Until) -> None:
+async def test_what_is_somebody_else_s_is_not_there_either(two: Two) -> None:
     late, owner = two
-    ticket = await ticket_of(owner, until)
+    ticket = await ticket_of(owner)
     task_id = await made(host_with_tasks(owner.hub))
     asked = await said(owner, CALL)
     another = impatient(late, "somebody else")
@@ -197,9 +197,9 @@ async def test_what_is_nowhere_is_not_found_there(two: Two, task_id: str) -> Non
     assert ticket["error"]["data"]["reason"] == "CALL_NOT_FOUND"
 
 
-async def test_a_member_without_its_database_does_not_say_that_something_is_not_there(two: Two, until: Until) -> None:
+async def test_a_member_without_its_database_does_not_say_that_something_is_not_there(two: Two) -> None:
     late, owner = two
-    ticket = await ticket_of(owner, until)
+    ticket = await ticket_of(owner)
     task_id = await made(host_with_tasks(owner.hub))
     again = with_answer(await said(owner, CALL))
 

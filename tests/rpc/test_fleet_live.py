@@ -25,7 +25,7 @@ from hubbubd.runtime.ownership import Owner
 from ..runtime.conftest import server
 from ..runtime.peer import Outcome, Sent, never
 from .call_stream import begin, streamed
-from .conftest import LIMIT_S, Until, explain
+from .conftest import LIMIT_S, explain, until
 from .fleet import Believed, Fleet, Member, Two, Wire, made, one
 from .test_fleet import AUTHORIZED, CALL, RPCS, call, known, spec
 
@@ -40,7 +40,7 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-async def two(made: Fleet, until: Until) -> Two:
+async def two(made: Fleet) -> Two:
     """The ingress with the server `here`, and the owner of the server `one`."""
     ingress, owner = await made.start("a", server("here")), await made.start("b", one())
     await until(lambda: bool(owner.peer.links) and bool(ingress.world.peers["here"].links))
@@ -94,7 +94,7 @@ async def test_the_events_of_one_server_come_from_its_owner(two: Two) -> None:
         assert (await events.event()).event.server == "one"
 
 
-async def test_a_member_that_was_lost_leaves_a_gap(two: Two, until: Until) -> None:
+async def test_a_member_that_was_lost_leaves_a_gap(two: Two) -> None:
     ingress, owner = two
     wire = Wire(owner.port.address)
     async with wire.laid() as address:
@@ -111,7 +111,7 @@ async def test_a_member_that_was_lost_leaves_a_gap(two: Two, until: Until) -> No
             assert (response.event.server, response.dropped) == ("one", 1)
 
 
-async def test_a_member_whose_connection_is_replaced_is_listened_to_again(two: Two, until: Until) -> None:
+async def test_a_member_whose_connection_is_replaced_is_listened_to_again(two: Two) -> None:
     ingress, owner = two
     wire = Wire(owner.port.address)
     watching = reading(ingress, "WatchEvents", event_pb2.WatchEventsRequest())
@@ -150,7 +150,7 @@ async def test_a_resource_is_watched_at_its_owner(two: Two) -> None:
         assert update.update.uri == "file:///x"
 
 
-async def test_a_slow_reader_holds_up_its_own_stream_only(two: Two, until: Until) -> None:
+async def test_a_slow_reader_holds_up_its_own_stream_only(two: Two) -> None:
     ingress, owner = two
     async with reading(ingress, "WatchEvents", event_pb2.WatchEventsRequest()) as events:
         await events.next()
@@ -165,14 +165,14 @@ async def test_a_slow_reader_holds_up_its_own_stream_only(two: Two, until: Until
         assert response.event.server == "one"
 
 
-async def test_a_watcher_of_calls_sees_the_progress_of_a_call_at_another_member(two: Two, until: Until) -> None:
+async def test_a_watcher_of_calls_sees_the_progress_of_a_call_at_another_member(two: Two) -> None:
     ingress, owner = two
     owner.peer.behaviour = never
     async with reading(ingress, "WatchCalls", call_pb2.WatchCallsRequest()) as steps:
         while (await steps.next()).WhichOneof("event") != "synced":
             pass
         await ingress.api(RPCS["StartCall"], call_pb2.StartCallRequest(spec=spec(call_id="slow")))
-        await known(ingress, until, "slow", CallState.IN_PROGRESS)
+        await known(ingress, "slow", CallState.IN_PROGRESS)
         await until(lambda: bool(owner.peer.sent))
         owner.peer.sent[0].progress(1, 2, "half")
         while (step := await steps.next()).WhichOneof("event") != "progress":
@@ -200,13 +200,13 @@ async def test_a_caller_that_follows_its_call_hears_of_progress_from_the_beginni
             pass
 
 
-async def test_what_members_tell_each_other_is_not_told_again(two: Two, until: Until) -> None:
+async def test_what_members_tell_each_other_is_not_told_again(two: Two) -> None:
     """Both watch calls; each hears of a progress once."""
     ingress, owner = two
     owner.peer.behaviour = never
     heard: list[tuple[str, object]] = []
     await owner.api(RPCS["StartCall"], call_pb2.StartCallRequest(spec=spec(call_id="slow")))
-    await known(ingress, until, "slow", CallState.IN_PROGRESS)
+    await known(ingress, "slow", CallState.IN_PROGRESS)
     with (
         ingress.hub.calls.listen("slow", lambda _, told: heard.append(("a", told)) if told else None),
         owner.hub.calls.listen("slow", lambda _, told: heard.append(("b", told)) if told else None),
@@ -218,12 +218,12 @@ async def test_what_members_tell_each_other_is_not_told_again(two: Two, until: U
     assert [who for who, _ in heard] == ["b", "a"]
 
 
-async def test_a_log_message_about_a_call_is_heard_too(two: Two, until: Until) -> None:
+async def test_a_log_message_about_a_call_is_heard_too(two: Two) -> None:
     ingress, owner = two
     owner.peer.behaviour = never
     heard: list[object] = []
     await ingress.api(RPCS["StartCall"], call_pb2.StartCallRequest(spec=spec(call_id="slow")))
-    await known(ingress, until, "slow", CallState.IN_PROGRESS)
+    await known(ingress, "slow", CallState.IN_PROGRESS)
     with ingress.hub.calls.listen("slow", lambda _, told: heard.append(told) if told else None):
         await until(lambda: len(owner.hub.calls.live._followers) == 1)
         owner.hub.calls.publish_log("slow", {"level": "info", "data": "x"})

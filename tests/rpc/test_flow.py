@@ -13,7 +13,7 @@ from hubbubd.core.calls.call_states import CallState
 from hubbubd.core.filters import CallFilter, RequestFilter
 from hubbubd.runtime.hub import Hub
 
-from .conftest import LIMIT_S, Caller, Until, spec_of
+from .conftest import LIMIT_S, Caller, spec_of, until
 from .test_bad_input import METHODS
 
 
@@ -44,7 +44,7 @@ async def shown_to(name: str, api: Caller, request_id: str) -> None:
 
 
 async def test_a_question_is_claimed_answered_and_the_call_that_caused_it_completes(
-    hub: Hub, api: Caller, asking: str, until: Until
+    hub: Hub, api: Caller, asking: str
 ) -> None:
     api.metadata = (*api.metadata, ("hubbub-as", "ada"))
     ended: list[call_pb2.Call] = []
@@ -98,7 +98,7 @@ async def test_a_question_is_claimed_answered_and_the_call_that_caused_it_comple
 
 
 async def test_an_answer_that_does_not_fit_the_form_is_refused_by_field_and_the_question_stays_open(
-    hub: Hub, api: Caller, asking: str, until: Until
+    hub: Hub, api: Caller, asking: str
 ) -> None:
     await api(METHODS["StartCall"], call_pb2.StartCallRequest(spec=tool(asking, b"ask")))
     await until(lambda: bool(hub.inbox.select(RequestFilter())))
@@ -124,7 +124,7 @@ async def test_the_error_of_a_server_ends_the_rpc_with_its_code_and_words(api: C
 
 @pytest.mark.parametrize("detached", [True, False])
 async def test_a_caller_that_hangs_up_ends_its_call_unless_it_is_detached(
-    hub: Hub, api: Caller, asking: str, until: Until, detached: bool
+    hub: Hub, api: Caller, asking: str, detached: bool
 ) -> None:
     spec = tool(asking, b"sleep", b'{"name":"x"}', call_id="mine")
     request = call_pb2.CallMethodRequest(spec=spec, detached=detached)

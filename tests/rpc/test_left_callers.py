@@ -13,7 +13,7 @@ from hubbubd.rpc.listeners import connect
 from hubbubd.rpc.listeners.grpc_server import is_not_disconnect
 from hubbubd.runtime.hub import Hub
 
-from .conftest import Until
+from .conftest import until
 from .test_connect import Web, origins, web
 
 __all__ = ["origins", "web"]
@@ -30,7 +30,7 @@ def test_a_response_that_nobody_waits_for_is_no_fault_of_the_hub(problem: BaseEx
 
 
 async def test_a_caller_that_hangs_up_long_after_its_request_came_is_noticed(
-    hub: Hub, web: Web, until: Until, monkeypatch: pytest.MonkeyPatch
+    hub: Hub, web: Web, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connect, "REQUEST_S", 0.1)
     spec = {"spec": {"server": "away", "method": "tools/list", "callId": "waits"}}

@@ -14,7 +14,7 @@ from hubbubd.rpc.mcp.admission import Admission
 from hubbubd.rpc.mcp.transport import HostHttpRequest, HttpRefusal
 
 from ..runtime.peer import never
-from .conftest import LIMIT_S
+from .conftest import LIMIT_S, until
 from .mcp_host import NEW, OLD, ONE, RIGHT, Host, Stage, request, stage, tool
 
 HELLO = request(0, "initialize", protocolVersion=OLD, capabilities={})
@@ -250,9 +250,7 @@ async def test_a_credential_that_ends_ends_requests_and_streams_at_once(made: St
             await made.hub.tokens.revoke("leaving")
     assert answers[0].status_code == 401
     assert answers[0].json()["error"]["data"]["reason"] == "CREDENTIAL_ENDED"
-    with anyio.fail_after(LIMIT_S):
-        while not all(each.cancelled for each in made.peers["one"].sent):
-            await anyio.sleep(0.005)
+    await until(lambda: all(each.cancelled for each in made.peers["one"].sent))
     assert (await session.post(tool(2))).status_code == 401
 
 

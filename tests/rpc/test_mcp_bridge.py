@@ -22,7 +22,7 @@ from hubbubd.downstream.sessions import bridged_hosts
 from hubbubd.runtime.hub import Hub
 
 from ..upstream.conftest import Scripted, scripted
-from .conftest import LIMIT_S, Caller, Refusal, Until, explain, spec_of
+from .conftest import LIMIT_S, Caller, Refusal, explain, spec_of, until
 from .test_bad_input import METHODS
 
 __all__ = ["scripted"]
@@ -235,7 +235,7 @@ async def test_a_request_before_the_handshake_is_refused(api: Caller, good: str)
 
 
 async def test_a_request_that_is_sent_again_over_another_stream_joins_its_call(
-    api: Caller, good: str, slow: anyio.Event, until: Until, calls: Any
+    api: Caller, good: str, slow: anyio.Event, calls: Any
 ) -> None:
     async with host(api) as first:
         await first.say(CALL)
@@ -248,7 +248,7 @@ async def test_a_request_that_is_sent_again_over_another_stream_joins_its_call(
 
 
 async def test_a_call_that_may_become_a_task_is_joined_by_its_repetition_and_cancelled_with_its_host(
-    api: Caller, good: str, slow: anyio.Event, until: Until, calls: Any
+    api: Caller, good: str, slow: anyio.Event, calls: Any
 ) -> None:
     meta = {
         "protocolVersion": "2026-07-28",
@@ -277,7 +277,7 @@ async def test_a_tool_that_a_hub_before_may_have_called_is_not_called_again(api:
 
 
 async def test_the_session_key_of_a_bridge_is_of_no_use_to_another_principal(
-    api: Caller, good: str, slow: anyio.Event, until: Until, calls: Any
+    api: Caller, good: str, slow: anyio.Event, calls: Any
 ) -> None:
     other = await named(api, "other")
     async with host(api) as stream:
@@ -309,7 +309,7 @@ async def test_each_id_that_json_knows_is_a_call_of_its_own(
 
 
 async def test_a_host_that_leaves_has_its_calls_cancelled(
-    api: Caller, good: str, slow: anyio.Event, until: Until, calls: Any
+    api: Caller, good: str, slow: anyio.Event, calls: Any
 ) -> None:
     async with host(api) as stream:
         await stream.say(CALL)
@@ -320,7 +320,7 @@ async def test_a_host_that_leaves_has_its_calls_cancelled(
 
 
 async def test_a_host_cancels_one_of_its_calls_also_after_its_stream_broke(
-    api: Caller, good: str, slow: anyio.Event, until: Until, calls: Any
+    api: Caller, good: str, slow: anyio.Event, calls: Any
 ) -> None:
     async with host(api) as stream:
         await stream.say(CALL)
@@ -333,7 +333,7 @@ async def test_a_host_cancels_one_of_its_calls_also_after_its_stream_broke(
 
 
 async def test_a_bridge_that_does_not_come_back_has_its_calls_cancelled(
-    api: Caller, good: str, slow: anyio.Event, until: Until, calls: Any, monkeypatch: pytest.MonkeyPatch
+    api: Caller, good: str, slow: anyio.Event, calls: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bridged_hosts, "RETURN_S", 0.01)
     async with host(api) as stream:
@@ -343,7 +343,7 @@ async def test_a_bridge_that_does_not_come_back_has_its_calls_cancelled(
 
 
 async def test_a_hub_that_shuts_down_says_so_beside_its_refusals(
-    hub: Hub, api: Caller, good: str, slow: anyio.Event, until: Until
+    hub: Hub, api: Caller, good: str, slow: anyio.Event
 ) -> None:
     async with host(api) as stream, anyio.create_task_group() as tasks:
         await stream.say(request(1, "tools/call", name="a"))
@@ -399,7 +399,7 @@ async def test_a_hub_stops_in_order_after_a_listening_request_was_cancelled(hub:
 
 
 async def test_a_token_that_is_revoked_ends_the_calls_of_its_bridge_at_once(
-    api: Caller, good: str, slow: anyio.Event, until: Until, calls: Any
+    api: Caller, good: str, slow: anyio.Event, calls: Any
 ) -> None:
     leaving = await named(api, "leaving")
     async with host(leaving) as stream:

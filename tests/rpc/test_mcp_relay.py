@@ -28,7 +28,7 @@ from hubbubd.upstream.ports import Era
 from ..downstream.conftest import handles
 from ..runtime.conftest import server
 from ..runtime.peer import Outcome, Peer, Peers, Sent, never
-from .conftest import LIMIT_S, TOKEN, gate, settled
+from .conftest import LIMIT_S, TOKEN, gate, settled, until
 
 OLD, NEW = "2025-11-25", "2026-07-28"
 MODES = {OLD: "legacy", NEW: NEW}
@@ -151,20 +151,13 @@ async def stage(tmp_path: Path, protocol: str) -> AsyncIterator[Stage]:
     Script(peers["one"], Era.STATELESS if protocol == NEW else Era.HANDSHAKE)
     settings = HubSettings(data_dir=tmp_path)
     async with settled(), Hub.open(store, peers, {"one": server()}, settings) as hub:
-        await reached(lambda: hub.servers.get("one").connection.state is ConnectionState.CONNECTED)
-        await reached(lambda: len(hub.catalog.entries("one/resource")) == 1 == len(hub.catalog.entries("one/tool")))
+        await until(lambda: hub.servers.get("one").connection.state is ConnectionState.CONNECTED)
+        await until(lambda: len(hub.catalog.entries("one/resource")) == 1 == len(hub.catalog.entries("one/tool")))
         async with serve_mcp(hub, listen="127.0.0.1:0", gate=gate(hub), handles=handles(hub)) as url:
             headers = {"authorization": f"Bearer {TOKEN}"}
             async with httpx2.AsyncClient(headers=headers, timeout=LIMIT_S, trust_env=False) as http:
                 yield Stage(hub, peers["one"], f"{url}/s/one", http)
     await store.close()
-
-
-async def reached(condition: Any) -> None:
-    """Waits for a condition."""
-    with anyio.fail_after(LIMIT_S):
-        while not condition():
-            await anyio.sleep(0.005)
 
 
 @pytest.mark.parametrize("revision", [OLD, NEW])
@@ -190,7 +183,7 @@ async def test_the_sdks_client_gets_all_that_a_server_says(stage: Stage, revisio
             assert completed.completion.values == ["paris"]
             result = await client.call_tool("t", progress_callback=on_progress)
             assert result.structured_content == {"big": 2**70}
-            await reached(lambda: logged)
+            await until(lambda: logged)
     assert (logged, told) == (["error"], [1, 2])
 
 
@@ -208,7 +201,7 @@ async def test_the_sdks_client_is_told_of_changes(stage: Stage, revision: str) -
                 await client.subscribe_resource("x://a")  # pyright: ignore[reportDeprecated]
                 stage.peer.link.tell(updated, {"uri": "x://a"})
                 stage.peer.link.tell(changed)
-                await reached(lambda: sorted(told) == [updated, changed])
+                await until(lambda: sorted(told) == [updated, changed])
                 await client.unsubscribe_resource("x://a")  # pyright: ignore[reportDeprecated]
             else:
                 async with client.listen(tools_list_changed=True, resource_subscriptions=["x://a"]) as events:
@@ -271,7 +264,7 @@ async def test_a_closed_stream_of_a_listening_host_ends_its_subscription(stage: 
         with anyio.fail_after(LIMIT_S):
             assert (await anext(told))["method"] == "notifications/subscriptions/acknowledged"
     if protocol == OLD:
-        await reached(lambda: stage.peer.sent[-1].method == "resources/unsubscribe")
+        await until(lambda: stage.peer.sent[-1].method == "resources/unsubscribe")
 
 
 async def test_a_host_that_closes_its_stream_cancels_the_call(stage: Stage) -> None:
@@ -284,9 +277,9 @@ async def test_a_host_that_closes_its_stream_cancels_the_call(stage: Stage) -> N
                 await anext(told)
 
         tasks.start_soon(call)
-        await reached(lambda: stage.peer.sent)
+        await until(lambda: stage.peer.sent)
         stage.peer.sent[0].progress(1)
-    await reached(lambda: stage.peer.sent[0].cancelled)
+    await until(lambda: stage.peer.sent[0].cancelled)
 
 
 @pytest.mark.parametrize("how", ["cancel", "delete"])
@@ -303,12 +296,12 @@ async def test_a_cancelled_request_of_a_session_ends_without_a_response(
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(call)
-        await reached(lambda: stage.peer.sent)
+        await until(lambda: stage.peer.sent)
         if how == "cancel":
             note = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}}
             assert (await stage.post(note, **session)).status_code == 202
         else:
             headers = {key.replace("_", "-"): value for key, value in session.items()}
             assert (await stage.http.delete(stage.url, headers=headers)).status_code == 200
-        await reached(lambda: stage.peer.sent[0].cancelled)
+        await until(lambda: stage.peer.sent[0].cancelled)
     assert answered[0].content == b""

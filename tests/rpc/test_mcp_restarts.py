@@ -13,7 +13,7 @@ import pytest
 from hubbubd.rpc.mcp import transport
 
 from ..runtime.peer import gives, never
-from .conftest import LIMIT_S
+from .conftest import LIMIT_S, until
 from .mcp_host import Host, Stage, request, stage, tool
 
 Lives = Callable[..., Any]
@@ -149,9 +149,7 @@ async def test_a_session_ends_with_its_token(life: Lives) -> None:
         host = await (await at.named("other")).begin()
         await at.hub.tokens.revoke("other")
         stolen = await at.named("other")
-        with anyio.fail_after(LIMIT_S):
-            while at.hub.host_sessions.all():
-                await anyio.sleep(0.01)
+        await until(lambda: not at.hub.host_sessions.all())
         session = {key: host.headers[key] for key in ("mcp-session-id", "mcp-protocol-version")}
         anew = Host(at.http, headers=stolen.headers | session)
         assert (await anew.post(request(1, "ping"))).status_code == 404

@@ -12,7 +12,7 @@ from hubbubd.telemetry.trace import SpanKind
 from ..runtime.noted import Noted
 from ..runtime.peer import Outcome, Sent, never
 from ..runtime.test_measures import Seen
-from .conftest import LIMIT_S
+from .conftest import until
 from .mcp_host import NEW, OLD, Host, request, stage, tool
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -70,9 +70,7 @@ async def test_one_trace_goes_from_the_host_through_the_hub_to_the_server(
         message = tool(1) if in_header else tool(1, traceparent=PARENT)
         headers = {"traceparent": PARENT} if in_header else {}
         await (send_new(host, message, headers) if new else host.post(message, **headers))
-        with anyio.fail_after(LIMIT_S):
-            while len(noted.told) < 3:
-                await anyio.sleep(0.005)
+        await until(lambda: len(noted.told) >= 3)
     told = {each.span.trace.span_id: each for each in noted.told}
     assert {each.span.trace.trace_id for each in noted.told} == {TRACE}
     (served,) = [each for each in noted.told if each.span.kind is SpanKind.SERVER]

@@ -28,7 +28,7 @@ from hubbubd.store.sqlite.sqlite_store import SqliteStore
 from hubbubd.store.vault.file import TokenFile
 from hubbubd.upstream.connector import McpConnector
 
-from .conftest import LIMIT_S, TOKEN, Caller, Until, explain, gate, settled, spec_of
+from .conftest import LIMIT_S, TOKEN, Caller, explain, gate, settled, spec_of, until
 from .test_bad_input import METHODS
 
 SECRET = "a-secret-that-nobody-should-see"
@@ -284,7 +284,7 @@ async def test_one_s_own_claim_counts_once_however_often_it_is_made(make: Make) 
         assert held("local") == 2
 
 
-async def test_calls_of_one_principal_are_bounded_until_one_has_ended(make: Make, until: Until) -> None:
+async def test_calls_of_one_principal_are_bounded_until_one_has_ended(make: Make) -> None:
     async with make(calls_per_principal=2) as world:
         await world.local(METHODS["ConnectServer"], server_pb2.ConnectServerRequest(name="away"))
 
@@ -303,7 +303,7 @@ async def test_calls_of_one_principal_are_bounded_until_one_has_ended(make: Make
         assert len(world.hub.calls.select(CallFilter())) == 3
 
 
-async def test_streams_of_one_principal_are_bounded_until_one_has_ended(make: Make, until: Until) -> None:
+async def test_streams_of_one_principal_are_bounded_until_one_has_ended(make: Make) -> None:
     async with make(streams_per_principal=2) as world:
         path = f"/{METHODS['WatchPendingRequests'].containing_service.full_name}/WatchPendingRequests"
         open_stream = world.channel.unary_stream(path)

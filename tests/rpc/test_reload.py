@@ -35,7 +35,7 @@ from hubbubd.store.sqlite.sqlite_store import SqliteStore
 from hubbubd.store.vault.file import TokenFile
 from hubbubd.upstream.connector import McpConnector
 
-from .conftest import LIMIT_S, TOKEN, Caller, Until, gate, settled
+from .conftest import LIMIT_S, TOKEN, Caller, gate, settled, until
 from .test_bad_input import METHODS
 
 GRANTS = (
@@ -158,7 +158,7 @@ async def test_a_rate_that_is_lowered_or_raised_holds_for_those_who_are_there(ma
         assert set(reasons) == {"TOKEN_INVALID", "TOO_MANY_ATTEMPTS"}
 
 
-async def test_what_is_there_stays_when_a_limit_is_lowered_and_no_more_is_let_in(make: Make, until: Until) -> None:
+async def test_what_is_there_stays_when_a_limit_is_lowered_and_no_more_is_let_in(make: Make) -> None:
     async with make() as world:
         await world.ask("r0", "r1", "r2")
         for number in range(2):
@@ -246,7 +246,7 @@ class Door:
             self.ended.append(f"{caller.name} {exc.reason}")
 
 
-async def test_whoever_is_granted_less_is_out_and_others_stay(hub: Hub, until: Until) -> None:
+async def test_whoever_is_granted_less_is_out_and_others_stay(hub: Hub) -> None:
     door = Door(hub)
     ada = Principal(name="cert:ada", grants=(Grant(Role.VIEWER), Grant(Role.CALLER)), credential="certificate 1")
     bob, eve = (door.grants.principal_of_claims(name, ["ops"], time.time() + 600) for name in ("bob", "eve"))
@@ -320,7 +320,7 @@ async def test_rules_of_approvals_hold_at_once_and_a_wrong_one_leaves_those_befo
         assert not world.hub.approvals.rules_for(world.files.servers[0]).active
 
 
-async def test_a_reload_is_carried_through_when_whoever_asked_for_it_is_gone(make: Make, until: Until) -> None:
+async def test_a_reload_is_carried_through_when_whoever_asked_for_it_is_gone(make: Make) -> None:
     async with make() as world:
         turned = anyio.Event()
         adopt = world.hub.servers.adopt
@@ -380,7 +380,7 @@ async def test_what_comes_of_a_reload_is_told_to_those_who_watch_and_noted_for_t
 
 
 async def test_a_file_that_is_empty_is_taken_for_one_that_is_being_written(
-    make: Make, tmp_path: Path, until: Until, monkeypatch: pytest.MonkeyPatch
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(configuration, "POLL_S", 0.01)
     path = tmp_path / "hub.toml"
@@ -398,7 +398,7 @@ async def test_a_file_that_is_empty_is_taken_for_one_that_is_being_written(
 
 
 async def test_a_file_that_is_being_written_is_not_read(
-    make: Make, tmp_path: Path, until: Until, monkeypatch: pytest.MonkeyPatch
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is cut off after a whole table is right TOML: nothing but the next look tells that more was to come."""
     path = tmp_path / "hub.toml"
@@ -442,8 +442,6 @@ async def test_only_those_who_may_see_all_servers_hear_of_the_configuration(hub:
             await ready.wait()
         hub.events.publish_config_problem("wrong")
         hub.events.publish_stderr("away", "a line")
-        with anyio.fail_after(LIMIT_S):
-            while len(heard) < 3:
-                await anyio.sleep(0.01)
+        await until(lambda: len(heard) >= 3)
         watching.cancel_scope.cancel()
     assert sorted(heard) == ["a stderr", "b config_problem", "b stderr"]

@@ -13,7 +13,7 @@ from hubbubd.store.sqlite.sqlite_store import SqliteStore
 from hubbubd.store.vault.file import TokenFile
 from hubbubd.upstream.connector import McpConnector
 
-from .conftest import Until
+from .conftest import until
 
 AWAY = ServerConfig(name="away", transport="http", url="http://127.0.0.1:9/mcp")
 
@@ -56,7 +56,7 @@ async def test_other_profiles_are_told_at_once_to_those_who_show_them(make: Make
     assert told == [{"default": ProfileSettings(), "mine": mine}, {"default": ProfileSettings()}]
 
 
-async def test_a_server_of_the_api_is_not_connected_while_an_alias_takes_its_name(make: Make, until: Until) -> None:
+async def test_a_server_of_the_api_is_not_connected_while_an_alias_takes_its_name(make: Make) -> None:
     async with make() as (hub, change):
         await hub.servers.add(AWAY.model_copy(update={"name": "gh"}))
 

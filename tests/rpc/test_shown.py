@@ -13,7 +13,7 @@ from hubbubd.core.servers.connection_states import ConnectionState
 from hubbubd.runtime.calls import CallSpec
 from hubbubd.runtime.hub import Hub
 
-from .conftest import Caller, Until
+from .conftest import Caller, until
 from .test_bad_input import METHODS
 
 WORD = "marker-4711"
@@ -23,7 +23,7 @@ DIES = f"import sys; sys.stderr.write('{WORD}\\n'); sys.stderr.flush(); sys.exit
 @pytest.mark.usefixtures("processes")
 @pytest.mark.parametrize(("role", "sees"), [(Role.CALLER, False), (Role.ADMIN, True)])
 async def test_without_see_a_fault_has_no_details_and_a_server_no_counts(
-    hub: Hub, api: Caller, until: Until, role: Role, sees: bool
+    hub: Hub, api: Caller, role: Role, sees: bool
 ) -> None:
     seldom = {"backoff_s": (1000,), "backoff_max_s": 1000, "protocol": "2025-11-25"}
     config = {"name": "dies", "command": sys.executable, "args": ("-c", DIES), **seldom}

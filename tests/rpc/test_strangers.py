@@ -29,7 +29,7 @@ from hubbubd.rpc.messages import json_codec
 from hubbubd.runtime.hub import Hub
 
 from .by_hand import MAX_CONCURRENT_STREAMS, SETTINGS, begin, drain, raw
-from .conftest import LIMIT_S, TOKEN, Caller, Until, explain, gate
+from .conftest import LIMIT_S, TOKEN, Caller, explain, gate
 from .test_auth import GET_STATUS
 
 RIGHT = {"authorization": f"Bearer {TOKEN}"}
@@ -380,7 +380,7 @@ async def test_a_connection_over_which_somebody_was_let_in_is_kept(base: str, mo
 
 
 async def test_connections_over_which_nobody_was_let_in_make_room_for_others(
-    base: str, http: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch, until: Until
+    base: str, http: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("hubbub_http.connection.MAX_STRANGERS", 3)
     async with AsyncExitStack() as opened:

@@ -16,7 +16,7 @@ from hubbubd.rpc.messages import api_records, watch
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.servers.registry import ServerRecord
 
-from .conftest import LIMIT_S, Caller, Until, explain, settled
+from .conftest import LIMIT_S, Caller, explain, settled, until
 
 Response = server_pb2.WatchServersResponse
 
@@ -77,7 +77,7 @@ class Endless:
 
 
 async def test_a_watcher_that_reads_nothing_is_closed_and_told_its_token_when_it_reads_again(
-    until: Until, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(methods, "STALL_S", 0.2)
     servicer, server = Endless(), grpc.aio.server()

@@ -9,7 +9,7 @@ import pytest
 from hubbub.v1 import inbox_pb2 as pb
 from hubbubd.runtime.hub import Hub
 
-from .conftest import LIMIT_S, Caller, Until, explain
+from .conftest import LIMIT_S, Caller, explain, until
 
 Call = grpc.aio.StreamStreamCall[pb.WorkRequest, pb.WorkResponse]
 
@@ -29,7 +29,7 @@ async def worker(api: Caller) -> AsyncIterator[Call]:
     call.cancel()
 
 
-async def test_a_worker_counts_from_its_first_bookmark_until_it_hangs_up(hub: Hub, worker: Call, until: Until) -> None:
+async def test_a_worker_counts_from_its_first_bookmark_until_it_hangs_up(hub: Hub, worker: Call) -> None:
     assert hub.watcher_count() == 1
     worker.cancel()
     await until(lambda: hub.watcher_count() == 0)
@@ -42,7 +42,7 @@ async def test_a_worker_that_has_nothing_more_to_say_goes_on_listening(hub: Hub,
     assert hub.watcher_count() == 1
 
 
-async def test_a_second_introduction_ends_the_stream_and_says_why(hub: Hub, worker: Call, until: Until) -> None:
+async def test_a_second_introduction_ends_the_stream_and_says_why(hub: Hub, worker: Call) -> None:
     await worker.write(pb.WorkRequest(ready=pb.WorkRequest.Ready()))
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await worker.read()
