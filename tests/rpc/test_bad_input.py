@@ -8,11 +8,7 @@ from google.protobuf.descriptor import FieldDescriptor, MethodDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
-from hubbub.v1 import (
-    admin_pb2,
-    common_pb2,
-    server_pb2,
-)
+from hubbub.v1 import admin_pb2, common_pb2, server_pb2
 from hubbubd.core.filters import CallFilter, RequestFilter, TaskFilter
 from hubbubd.rpc.listeners.grpc_server import SERVICES
 from hubbubd.runtime.hub import Hub

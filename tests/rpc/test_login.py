@@ -12,19 +12,7 @@ import pytest
 from hubbubd.core.access import Grant, Principal, Role
 from hubbubd.core.audit import AuditFilter
 
-from .log_in import (
-    BACK,
-    HELLO,
-    Browser,
-    Program,
-    entered,
-    first_key,
-    made,
-    program,
-    query_of,
-    statement,
-    status,
-)
+from .log_in import BACK, HELLO, Browser, Program, entered, first_key, made, program, query_of, statement, status
 from .mcp_host import Stage, stage
 
 __all__ = ["entered", "made", "program"]  # the fixtures

@@ -12,27 +12,8 @@ from hubbubd.errors import FailedPrecondition, PeerError
 from hubbubd.store import Write
 from hubbubd.upstream.ports import Era
 
-from .conftest import (
-    World,
-    open_requests,
-    question,
-    server,
-    settle,
-    spec,
-    until,
-)
-from .mortal import (
-    ELICIT,
-    REQUIRED,
-    SAMPLE,
-    MortalStore,
-    answer,
-    asked,
-    ended,
-    killed,
-    needs,
-    script,
-)
+from .conftest import World, open_requests, question, server, settle, spec, until
+from .mortal import ELICIT, REQUIRED, SAMPLE, MortalStore, answer, asked, ended, killed, needs, script
 from .peer import REFUSED, UpstreamError
 
 

@@ -18,17 +18,7 @@ from hubbubd.store.sqlite.sqlite_store import SqliteStore
 from hubbubd.upstream.ports import Era
 
 from ..raising import raising
-from .conftest import (
-    PATIENCE_S,
-    FailingStore,
-    World,
-    open_requests,
-    question,
-    server,
-    settle,
-    spec,
-    until,
-)
+from .conftest import PATIENCE_S, FailingStore, World, open_requests, question, server, settle, spec, until
 from .mortal import (
     ACCEPTED,
     DONE,

@@ -14,19 +14,7 @@ import pytest
 from hubbubd.store import Commit, Precondition, StoreDamaged, StoreUnavailable, Write
 from hubbubd.store.sqlite.sqlite_store import SqliteStore
 
-from .faulty import (
-    BROKEN_READ,
-    BROKEN_SYNC,
-    BROKEN_WRITE,
-    FULL,
-    JOURNAL,
-    MAIN,
-    SHORT,
-    SYNC,
-    WRITE,
-    Disk,
-    Fault,
-)
+from .faulty import BROKEN_READ, BROKEN_SYNC, BROKEN_WRITE, FULL, JOURNAL, MAIN, SHORT, SYNC, WRITE, Disk, Fault
 
 ADVICE = {"FULL": "the disk is full; make room", "IOERR": "the disk failed; look into the system's log"}
 FAULTS = {

@@ -14,15 +14,7 @@ import anyio
 import pytest
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from hubbubd.store import (
-    KeyValue,
-    Precondition,
-    StoreLocked,
-    StoreTooNew,
-    StoreUnavailable,
-    Write,
-    WriteConflict,
-)
+from hubbubd.store import KeyValue, Precondition, StoreLocked, StoreTooNew, StoreUnavailable, Write, WriteConflict
 from hubbubd.store.sqlite.sqlite_store import SqliteStore
 
 WRITER = """

@@ -15,15 +15,7 @@ from hypothesis import strategies as st
 from hubbubd.config import HubSettings
 from hubbubd.config.store_addresses import FilePlace, Place, StoreCopy
 from hubbubd.program.store_copy import copy_or_compare, hold_store, make_progress_printer
-from hubbubd.store import (
-    Compacted,
-    Snapshot,
-    Store,
-    StoreError,
-    StoreLocked,
-    StoreTooNew,
-    Write,
-)
+from hubbubd.store import Compacted, Snapshot, Store, StoreError, StoreLocked, StoreTooNew, Write
 from hubbubd.store.sqlite.backup import Row
 from hubbubd.store.sqlite.sqlite_store import SqliteStore
 from hubbubd.store.transfer.sqlite import SLICE_BYTES, SLICE_ROWS
