@@ -46,7 +46,6 @@ async def test_what_a_hub_calls_by_itself_it_may_call_at_that_server_only(
 
 async def test_a_call_that_fails_is_returned_with_its_fault(two: Two) -> None:
     caller, owner = two
-
     owner.peer.behaviour = gives(PeerError(-32000, "it failed", {"why": "because"}))
     call = await caller.hub.calls.call(spec(), "ann")
     assert call.fault.details["jsonrpc_data"] == {"why": "because"}

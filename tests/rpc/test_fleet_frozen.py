@@ -62,7 +62,6 @@ async def test_an_owner_that_lives_and_has_handed_its_server_on_still_responds(
     monkeypatch.setattr(open_forwards, "HANDED_ON_S", 10 * LIMIT_S)
     ingress, owner, after = three
     go_on = anyio.Event()
-
     owner.peer.behaviour = gives({"content": []}, once=go_on)
     response = asyncio.create_task(ingress.api(CALL, call()))
     await until(lambda: bool(owner.peer.sent))

@@ -258,7 +258,6 @@ async def test_a_long_response_that_is_not_read_is_not_kept(
     small: Stage, logged: list[EventDict], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transport, "STALL_S", 0.1)
-
     small.peers["one"].behaviour = gives({"text": "x" * 16_000_000})
     host = await small.host().begin()
     async with posted(small, host, tool(1)) as stream:
@@ -272,7 +271,6 @@ async def test_a_long_response_on_a_stream_counts_until_it_is_read(
     monkeypatch.setattr(unread_bytes, "UNREAD_BYTES", 1_000_000)
     monkeypatch.setattr(transport, "PRIME_S", 0.01)
     ready = anyio.Event()
-
     small.peers["one"].behaviour = gives({"text": "x" * 16_000_000}, once=ready)
     host, other = await small.host().begin(), await small.host().begin()
     async with posted(small, host, tool(1)) as stream:

@@ -21,7 +21,6 @@ async def made(tmp_path: Path) -> AsyncIterator[Stage]:
 @pytest.mark.parametrize("new", [False, True], ids=[OLD, NEW])
 async def test_requests_under_way_get_their_responses_and_new_ones_are_refused(made: Stage, new: bool) -> None:
     go = anyio.Event()
-
     made.peers["one"].behaviour = gives({"content": []}, once=go)
     host = made.host() if new else await made.host().begin()
     answers: list[Any] = []

@@ -274,3 +274,12 @@ async def tasks():
     async with anyio.create_task_group() as group:
         yield group
         group.cancel_scope.cancel()
+
+
+@pytest.fixture
+async def fleet() -> AsyncGenerator[Any]:
+    """A fleet without members yet."""
+    from .fleet import members
+
+    async with members() as fleet:
+        yield fleet

@@ -353,7 +353,6 @@ async def test_a_handshake_server_is_not_listened_to(world: World) -> None:
 
 async def test_a_fault_that_may_pass_is_tried_again(world: World) -> None:
     shelf = Shelf(world.peer, "a")
-
     world.peer.listing = gives(PeerError(-32603, "not yet"))
     async with world.hub(server()) as hub:
         await until(lambda: tools(hub).fault)

@@ -1,7 +1,6 @@
 """A fleet of hubs over one store: each server has one owner, and what one member does the others know."""
 
 import random
-from collections.abc import AsyncGenerator
 from dataclasses import replace
 from typing import Any
 
@@ -22,15 +21,9 @@ from hubbubd.upstream.ports import Era
 
 from ..raising import raising
 from .conftest import FORM, open_requests, question, server, settle, spec, until
-from .fleet import TTL_S, Members, Running, members
+from .fleet import TTL_S, Members, Running
 from .mortal import DONE, ELICIT, needs
 from .peer import Outcome, Sent, gives, never
-
-
-@pytest.fixture
-async def fleet() -> AsyncGenerator[Members]:
-    async with members() as fleet:
-        yield fleet
 
 
 def http(name: str = "one", **options: Any) -> ServerConfig:
@@ -57,6 +50,12 @@ async def of(fleet: Members, *names: str, servers: tuple[ServerConfig, ...] = (h
         await fleet.start(name, *servers)
     await until(lambda: all(live_links(fleet, each.name) == 1 for each in servers))
     await settle(1)
+
+
+async def two_of(fleet: Members) -> tuple[Running, Running]:
+    """Start `a` and `b`; return the one that has the server `one`, and the other."""
+    await of(fleet, "a", "b")
+    return owner(fleet), another(fleet, owner(fleet))
 
 
 async def test_a_call_in_rounds_goes_on_where_its_server_goes(fleet: Members) -> None:
@@ -114,11 +113,8 @@ async def test_a_call_that_its_caller_has_named_is_known_before_it_is_sent(fleet
 
 async def test_a_worker_holds_a_question_no_longer_than_its_member_lives(fleet: Members) -> None:
     fleet.peers["one"].era = Era.STATELESS
-
     fleet.peers["one"].behaviour = gives(needs(a=ELICIT))
-    await of(fleet, "a", "b")
-    has = owner(fleet)
-    left = another(fleet, has)
+    has, left = await two_of(fleet)
     with has.hub.work.join("agent", RequestFilter(), 1):
         await has.hub.calls.start(spec(call_id="c"), "me")
         await until(lambda: open_requests(left.hub) and open_requests(left.hub)[0].claim is not None)
@@ -165,7 +161,6 @@ def owner_but(fleet: Members, cut: Running) -> Running:
 
 async def test_a_server_is_moved_when_nothing_is_under_way(fleet: Members) -> None:
     peer, done = fleet.peers["one"], anyio.Event()
-
     peer.behaviour = gives(DONE, once=done)
     await of(fleet, "a", "b", "c")
     has = owner(fleet)
@@ -202,9 +197,7 @@ async def test_a_member_that_drains_has_nothing_left_and_takes_nothing(fleet: Me
 async def test_a_server_that_could_not_be_taken_at_first_is_taken_later(
     fleet: Members, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await of(fleet, "a", "b")
-    has = owner(fleet)
-    other = another(fleet, has)
+    has, other = await two_of(fleet)
     tried: list[Any] = []
 
     async def refuse(*what: Any) -> int:

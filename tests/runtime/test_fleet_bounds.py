@@ -1,7 +1,5 @@
 """What a member may have, what is its alone, and when it may act."""
 
-from collections.abc import AsyncGenerator
-
 import anyio
 import pytest
 
@@ -11,16 +9,10 @@ from hubbubd.members import ClockReading
 from hubbubd.runtime.ownership import UPKEEP, SoleOwnership
 
 from .conftest import World, server, settle, spec, until
-from .fleet import TTL_S, Members, Place, members
+from .fleet import TTL_S, Members, Place
 from .peer import Outcome, Sent
 from .test_fleet import another, live_links, of, owner
 from .test_fleet_moves import remote
-
-
-@pytest.fixture
-async def fleet() -> AsyncGenerator[Members]:
-    async with members() as fleet:
-        yield fleet
 
 
 async def test_a_server_with_secrets_is_taken_over_by_a_member_that_has_never_seen_them(fleet: Members) -> None:

@@ -10,10 +10,8 @@ from hubbubd.runtime.ownership import Owner
 
 from .conftest import settle
 from .fleet import TTL_S, Members
-from .test_fleet import fleet, of
+from .test_fleet import of
 from .test_fleet_operations import answering, findings
-
-__all__ = ["fleet"]
 
 
 async def test_each_member_that_does_not_answer_is_found(fleet: Members) -> None:

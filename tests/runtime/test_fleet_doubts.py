@@ -14,9 +14,7 @@ from hubbubd.store import StoreUnavailable
 from ..raising import raising
 from .conftest import FORM, question, settle
 from .fleet import TTL_S, Members, Place, Store, now
-from .test_fleet import another, fleet, of, owner
-
-__all__ = ["fleet"]
+from .test_fleet import another, of, owner, two_of
 
 
 async def test_a_member_that_is_long_silent_as_it_starts_is_not_given_up(fleet: Members) -> None:
@@ -54,9 +52,7 @@ async def test_a_member_that_ends_while_it_asks_the_database_was_not_declared_go
 
 
 async def test_an_answer_that_is_given_again_where_it_was_not_heard_of_is_not_refused(fleet: Members) -> None:
-    await of(fleet, "a", "b")
-    here = owner(fleet)
-    there = another(fleet, here)
+    here, there = await two_of(fleet)
     fleet.peers["one"].link.ask("elicitation/create", FORM)
     request = await question(there.hub)
     claim = (await there.hub.inbox.claim(request.id, "ann", 1)).claim
@@ -139,9 +135,7 @@ async def test_a_member_may_act_for_a_part_of_its_lease_from_when_its_beat_began
 
 
 async def test_the_dead_are_declared_gone_also_over_a_slow_database(fleet: Members) -> None:
-    await of(fleet, "a", "b")
-    dead = owner(fleet)
-    left = another(fleet, dead)
+    dead, left = await two_of(fleet)
     fleet.database.slow_s = TTL_S / 4 + 0.1
     await settle(2 * TTL_S)
     dead.kill()

@@ -1,10 +1,8 @@
 """A member that does not hear of what others commit is given no work; one that is only late is."""
 
-from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field, replace
 
 import anyio
-import pytest
 from structlog.testing import capture_logs
 
 from hubbubd.members import Member, MemberStatus
@@ -13,17 +11,11 @@ from hubbubd.runtime.diagnostics.fleet_checks import check_fleet
 from hubbubd.runtime.fleet.measures import LOOK_S, STALLED_S, Lag
 
 from .conftest import settle, until
-from .fleet import TTL_S, Members, Running, members
+from .fleet import TTL_S, Members, Running
 from .test_fleet import another, http, of, owner
 
 TOLD_S = 2.0
 """Until then a member has looked, and told who watches its health."""
-
-
-@pytest.fixture
-async def fleet() -> AsyncGenerator[Members]:
-    async with members() as fleet:
-        yield fleet
 
 
 def commit(member: Running) -> None:

@@ -1,6 +1,6 @@
 """Servers that are taken and left while the store refuses, callers give up, or something else happens to them."""
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import anyio
 import pytest
@@ -19,20 +19,14 @@ from hubbubd.upstream.ports import Era
 
 from ..raising import raising
 from .conftest import FORM, open_requests, question, server, settle, spec, until
-from .fleet import Members, Running, members
+from .fleet import Members, Running
 from .mortal import DONE, ELICIT, needs
 from .peer import Outcome, Sent, gives, never
-from .test_fleet import another, http, live_links, of, owner
+from .test_fleet import another, http, live_links, of, owner, two_of
 
 LEASE = "lease/one"
 
 Commit = Callable[[Sequence[Write], Sequence[Precondition]], Awaitable[int]]
-
-
-@pytest.fixture
-async def fleet() -> AsyncGenerator[Members]:
-    async with members() as fleet:
-        yield fleet
 
 
 def commits_by(one: Running, how: Callable[[Commit, Sequence[Write], Sequence[Precondition]], Awaitable[int]]) -> None:
@@ -159,11 +153,8 @@ async def test_a_server_that_is_moved_while_it_is_taken_is_in_one_place(fleet: M
 
 async def test_a_move_goes_on_when_its_caller_gives_up(fleet: Members) -> None:
     peer, done = fleet.peers["one"], anyio.Event()
-
     peer.behaviour = gives(DONE, once=done)
-    await of(fleet, "a", "b")
-    has = owner(fleet)
-    to = another(fleet, has)
+    has, to = await two_of(fleet)
     await has.hub.calls.start(spec(call_id="c"), "me")
     await until(lambda: peer.sent)
     with anyio.move_on_after(1):
@@ -174,9 +165,7 @@ async def test_a_move_goes_on_when_its_caller_gives_up(fleet: Members) -> None:
 
 
 async def test_a_server_that_was_moved_with_difficulty_takes_calls_when_it_comes_back(fleet: Members) -> None:
-    await of(fleet, "a", "b")
-    has = owner(fleet)
-    to = another(fleet, has)
+    has, to = await two_of(fleet)
     await has.hub.calls.call(spec(), "me")
     has.store.failures = 2  # the end of the call is not written yet
     await has.fleet.move("one", to.name)
@@ -194,9 +183,7 @@ async def test_who_waits_for_a_call_that_goes_on_elsewhere_is_told_so(fleet: Mem
         return results.pop(0)
 
     fleet.peers["one"].behaviour = serve
-    await of(fleet, "a", "b")
-    has = owner(fleet)
-    to = another(fleet, has)
+    has, to = await two_of(fleet)
 
     async def move() -> None:
         await question(has.hub)
@@ -214,9 +201,7 @@ async def test_who_waits_for_a_call_that_goes_on_elsewhere_is_told_so(fleet: Mem
 
 @pytest.mark.parametrize("held", [True, False], ids=["unknown", "refused"])
 async def test_a_lease_whose_giving_up_fails_is_not_taken_from_whoever_has_it_then(fleet: Members, held: bool) -> None:
-    await of(fleet, "a", "b")
-    has = owner(fleet)
-    to = another(fleet, has)
+    has, to = await two_of(fleet)
     holders, failures = list[str](), [1]
 
     async def fail_once(direct: Commit, writes: Sequence[Write], guards: Sequence[Precondition]) -> int:
@@ -242,9 +227,7 @@ async def test_a_lease_whose_giving_up_fails_is_not_taken_from_whoever_has_it_th
 
 
 async def test_files_that_are_reloaded_put_no_server_to_work_that_was_left(fleet: Members) -> None:
-    await of(fleet, "a", "b")
-    has = owner(fleet)
-    to = another(fleet, has)
+    has, to = await two_of(fleet)
     away = [True]
 
     async def refuse(direct: Commit, writes: Sequence[Write], guards: Sequence[Precondition]) -> int:
@@ -265,9 +248,7 @@ async def test_files_that_are_reloaded_put_no_server_to_work_that_was_left(fleet
 
 
 async def test_a_server_that_one_file_loses_while_it_is_taken_is_not_forgotten(fleet: Members) -> None:
-    await of(fleet, "a", "b")
-    dead = owner(fleet)
-    left = another(fleet, dead)
+    dead, left = await two_of(fleet)
     slow(left, 5)
     dead.kill()
     await until(lambda: left.fleet.owns("one"))
@@ -320,11 +301,8 @@ async def test_a_member_that_is_lost_in_the_middle_of_a_move_lets_go(fleet: Memb
 
 async def test_the_end_of_a_call_is_known_before_its_server_is_anybody_elses(fleet: Members) -> None:
     peer, done = fleet.peers["one"], anyio.Event()
-
     peer.behaviour = gives(DONE, once=done)
-    await of(fleet, "a", "b")
-    has = owner(fleet)
-    to = another(fleet, has)
+    has, to = await two_of(fleet)
     seen = list[CallState]()
 
     async def note(direct: Commit, writes: Sequence[Write], guards: Sequence[Precondition]) -> int:
@@ -345,11 +323,8 @@ async def test_the_end_of_a_call_is_known_before_its_server_is_anybody_elses(fle
 
 async def test_a_worker_of_a_living_member_keeps_what_it_holds_when_its_server_is_taken(fleet: Members) -> None:
     fleet.peers["one"].era = Era.STATELESS
-
     fleet.peers["one"].behaviour = gives(needs(a=ELICIT))
-    await of(fleet, "a", "b")
-    dead = owner(fleet)
-    left = another(fleet, dead)
+    dead, left = await two_of(fleet)
     with left.hub.work.join("agent", RequestFilter(), 1):
         await dead.hub.calls.start(spec(call_id="c"), "me")
         await until(lambda: open_requests(left.hub) and open_requests(left.hub)[0].claim is not None)

@@ -1,7 +1,5 @@
 """What the members of a fleet note in the audit log by themselves: who was declared gone, and what was lost."""
 
-from collections.abc import AsyncGenerator
-
 import pytest
 from structlog.testing import capture_logs
 
@@ -11,16 +9,10 @@ from hubbubd.members import MemberStatus
 from hubbubd.store.membership import HistoryLost
 
 from .conftest import settle, until
-from .fleet import TTL_S, Members, Running, members
+from .fleet import TTL_S, Members, Running
 from .test_fleet import another, http, of, owner
 
 LOST = HistoryLost("another history than this hub has seen up to revision 12; it is at 7 now", 12, 7)
-
-
-@pytest.fixture
-async def fleet() -> AsyncGenerator[Members]:
-    async with members() as fleet:
-        yield fleet
 
 
 def noted(at: Running, action: str) -> list[AuditEntry]:

@@ -22,15 +22,9 @@ from hubbubd.telemetry import metrics
 from hubbubd.telemetry.meter import Meter, Reading
 
 from .conftest import World, server, settle, until
-from .fleet import TTL_S, Members, Place, Running, members
-from .test_fleet import another, http, live_links, of, owner
+from .fleet import TTL_S, Members, Place, Running
+from .test_fleet import another, http, live_links, of, owner, two_of
 from .test_measures import Seen
-
-
-@pytest.fixture
-async def fleet() -> AsyncGenerator[Members]:
-    async with members() as fleet:
-        yield fleet
 
 
 def at(member: Running) -> FleetOperations:
@@ -105,9 +99,7 @@ async def test_a_server_stays_where_it_is_meant_to_be(fleet: Members) -> None:
 
 
 async def test_what_cannot_be_moved_is_refused_with_the_reason(fleet: Members) -> None:
-    await of(fleet, "a", "b")
-    has = owner(fleet)
-    there = another(fleet, has)
+    has, there = await two_of(fleet)
     await has.hub.servers.add(server("tool"))
     await until(lambda: has.fleet.owns("tool"))
     assert (await refused(at(has).move("nothing"))).reason == "SERVER_NOT_FOUND"
@@ -124,9 +116,7 @@ async def test_what_cannot_be_moved_is_refused_with_the_reason(fleet: Members) -
 
 
 async def test_a_member_drains_and_takes_servers_again_as_any_other_says(fleet: Members) -> None:
-    await of(fleet, "a", "b")
-    has = owner(fleet)
-    there = another(fleet, has)
+    has, there = await two_of(fleet)
     assert (await api(there).drain_member(pb.DrainMemberRequest(member=has.name))).member == has.name
     await until(lambda: there.fleet.owns("one"))
     assert not has.hub.health.well
@@ -138,9 +128,7 @@ async def test_a_member_drains_and_takes_servers_again_as_any_other_says(fleet: 
 
 
 async def test_who_is_gone_neither_drains_nor_resumes(fleet: Members) -> None:
-    await of(fleet, "a", "b")
-    dead = owner(fleet)
-    left = another(fleet, dead)
+    dead, left = await two_of(fleet)
     dead.kill()
     await until(lambda: left.fleet.owns("one"))
     for standing in (MemberStatus.DRAINING, MemberStatus.LIVE):
@@ -150,9 +138,7 @@ async def test_who_is_gone_neither_drains_nor_resumes(fleet: Members) -> None:
 
 
 async def test_a_member_that_is_dead_is_not_waited_for(fleet: Members) -> None:
-    await of(fleet, "a", "b")
-    dead = owner(fleet)
-    left = another(fleet, dead)
+    dead, left = await two_of(fleet)
     await settle(TTL_S)
     dead.kill()
     died = anyio.current_time()
@@ -165,9 +151,7 @@ async def test_a_member_that_is_dead_is_not_waited_for(fleet: Members) -> None:
 
 
 async def test_a_member_that_answers_is_expelled_only_by_force_and_starts_anew(fleet: Members) -> None:
-    await of(fleet, "a", "b")
-    has = owner(fleet)
-    left = another(fleet, has)
+    has, left = await two_of(fleet)
     left.fleet.answers = answering(has.name)
     lives = await refused(at(left).expel(has.name, dead=True, force=False))
     assert (lives.reason, f"{has.name}:2" in str(lives)) == ("MEMBER_LIVES", True)
@@ -237,9 +221,7 @@ async def test_when_all_drain_nobody_takes_servers_and_that_is_the_reason(fleet:
 
 
 async def test_a_server_that_has_just_become_free_is_about_to_be_taken(fleet: Members) -> None:
-    await of(fleet, "a", "b")
-    dead = owner(fleet)
-    left = another(fleet, dead)
+    dead, left = await two_of(fleet)
     await settle(TTL_S)
     dead.kill()
     await left.fleet.set_status(fleet.database.rows[dead.name].member, MemberStatus.GONE)
@@ -396,9 +378,7 @@ async def test_a_member_may_be_measured_as_soon_as_it_says_how(fleet: Members) -
 async def test_a_server_that_was_handed_on_or_came_back_is_measured_as_such(fleet: Members) -> None:
     seen = {name: Seen() for name in "ab"}
     fleet.meters = {name: each.meter for name, each in seen.items()}
-    await of(fleet, "a", "b")
-    has = owner(fleet)
-    left = another(fleet, has)
+    has, left = await two_of(fleet)
     await at(has).move("one", left.name)
     await until(lambda: left.fleet.owns("one"))
     assert seen[left.name].value(metrics.FLEET_TAKEOVERS, why="handed_on") == 1

@@ -10,9 +10,7 @@ from hubbubd.runtime.fleet.operations import FleetOperations
 
 from .conftest import settle, until
 from .fleet import Members
-from .test_fleet import fleet, live_links, of, owner
-
-__all__ = ["fleet"]
+from .test_fleet import live_links, of, owner
 
 NEAR = ServerConfig(name="near", url="http://127.0.0.1:9/mcp")
 FAR = ServerConfig(name="far", url="https://mcp.example.com/mcp")

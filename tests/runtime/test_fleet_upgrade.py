@@ -1,6 +1,5 @@
 """An upgrade of a fleet, as operators see and finish it."""
 
-from collections.abc import AsyncGenerator
 from dataclasses import replace
 
 import pytest
@@ -11,15 +10,9 @@ from hubbubd.members import MemberStatus, Schema
 from hubbubd.runtime.diagnostics.findings import Severity
 
 from .conftest import settle
-from .fleet import Members, members
+from .fleet import Members
 from .test_fleet import of
 from .test_fleet_operations import api, findings
-
-
-@pytest.fixture
-async def fleet() -> AsyncGenerator[Members]:
-    async with members() as fleet:
-        yield fleet
 
 
 async def test_an_upgrade_is_finished_once_no_member_is_of_an_older_version(fleet: Members) -> None:

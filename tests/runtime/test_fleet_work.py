@@ -1,6 +1,6 @@
 """Whoever has a server serves it: what is not at work is put to work again, whatever the reason, and each by itself."""
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Sequence
 
 import anyio
 import pytest
@@ -11,15 +11,9 @@ from hubbubd.runtime.ownership import Takeover
 from hubbubd.store import OutcomeUnknown, Precondition, StoreUnavailable, Write
 
 from .conftest import server, settle, until
-from .fleet import Members, Running, members
+from .fleet import Members, Running
 from .test_fleet import another, live_links, of, owner
 from .test_fleet_moves import Commit, about, commits_by, in_one_place, remote, slow
-
-
-@pytest.fixture
-async def fleet() -> AsyncGenerator[Members]:
-    async with members() as fleet:
-        yield fleet
 
 
 async def added(fleet: Members, *names: str) -> Running:

@@ -23,9 +23,7 @@ from hubbubd.telemetry.meter import OFF
 
 from .conftest import FORM, question, settle
 from .fleet import Members, Running
-from .test_fleet import another, fleet, http, of, owner
-
-__all__ = ["fleet"]
+from .test_fleet import another, http, of, owner
 
 Commit = tuple[Sequence[Write], Sequence[Precondition]]
 ANN = {"by": "ann", "answer_id": "a"}
