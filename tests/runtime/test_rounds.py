@@ -1,22 +1,17 @@
 """Calls that the server answers with questions, until it has all it needs (MRTR)."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from hubbubd import payload
-from hubbubd.core.calls.call_states import Call, CallState
+from hubbubd.core.calls.call_states import CallState
 from hubbubd.core.inbox.forms import Accept, Decline, Reject, Text
 from hubbubd.core.inbox.request_states import CauseSource, Delivery, RequestState
-from hubbubd.upstream.ports import Era
 
-from .conftest import FORM, SAMPLING, World, open_requests, question, server, settle, spec, until
+from .conftest import World, open_requests, question, server, settle, spec, until
+from .mortal import DONE, ELICIT, SAMPLE, STATE, ended, script
 from .peer import SESSION_LOST, Outcome, Sent, gives, never
-
-ELICIT = {"method": "elicitation/create", "params": FORM}
-SAMPLE = {"method": "sampling/createMessage", "params": SAMPLING}
-STATE = 'opaque "\u00e9\\u0000" \U0001f600  '
 
 
 def needs(**result: Any) -> Outcome:
@@ -24,29 +19,12 @@ def needs(**result: Any) -> Outcome:
     return {"resultType": "input_required", **result}
 
 
-def script(world: World, *results: Outcome | Callable[[Sent], Any]) -> None:
-    """Has the server `one` give these results one after the other."""
-    following = iter(results)
-
-    async def behaviour(sent: Sent) -> Outcome:
-        step = next(following)
-        return await step(sent) if callable(step) else step
-
-    world.peer.behaviour = behaviour
-    world.peer._era = Era.STATELESS
-
-
-async def ended(hub: Any, call_id: str) -> Call:
-    await until(lambda: hub.calls.get(call_id).state.ended)
-    return hub.calls.get(call_id)
-
-
 async def test_a_call_goes_through_several_rounds_with_the_exact_state(world: World) -> None:
     script(
         world,
         needs(inputRequests={"first": ELICIT}, requestState=STATE),
         needs(inputRequests={"second": SAMPLE}),
-        {"content": []},
+        DONE,
     )
     async with world.hub(server()) as hub:
         call = await hub.calls.start(spec(), "alice")
@@ -69,7 +47,7 @@ async def test_a_call_goes_through_several_rounds_with_the_exact_state(world: Wo
 
 
 async def test_three_questions_at_once_are_asked_together_and_sent_back_together(world: World) -> None:
-    script(world, needs(inputRequests={"a": ELICIT, "b": SAMPLE, "c": {"method": "roots/list"}}), {"content": []})
+    script(world, needs(inputRequests={"a": ELICIT, "b": SAMPLE, "c": {"method": "roots/list"}}), DONE)
     async with world.hub(server(roots=({"uri": "file:///srv"},))) as hub:
         call = await hub.calls.start(spec(), "me")
         await until(lambda: len(open_requests(hub)) == 2)
@@ -87,7 +65,7 @@ async def test_three_questions_at_once_are_asked_together_and_sent_back_together
 
 
 async def test_a_result_with_only_a_state_is_sent_again_without_asking_anybody(world: World) -> None:
-    script(world, needs(requestState="s1"), needs(requestState="s2"), {"content": []})
+    script(world, needs(requestState="s1"), needs(requestState="s2"), DONE)
     async with world.hub(server()) as hub:
         call = await hub.calls.call(spec(), "me")
         assert call.state is CallState.COMPLETED
@@ -140,7 +118,7 @@ async def test_a_lost_session_in_the_second_round_sends_the_answers_once_more(wo
         sent.link.lose(SESSION_LOST)
         return await never(sent)
 
-    script(world, needs(inputRequests={"a": ELICIT}, requestState="s"), lose, {"content": []})
+    script(world, needs(inputRequests={"a": ELICIT}, requestState="s"), lose, DONE)
     async with world.hub(server()) as hub:
         call = await hub.calls.start(spec(), "me")
         request = await question(hub)
