@@ -21,6 +21,7 @@ from hubbubd.store import StoreUnavailable
 from hubbubd.telemetry import metrics
 from hubbubd.telemetry.meter import Meter, Reading
 
+from ..raising import raising
 from .conftest import World, server, settle, until
 from .fleet import TTL_S, Members, Place, Running
 from .test_fleet import another, http, live_links, of, owner, two_of
@@ -255,9 +256,8 @@ async def test_the_key_of_the_vault_is_rotated_where_it_is_asked(fleet: Members)
 )
 async def test_a_hub_without_a_fleet_says_so(world: World, method: str, request_: Any) -> None:
     async with world.hub() as hub:
-        with pytest.raises(FailedPrecondition) as error:
+        with raising(FailedPrecondition, "NO_FLEET"):
             await getattr(FleetAdminService(hub), method)(request_)
-    assert error.value.reason == "NO_FLEET"
 
 
 async def test_a_member_serves_only_while_it_may_act(fleet: Members) -> None:

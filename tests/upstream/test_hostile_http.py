@@ -77,9 +77,8 @@ async def test_a_call_that_was_read_is_not_sent_again_though_nothing_of_it_was_a
 ) -> None:
     async with connect(url=resetting.url, protocol="2025-11-25") as link:
         await link.request(*CALL)
-        with pytest.raises(UpstreamError) as caught:
+        with raising(UpstreamError, "CONNECTION_LOST"):
             await link.request(*CALL)
-    assert caught.value.reason == "CONNECTION_LOST"
     assert resetting.calls == 2
 
 
@@ -105,10 +104,9 @@ async def test_what_is_no_http_is_told_in_few_words_of_the_hubs_own(said: bytes,
             await talk.answer(message)
 
     async with raw(serve) as url, connect(url=f"{url}?key=hidden") as link:
-        with pytest.raises(UpstreamError) as caught:
+        with raising(UpstreamError, "CONNECTION_LOST") as caught:
             await link.request(*CALL)
     told = f"{caught.value.message} {caught.value.fault}"
-    assert caught.value.reason == "CONNECTION_LOST"
     assert len(told) < 1000
     assert "None" not in caught.value.message
     assert not any(word in told for word in ("canary", "hidden", "redacted", "Error", "\n"))

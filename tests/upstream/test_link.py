@@ -12,6 +12,7 @@ import pytest
 from hubbubd.errors import PeerError, UpstreamError
 from hubbubd.upstream.ports import Era, InboundReply, InboundRequest, McpLink, ProgressUpdate, ReplyError
 
+from ..raising import raising
 from .conftest import LIMIT_S, Connect, Recorder
 
 Options = dict[str, Any]
@@ -184,9 +185,8 @@ async def test_a_server_error_is_passed_on_as_it_came(asking: Options, connect: 
 
 async def test_the_handshake_is_not_for_callers(asking: Options, connect: Connect) -> None:
     async with connect(**asking) as link:
-        with pytest.raises(UpstreamError) as caught:
+        with raising(UpstreamError, "METHOD_NOT_IN_REVISION"):
             await link.request("initialize", {})
-    assert caught.value.reason == "METHOD_NOT_IN_REVISION"
 
 
 async def test_what_goes_wrong_in_the_users_part_comes_out_as_it_is(asking: Options, connect: Connect) -> None:

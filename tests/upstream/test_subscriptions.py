@@ -13,6 +13,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from hubbubd.errors import PeerError, UpstreamError
 
+from ..raising import raising
 from .conftest import Connect, Recorder, Scripted, event
 
 Options = dict[str, Any]
@@ -70,9 +71,8 @@ async def test_several_subscriptions_are_each_acknowledged_for_themselves(changi
 
 async def test_a_server_with_a_handshake_is_not_asked(stdio: Callable[..., Options], connect: Connect) -> None:
     async with connect(**stdio("changing_server.py", "stdio"), protocol="2025-11-25") as link:
-        with pytest.raises(UpstreamError) as caught:
+        with raising(UpstreamError, "METHOD_NOT_IN_REVISION"):
             await link.listen(WANTED, print)
-    assert caught.value.reason == "METHOD_NOT_IN_REVISION"
 
 
 async def test_the_end_of_the_connection_ends_a_subscription(
