@@ -245,11 +245,6 @@ async def test_claims_of_one_principal_are_bounded_until_one_is_given_back(make:
         third = inbox_pb2.ClaimPendingRequestRequest(id="req_2")
         refusal = await world.local.refused(METHODS["ClaimPendingRequest"], third)
         assert (refusal.reason, refusal.metadata["limit"]) == ("TOO_MANY_CLAIMS", "2")
-        held = claimed[1].pending_request.claim.id
-        again = inbox_pb2.ClaimPendingRequestRequest(id="req_1", claim_id=held)  # none more than before
-        await world.local(METHODS["ClaimPendingRequest"], again)
-        again = inbox_pb2.ClaimPendingRequestRequest(id="req_1", take_over=True)
-        await world.local(METHODS["ClaimPendingRequest"], again)
         release = inbox_pb2.ReleasePendingRequestRequest(id="req_0", claim_id=claimed[0].pending_request.claim.id)
         await world.local(METHODS["ReleasePendingRequest"], release)
         await world.local(METHODS["ClaimPendingRequest"], third)
@@ -323,12 +318,3 @@ async def test_streams_of_one_principal_are_bounded_until_one_has_ended(make: Ma
             watch.cancel()
         await until(lambda: not world.hub.quotas.streams.count("local"))
         await world.local(METHODS["WatchCalls"], call_pb2.WatchCallsRequest())
-
-
-async def test_tokens_are_bounded(make: Make) -> None:
-    async with make(max_tokens=1) as world:
-        grants = [admin_pb2.AccessGrant(role=admin_pb2.ACCESS_ROLE_VIEWER)]
-        await world.local(METHODS["CreateToken"], admin_pb2.CreateTokenRequest(name="one", grants=grants))
-        second = admin_pb2.CreateTokenRequest(name="two", grants=grants)
-        refusal = await world.local.refused(METHODS["CreateToken"], second)
-        assert (refusal.reason, refusal.metadata["limit"]) == ("TOO_MANY_TOKENS", "1")
