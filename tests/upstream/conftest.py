@@ -229,11 +229,12 @@ async def scripted() -> AsyncIterator[Scripted]:
 
 
 @asynccontextmanager
-async def served(app: Starlette) -> AsyncIterator[str]:
-    """Serves an application on loopback until the end of the block; its origin."""
+async def served(app: Starlette, **options: Any) -> AsyncIterator[str]:
+    """Serves an application on loopback until the end of the block, with options of uvicorn; its origin."""
     with socket.socket(proto=socket.IPPROTO_TCP) as listening:
         listening.bind(("127.0.0.1", 0))
-        config = uvicorn.Config(app, log_level="error", lifespan="off", ws="none", timeout_graceful_shutdown=1)
+        usual: dict[str, Any] = {"log_level": "error", "lifespan": "off", "ws": "none", "timeout_graceful_shutdown": 1}
+        config = uvicorn.Config(app, **(usual | options))
         server = uvicorn.Server(config)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(server.serve, [listening])

@@ -25,8 +25,8 @@ from hubbubd.upstream.http.connections import AcknowledgmentWatch, Connections
 from hubbubd.upstream.http.streams import delivery
 
 from ..raising import raising
-from .conftest import CALL, LIMIT_S, Connect, Pocket, Recorder, Scripted, event, open_once, parks
-from .test_reach import NAME, confined, listening, resolve_to, self_signed
+from .conftest import CALL, LIMIT_S, Connect, Pocket, Recorder, Scripted, event, open_once, parks, served
+from .test_reach import NAME, confined, resolve_to, self_signed
 from .test_sessions import Talk, raw
 from .threaded import IN_REAL_TIME, Threaded, whole
 
@@ -261,7 +261,7 @@ async def test_a_tunnel_through_a_proxy_shows_it_nothing_of_the_server_and_the_s
     script = Scripted()
     certificate = self_signed(tmp_path)
     app = Starlette(routes=[Route("/mcp", script.serve, methods=["GET", "POST", "DELETE"])])
-    async with listening(app, ssl_certfile=certificate, ssl_keyfile=certificate) as origin, raw(tunnel) as proxy:
+    async with served(app, ssl_certfile=certificate, ssl_keyfile=certificate) as origin, raw(tunnel) as proxy:
         place = proxy.removeprefix("http://").removesuffix("/mcp")
         monkeypatch.setenv("https_proxy", f"http://ada:hush@{place}")
         monkeypatch.delenv("no_proxy", raising=False)

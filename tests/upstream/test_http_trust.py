@@ -20,9 +20,9 @@ from hubbubd.upstream.http.client import HttpRequest, HttpResponse, redirect_tar
 from hubbubd.upstream.http.connections import Connections
 
 from ..raising import raising
-from .conftest import CALL, Connect, Scripted, open_once
+from .conftest import CALL, Connect, Scripted, open_once, served
 from .test_connections import Open, beside
-from .test_reach import listening, self_signed
+from .test_reach import self_signed
 from .test_sessions import Talk, raw
 
 __all__ = ["beside"]
@@ -32,7 +32,7 @@ async def test_servers_that_trust_different_authorities_share_no_connection(besi
     script = Scripted()
     certificate = self_signed(tmp_path)
     app = Starlette(routes=[Route("/mcp", script.serve, methods=["GET", "POST", "DELETE"])])
-    async with listening(app, ssl_certfile=certificate, ssl_keyfile=certificate) as origin:
+    async with served(app, ssl_certfile=certificate, ssl_keyfile=certificate) as origin:
         url = f"{origin.replace('http', 'https', 1)}/mcp"
         async with beside("one", url=url, ca=str(certificate)) as one:
             await one.request(*CALL)
@@ -47,7 +47,7 @@ async def test_a_certificate_of_another_host_is_refused(connect: Connect, tmp_pa
     script = Scripted()
     certificate = self_signed(tmp_path)
     app = Starlette(routes=[Route("/mcp", script.serve, methods=["GET", "POST", "DELETE"])])
-    async with listening(app, ssl_certfile=certificate, ssl_keyfile=certificate) as origin:
+    async with served(app, ssl_certfile=certificate, ssl_keyfile=certificate) as origin:
         url = f"{origin.replace('http://127.0.0.1', 'https://localhost', 1)}/mcp"
         with raising(UpstreamError, "TLS_FAILED", match="localhost"):
             await open_once(connect(url=url, ca=str(certificate)))

@@ -175,14 +175,6 @@ async def test_a_question_open_when_the_link_closes_is_not_withdrawn_by_the_serv
     assert withdrawn == [False]
 
 
-async def test_a_server_error_is_passed_on_as_it_came(asking: Options, connect: Connect) -> None:
-    async with connect(**asking) as link:
-        with pytest.raises(PeerError) as caught:
-            await link.request("no/such", None)
-        assert caught.value.code == -32601
-        await link.probe()
-
-
 async def test_the_handshake_is_not_for_callers(asking: Options, connect: Connect) -> None:
     async with connect(**asking) as link:
         with raising(UpstreamError, "METHOD_NOT_IN_REVISION"):

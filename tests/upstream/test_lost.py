@@ -90,12 +90,6 @@ async def test_variables_for_all_servers_reach_a_process_that_has_none_of_its_ow
     assert seen.read_text() == "http://proxy.example:8080 its-own"
 
 
-@pytest.mark.usefixtures("processes")
-async def test_a_command_that_is_not_there_is_named(connect: Connect) -> None:
-    with raising(UpstreamError, "COMMAND_NOT_FOUND"):
-        await open_once(connect(command="no-such-command-here"))
-
-
 async def test_cancelling_the_user_of_a_link_closes_it_and_ends_the_process(stdio: Stdio, recorder: Recorder) -> None:
     config = ServerConfig.model_validate({"name": "peer", **stdio("bad.py", "silent")})
     links: list[McpLink] = []

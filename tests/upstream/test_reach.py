@@ -1,11 +1,8 @@
 """Where a server may be that was added over the API, and what a process gets; over real connections."""
 
-import json
 import socket
 import ssl
-import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
@@ -13,7 +10,6 @@ from typing import Any
 
 import anyio
 import pytest
-import uvicorn
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -25,7 +21,7 @@ from starlette.routing import Route
 from hubbubd.config import Confinement, HubSettings
 from hubbubd.errors import UpstreamError
 
-from .conftest import CALL, Connect, Scripted, open_once
+from .conftest import CALL, Connect, Scripted, open_once, served
 
 NAME = "mcp.example.com"
 
@@ -150,7 +146,7 @@ async def test_a_server_elsewhere_sends_the_hub_to_nothing_on_its_own_machine(
         return JSONResponse({})
 
     resolve_to(["127.0.0.1"])
-    async with listening(Starlette(routes=[Route("/{rest:path}", note, methods=["GET", "POST"])])) as local:
+    async with served(Starlette(routes=[Route("/{rest:path}", note, methods=["GET", "POST"])])) as local:
 
         async def ask(_: Request) -> Response:
             where = f"{local}/.well-known/oauth-protected-resource"
@@ -175,7 +171,7 @@ async def test_an_endpoint_elsewhere_gets_neither_headers_nor_a_request(connect:
         stolen.append(dict(request.headers))
         return JSONResponse({}, 202)
 
-    async with listening(Starlette(routes=[Route("/{rest:path}", thief, methods=["GET", "POST"])])) as other:
+    async with served(Starlette(routes=[Route("/{rest:path}", thief, methods=["GET", "POST"])])) as other:
         for where in (f"{other}/post", other.replace("http:", "") + "/post", "http://127.0.0.1@" + other[7:] + "/post"):
 
             async def events(_: Request, where: str = where) -> Response:
@@ -185,7 +181,7 @@ async def test_an_endpoint_elsewhere_gets_neither_headers_nor_a_request(connect:
 
                 return StreamingResponse(body(), media_type="text/event-stream")
 
-            async with listening(Starlette(routes=[Route("/sse", events, methods=["GET"])])) as origin:
+            async with served(Starlette(routes=[Route("/sse", events, methods=["GET"])])) as origin:
                 with pytest.raises(UpstreamError, match="not within its own origin"):
                     async with connect(
                         url=f"{origin}/sse",
@@ -203,12 +199,12 @@ async def test_a_redirect_to_another_origin_gets_neither_headers_nor_a_request(c
         stolen.append(dict(request.headers))
         return JSONResponse({})
 
-    async with listening(Starlette(routes=[Route("/{rest:path}", thief, methods=["GET", "POST"])])) as other:
+    async with served(Starlette(routes=[Route("/{rest:path}", thief, methods=["GET", "POST"])])) as other:
 
         async def away(_: Request) -> Response:
             return RedirectResponse(f"{other}/mcp", 307)
 
-        async with listening(Starlette(routes=[Route("/mcp", away, methods=["GET", "POST"])])) as origin:
+        async with served(Starlette(routes=[Route("/mcp", away, methods=["GET", "POST"])])) as origin:
             for confinement in (None, confined(allow_hosts=["127.0.0.1"])):
                 error = await refusal(
                     connect, confinement=confinement, url=f"{origin}/mcp", headers={"Authorization": "Bearer canary-1"}
@@ -233,54 +229,13 @@ async def test_a_certificate_of_an_authority_that_nobody_knows_is_refused_and_of
     script = Scripted()
     app = Starlette(routes=[Route("/mcp", script.serve, methods=["GET", "POST", "DELETE"])])
     certificate = self_signed(tmp_path)
-    async with listening(app, ssl_certfile=certificate, ssl_keyfile=certificate) as origin:
+    async with served(app, log_level="critical", ssl_certfile=certificate, ssl_keyfile=certificate) as origin:
         url = f"{origin.replace('http', 'https', 1)}/mcp"
         assert (await refusal(connect, url=url)).reason == "TLS_FAILED"
         assert (await refusal(connect, url=url, ca=str(tmp_path / "none"))).reason == "CONFIG_INVALID"
         assert script.seen == []
         async with connect(url=url, ca=str(certificate)) as link:
             assert await link.request(*CALL)
-
-
-@pytest.mark.usefixtures("processes")
-async def test_a_process_gets_a_few_variables_its_own_and_nothing_else(
-    connect: Connect, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    for name in (
-        "HUBBUB_TOKEN",
-        "HUBBUBD_LISTEN",
-        "OTEL_EXPORTER_OTLP_HEADERS",
-        "AWS_SECRET_ACCESS_KEY",
-        "LD_PRELOAD_",
-    ):
-        monkeypatch.setenv(name, "of the hub")
-    monkeypatch.setenv("https_proxy", "http://user:password@proxy.example")
-    monkeypatch.setenv("LC_TIME", "C")
-    monkeypatch.setenv("TZ", "UTC")
-    out = tmp_path / "environ.json"
-    code = "import json, os, sys; open(sys.argv[1], 'w').write(json.dumps(dict(os.environ)))"
-    await refusal(connect, command=sys.executable, args=["-c", code, str(out)], env={"OWN": "mine"})
-    given: dict[str, str] = json.loads(out.read_text())
-    few = {"HOME", "LANG", "LANGUAGE", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER", "HUBBUB_CONNECTION"}
-    assert {name for name in given if not name.startswith("LC_")} <= few | {"OWN"}
-    assert (given["OWN"], given["LC_TIME"], given["TZ"]) == ("mine", "C", "UTC")
-    assert "of the hub" not in given.values()
-
-
-@asynccontextmanager
-async def listening(app: Starlette, **options: Any) -> AsyncIterator[str]:
-    with socket.socket(proto=socket.IPPROTO_TCP) as listening:
-        listening.bind(("127.0.0.1", 0))
-        config = uvicorn.Config(
-            app, log_level="critical", lifespan="off", ws="none", timeout_graceful_shutdown=1, **options
-        )
-        server = uvicorn.Server(config)
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(server.serve, [listening])
-            try:
-                yield f"http://127.0.0.1:{listening.getsockname()[1]}"
-            finally:
-                server.should_exit = server.force_exit = True
 
 
 def self_signed(directory: Path) -> Path:
