@@ -2,8 +2,8 @@
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -65,6 +65,14 @@ def explain(error: grpc.aio.AioRpcError) -> Refusal:
     status = rpc_status.from_call(error)
     assert status is not None, f"no details: {error.code()} {error.details()}"
     return refusal(error.code(), status)
+
+
+@contextmanager
+def refusing(reason: str) -> Iterator[None]:
+    """Passes if an RPC inside is refused for this reason."""
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        yield
+    assert explain(caught.value).reason == reason
 
 
 def refusal(code: grpc.StatusCode, status: Status) -> Refusal:
