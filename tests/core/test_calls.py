@@ -176,6 +176,16 @@ def test_a_call_that_is_taken_up_has_nobody_who_waits_and_is_parked_unless_it_is
     assert (call.detached, call.state) == (True, state)
 
 
+def test_a_clock_runs_again_only_after_as_many_releases_as_holds() -> None:
+    clock = CallClock(60, 300, 0.0)
+    clock.hold(10.0)
+    clock.hold(20.0)
+    clock.release(30.0)
+    assert clock.deadline() is None
+    clock.release(40.0)
+    assert clock.deadline() == 90.0
+
+
 def test_a_clock_that_is_not_held_cannot_be_released() -> None:
     clock = CallClock(60, 300, 0.0)
     with pytest.raises(ValueError, match="not held"):

@@ -17,6 +17,21 @@ def a_queue(*calls: str, max_in_flight: int = 1, max_queued: int = 10) -> CallQu
     return queue
 
 
+def on_the_wire(queue: CallQueue, *calls: str) -> set[str]:
+    return {call for call in calls if queue.slot(call) is Slot.IN_FLIGHT}
+
+
+def test_a_parked_call_leaves_its_slot_to_the_next_and_comes_back_over_the_limit() -> None:
+    queue = a_queue("a", "b", "c")
+    queue.start_next()
+    queue.park("a")
+    assert queue.start_next() == "b"
+    queue.unpark("a")
+    assert on_the_wire(queue, "a", "b") == {"a", "b"}
+    queue.remove("b")
+    assert queue.start_next() is None, "the slot is a's again"
+
+
 def test_what_waits_is_bounded_in_bytes_but_one_call_always_fits() -> None:
     queue = a_queue("runs")
     queue.start_next()
