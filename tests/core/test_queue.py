@@ -48,6 +48,16 @@ def test_what_waits_is_bounded_in_bytes_but_one_call_always_fits() -> None:
     queue.add("small", 1)
 
 
+def test_a_call_that_is_sent_again_comes_before_all_that_wait_even_when_the_queue_is_full() -> None:
+    queue = a_queue("a", "b", max_queued=2)
+    queue.start_next()
+    queue.add("c")
+    queue.park("a")
+    queue.add_first("a")
+    assert queue.waiting == ("a", "b", "c")
+    assert queue.count(Slot.IN_FLIGHT, Slot.PARKED) == 0
+
+
 @pytest.mark.parametrize("operation", ["park", "unpark"])
 def test_a_call_that_only_waits_for_its_turn_can_neither_be_parked_nor_unparked(operation: str) -> None:
     queue = a_queue("a")
