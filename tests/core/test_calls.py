@@ -176,6 +176,15 @@ def test_a_call_that_is_taken_up_has_nobody_who_waits_and_is_parked_unless_it_is
     assert (call.detached, call.state) == (True, state)
 
 
+def test_a_held_clock_has_no_deadline_and_goes_on_with_what_was_left() -> None:
+    clock = CallClock(60, 300, 0.0)
+    clock.hold(10.0)
+    assert clock.deadline() is None
+    assert not clock.has_used_up_max(1e9)
+    clock.release(100_000.0)
+    assert clock.deadline() == 100_050.0
+
+
 def test_a_clock_runs_again_only_after_as_many_releases_as_holds() -> None:
     clock = CallClock(60, 300, 0.0)
     clock.hold(10.0)
