@@ -9,7 +9,7 @@ from google.protobuf.wrappers_pb2 import StringValue
 from hubbub.v1 import admin_pb2
 from hubbub_client.data.conversion import read
 from hubbub_client.data.records import RECORDS, Record, StateCount, StoreStatus
-from hubbub_client.services.service import Service
+from hubbub_client.services.service import HubService
 from hubbub_client.services.tokens import Caller
 
 # grpc.health.v1.HealthCheckResponse.ServingStatus
@@ -102,7 +102,7 @@ for _noun in ("Server", "PendingRequest", "PendingRequestKind", "Call", "Task"):
 RECORDS["GetStatusResponse"] = HubStatus
 
 
-class Admin(Service):
+class Admin(HubService):
     """AdminService. Every method raises HubbubError."""
 
     async def status(self) -> HubStatus:

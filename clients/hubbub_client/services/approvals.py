@@ -13,7 +13,7 @@ from hubbub_client import payload
 from hubbub_client.data.conversion import read
 from hubbub_client.data.records import RECORDS, Record
 from hubbub_client.services.pages import PageFields, fetch_pages
-from hubbub_client.services.service import Service
+from hubbub_client.services.service import HubService
 from hubbub_shared.durations import to_duration
 
 ApprovalAction = Literal["allow", "ask", "deny"]
@@ -106,7 +106,7 @@ class ApprovalReplay(Record):
 RECORDS.update({"ApprovalRule": ApprovalRule, "RememberedApproval": RememberedApproval, "Row": ReplayedCalls})
 
 
-class Approvals(Service):
+class Approvals(HubService):
     """ApprovalService. Every method raises HubbubError."""
 
     async def list(self, *, server: str | None = None, limit: int | None = None) -> Sequence[RememberedApproval]:

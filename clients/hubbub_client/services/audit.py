@@ -10,7 +10,7 @@ from hubbub.v1 import admin_pb2
 from hubbub_client.data.conversion import read
 from hubbub_client.data.records import Record
 from hubbub_client.services.pages import PageFields, fetch_pages
-from hubbub_client.services.service import Service
+from hubbub_client.services.service import HubService
 
 AuditSort = Literal["change", "answer", "refusal"]
 
@@ -34,7 +34,7 @@ class AuditEntry(Record):
     trace_id: str | None
 
 
-class AuditLog(Service):
+class AuditLog(HubService):
     """The audit log of AdminService. Every method raises HubbubError."""
 
     async def list(

@@ -9,11 +9,11 @@ from hubbub_client.data.conversion import enum_numbers, read
 from hubbub_client.data.literals import CatalogKind
 from hubbub_client.data.watch_events import WatchEvent
 from hubbub_client.services.pages import PageFields, fetch_pages
-from hubbub_client.services.service import Service
+from hubbub_client.services.service import HubService
 from hubbub_client.watch import follow_watch
 
 
-class Catalog(Service):
+class Catalog(HubService):
     """CatalogService. Every method raises HubbubError; NotFound if the server does not exist."""
 
     async def tools(self, server: str | None = None) -> Sequence[CatalogEntry]:

@@ -7,11 +7,11 @@ from functools import partial
 from hubbub.v1 import event_pb2
 from hubbub_client.data.conversion import enum_numbers, read
 from hubbub_client.data.records import EPOCH, EventKind, ResourceUpdate, ServerEvent
-from hubbub_client.services.service import Service
+from hubbub_client.services.service import HubService
 from hubbub_client.watch import follow_stream
 
 
-class Events(Service):
+class Events(HubService):
     """EventService. Every method raises HubbubError; NotFound if the server does not exist."""
 
     async def watch(

@@ -6,7 +6,7 @@ from typing import Literal
 from hubbub.v1 import fleet_pb2
 from hubbub_client.data.conversion import read
 from hubbub_client.data.records import RECORDS, Record
-from hubbub_client.services.service import Service
+from hubbub_client.services.service import HubService
 
 MemberState = Literal["live", "draining", "gone"]
 
@@ -94,7 +94,7 @@ RECORDS.update(
 )
 
 
-class Fleet(Service):
+class Fleet(HubService):
     """FleetService. Every method raises HubbubError; FailedPrecondition (NO_FLEET) at a hub that is alone."""
 
     async def status(self) -> FleetStatus:

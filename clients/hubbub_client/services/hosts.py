@@ -9,7 +9,7 @@ from hubbub_client.data.conversion import read
 from hubbub_client.data.hosts import ConnectedHost
 from hubbub_client.data.records import RECORDS, Record
 from hubbub_client.services.pages import PageFields, fetch_pages
-from hubbub_client.services.service import Service
+from hubbub_client.services.service import HubService
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +28,7 @@ class LoginCode(Record):
 RECORDS["CreateLoginCodeResponse"] = LoginCode
 
 
-class Hosts(Service):
+class Hosts(HubService):
     """The hosts of McpService, and LoginService. Every method raises HubbubError."""
 
     async def list(

@@ -13,13 +13,13 @@ from hubbub_client.data.conversion import enum_numbers
 from hubbub_client.data.records import Answering, PendingRequest, RequestKind, RequestState
 from hubbub_client.data.watch_events import Upsert, WatchEvent
 from hubbub_client.services.pages import PageFields, fetch_pages
-from hubbub_client.services.service import Service
+from hubbub_client.services.service import HubService
 from hubbub_client.watch import follow_watch
 from hubbub_client.worker import OnError, Worker
 from hubbub_shared.durations import to_duration
 
 
-class Inbox(Service):
+class Inbox(HubService):
     """InboxService. Every method raises HubbubError; NotFound if the pending request does not exist."""
 
     async def list(

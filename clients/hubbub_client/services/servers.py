@@ -12,11 +12,11 @@ from hubbub_client.data.records import Server
 from hubbub_client.data.specs import ConfiguredServer, Roots, ServerSpec
 from hubbub_client.data.watch_events import WatchEvent
 from hubbub_client.services.pages import PageFields, fetch_pages
-from hubbub_client.services.service import Service
+from hubbub_client.services.service import HubService
 from hubbub_client.watch import follow_watch
 
 
-class Servers(Service):
+class Servers(HubService):
     """ServerService. Every method raises HubbubError; NotFound if the server does not exist."""
 
     async def list(self, limit: int | None = None) -> Sequence[Server]:

@@ -3,7 +3,7 @@
 from hubbub_client.transport.connection import HubConnection
 
 
-class Service:
+class HubService:
     """A part of a `Hub`: the methods of a service, over the hub's connection."""
 
     def __init__(self, link: HubConnection) -> None:

@@ -12,7 +12,7 @@ from hubbub.v1 import admin_pb2
 from hubbub_client.data.conversion import read
 from hubbub_client.data.records import RECORDS, Record, StoreStatus
 from hubbub_client.errors import AlreadyExists, Unavailable
-from hubbub_client.services.service import Service
+from hubbub_client.services.service import HubService
 from hubbub_client.waits import run_in_thread
 from hubbub_shared.platform.files import sync
 
@@ -41,7 +41,7 @@ class Compaction(Record):
 RECORDS["Compaction"] = Compaction  # so that the converter finds it
 
 
-class Store(Service):
+class Store(HubService):
     """The store of AdminService. Every method raises HubbubError."""
 
     async def stats(self) -> StoreStatus:

@@ -9,11 +9,11 @@ from hubbub_client.data.conversion import enum_number, enum_numbers, read, read_
 from hubbub_client.data.records import Task, TaskRole, TaskStatus
 from hubbub_client.data.watch_events import WatchEvent
 from hubbub_client.services.pages import PageFields, fetch_pages
-from hubbub_client.services.service import Service
+from hubbub_client.services.service import HubService
 from hubbub_client.watch import follow_watch
 
 
-class Tasks(Service):
+class Tasks(HubService):
     """TaskService. Every method raises HubbubError; NotFound if the task does not exist."""
 
     async def list(

@@ -10,7 +10,7 @@ from hubbub_client.data.conversion import enum_number, read
 from hubbub_client.data.literals import Role
 from hubbub_client.data.records import RECORDS, Record
 from hubbub_client.services.pages import PageFields, fetch_pages
-from hubbub_client.services.service import Service
+from hubbub_client.services.service import HubService
 from hubbub_shared.durations import to_duration
 
 _ROLES: Any = admin_pb2.AccessRole.DESCRIPTOR
@@ -86,7 +86,7 @@ RECORDS.update(
 )
 
 
-class Tokens(Service):
+class Tokens(HubService):
     """The tokens of AdminService. Every method raises HubbubError."""
 
     async def create(
