@@ -1,12 +1,6 @@
 """Bounds of the page's lists and forms: its modules in Node, with the little of a browser that they use."""
 
-import json
-import subprocess
-from typing import Any
-
-from hubbub_web.app import STATIC
-
-from .test_static import node
+from .test_static import node, ran
 
 __all__ = ["node"]
 
@@ -67,18 +61,9 @@ console.log(JSON.stringify(given));
 """
 
 
-def ran(node: str, script: str) -> Any:
-    """What a script says that imports modules of the page."""
-    modules = f"const JS = {json.dumps((STATIC / 'js').as_uri())};"
-    command = [node, "--input-type=module", "--eval", f"{modules}{BROWSER}{script}"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
-
-
 def test_show_more_shows_one_page_more_until_all_are_there(node: str) -> None:
-    assert ran(node, LIST) == [[200, False], [400, False], [500, True]]
+    assert ran(node, BROWSER + LIST) == [[200, False], [400, False], [500, True]]
 
 
 def test_the_length_of_a_text_is_that_of_its_characters(node: str) -> None:
-    assert ran(node, FORM) == [False, True, True, False]
+    assert ran(node, BROWSER + FORM) == [False, True, True, False]

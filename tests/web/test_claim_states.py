@@ -1,24 +1,23 @@
 """The table of states and events by which the page knows whose claim a question has; no browser."""
 
 import json
-import subprocess
 from typing import Any
-from urllib.parse import quote
 
 import pytest
 
-from hubbub_web.app import STATIC
+from .test_static import node, ran
 
-LIMIT_S = 60
+__all__ = ["node"]
+
 STATES = {"unknown", "mine", "theirs", "elsewhere", "over", "gone"}
 EVENTS = {"granted", "refused", "own", "silent", "other", "news", "back", "tick", "wanted", "closed", "left"}
 
 
 @pytest.fixture(scope="module")
-def table(everything_command: list[str]) -> dict[tuple[str, str], tuple[str, str | None, bool]]:
+def table(node: str) -> dict[tuple[str, str], tuple[str, str | None, bool]]:
     """What follows each state and event, as the page's own module says: state, effect, whether answers are hindered."""
     program = f"""
-    import {{ transition, blocksAnswer }} from {json.dumps("data:text/javascript," + _quoted())};
+    const {{ transition, blocksAnswer }} = await import(`${{JS}}/claim.js`);
     const found = [];
     for (const state of {json.dumps(sorted(STATES))}) for (const event of {json.dumps(sorted(EVENTS))}) {{
       const next = transition(state, event);
@@ -26,13 +25,7 @@ def table(everything_command: list[str]) -> dict[tuple[str, str], tuple[str, str
     }}
     console.log(JSON.stringify(found));
     """
-    command = [everything_command[0], "--input-type=module", "-e", program]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=True)
-    return {(state, event): (next_, effect, no) for state, event, next_, effect, no in json.loads(ran.stdout)}
-
-
-def _quoted() -> str:
-    return quote((STATIC / "js" / "claim.js").read_text(encoding="utf-8"))
+    return {(state, event): (next_, effect, no) for state, event, next_, effect, no in ran(node, program)}
 
 
 def test_every_event_leads_from_every_state_to_a_state(table: Any) -> None:

@@ -5,6 +5,7 @@ import re
 import subprocess
 from pathlib import Path
 from struct import unpack
+from typing import Any
 
 import pytest
 
@@ -33,6 +34,15 @@ WRITTEN_ON = {
 def node(everything_command: list[str]) -> str:
     """The node that runs the reference server."""
     return everything_command[0]
+
+
+def ran(node: str, script: str) -> Any:
+    """What a script says in JSON; `JS` is where it imports the page's modules from."""
+    program = f"const JS = {json.dumps((STATIC / 'js').as_uri())};{script}"
+    command = [node, "--input-type=module", "--eval", program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
 
 
 def test_every_module_parses(node: str) -> None:

@@ -1,12 +1,6 @@
 """What the page keeps of the records, and how it asks for them: its module alone, in Node."""
 
-import json
-import subprocess
-from typing import Any
-
-from hubbub_web.app import STATIC
-
-from .test_static import node
+from .test_static import node, ran
 
 __all__ = ["node"]
 
@@ -30,13 +24,13 @@ globalThis.fetch = async (path, { body }) => {
   const said = streams.shift();
   return said ? new Response(said) : Response.json({ error: { message: "no" } }, { status: 401 });
 };
-const { followBridge, state, tables } = await import(STORE);
+const { followBridge, state, tables } = await import(`${JS}/store.js`);
 await followBridge();
 console.log(JSON.stringify([asked, [...tables.server.keys()], state.link]));
 """
 
 SINGLE = """
-const { oneAtATime } = await import(STORE);
+const { oneAtATime } = await import(`${JS}/store.js`);
 let now = 0, most = 0, runs = 0;
 const ends = [];
 const work = oneAtATime(async () => {
@@ -59,22 +53,13 @@ console.log(JSON.stringify([first, soon, [runs, most]]));
 """
 
 
-def ran(node: str, script: str) -> Any:
-    """What a script says that imports the store."""
-    store = f"const STORE = {json.dumps((STATIC / 'js/store.js').as_uri())};"
-    command = [node, "--input-type=module", "--eval", f"{store}{BROWSER}{script}"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
-
-
 def test_after_a_break_the_page_goes_on_from_the_last_token(node: str) -> None:
-    asked, servers, link = ran(node, FEED)
+    asked, servers, link = ran(node, BROWSER + FEED)
     assert asked == ["", "t1", "t1", "t2"]
     assert (servers, link) == (["b"], "out")
 
 
 def test_what_is_asked_for_while_it_runs_is_run_once_more_and_never_beside_itself(node: str) -> None:
-    first, soon, later = ran(node, SINGLE)
+    first, soon, later = ran(node, BROWSER + SINGLE)
     assert (first, soon) == ([1, 1], [2, 1])
     assert later[0] == 3, "and once more when it is asked for again"
