@@ -197,7 +197,7 @@ def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
 async def start_hub(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Callable[..., Any]]:
     """Starts a hub with these servers: `await start_hub({"name": {...}}, hub={...})`; one data directory per test.
 
-    Further tables of its configuration are given by name.
+    Further tables of its configuration are given by name. With `connected=True` its servers are connected then.
 
     A hub that still runs when the test ends is ended as `terminate` does. Its log is shown when the test fails.
     """
@@ -242,6 +242,7 @@ async def starter(directory: Path, *, apart: bool) -> AsyncIterator[Callable[...
             servers: Mapping[str, Any] | None = None,
             hub: Mapping[str, Any] | None = None,
             listen: str | None = "127.0.0.1:0",
+            connected: bool = False,
             **tables: Mapping[str, Any],
         ) -> RunningHub:
             number = next(numbers)
@@ -256,7 +257,10 @@ async def starter(directory: Path, *, apart: bool) -> AsyncIterator[Callable[...
                 str(directory / (f"data-{number}" if apart else "data")),
             ]
             arguments += ["--listen", listen] if listen else []
-            return await stack.enter_async_context(running(arguments))
+            hub = await stack.enter_async_context(running(arguments))
+            if connected:
+                await hub.connected(*quick)
+            return hub
 
         yield start
 

@@ -269,10 +269,8 @@ async def bridge(hub: RunningHub, start_shared_bridge: Callable[..., Any]) -> Br
 
 @pytest.fixture(scope="module")
 async def hub(start_shared_hub: Any) -> RunningHub:
-    """A hub with a server that asks."""
-    hub = await start_shared_hub({"dictated": dictated()})
-    await hub.connected("dictated")
-    return hub
+    """A hub with a server that asks, also for directories."""
+    return await start_shared_hub({"dictated": dictated(roots="ask")}, connected=True)
 
 
 @pytest.fixture

@@ -91,8 +91,7 @@ async def test_a_link_that_is_useless_says_why_and_what_to_do(
     assert secret not in await ada.page.evaluate("location.href")
 
 
-async def test_the_page_can_be_installed(bridge: Bridge, visit: Callable[..., Any]) -> None:
-    ada: Person = await visit(await bridge.new_link(), "Ada")
+async def test_the_page_can_be_installed(ada: Person) -> None:
     await ada.page.evaluate("navigator.serviceWorker.ready.then(() => true)")
     session = await ada.context.new_cdp_session(ada.page)
     manifest = await session.send("Page.getAppManifest")
@@ -198,10 +197,7 @@ SHOWN = """(message) => new Promise((done) => {
 """What the worker shows of a push."""
 
 
-async def test_a_push_shows_a_notification_that_leads_to_a_place_of_the_page_alone(
-    bridge: Bridge, visit: Callable[..., Any]
-) -> None:
-    ada: Person = await visit(await bridge.new_link(), "Ada")
+async def test_a_push_shows_a_notification_that_leads_to_a_place_of_the_page_alone(ada: Person) -> None:
     await _controlled(ada.page)
     (worker,) = ada.context.service_workers
     said = {"id": "n1", "title": "dictated asks", "body": "It waits.", "to": "request/req_1"}

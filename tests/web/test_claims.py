@@ -54,9 +54,8 @@ async def answered(hub: RunningHub, request_id: str) -> str | None:
 
 
 async def test_an_answer_is_sent_while_the_claims_response_is_still_on_its_way(
-    hub: RunningHub, bridge: Bridge, question: str, visit: Callable[..., Any]
+    hub: RunningHub, question: str, ada: Person
 ) -> None:
-    ada: Person = await visit(await bridge.new_link(), "Ada")
     arrived = anyio.Event()
 
     async def hold(route: Route) -> None:
@@ -99,9 +98,8 @@ async def test_a_renewal_that_gets_no_answer_hinders_nothing_and_is_made_again_s
 
 
 async def test_a_claim_whose_response_was_lost_is_asked_for_again_and_is_the_same(
-    hub: RunningHub, bridge: Bridge, question: str, visit: Callable[..., Any]
+    hub: RunningHub, question: str, ada: Person
 ) -> None:
-    ada: Person = await visit(await bridge.new_link(), "Ada")
     lost: list[str] = []
 
     async def lose_one(route: Route) -> None:
@@ -122,9 +120,8 @@ async def test_a_claim_whose_response_was_lost_is_asked_for_again_and_is_the_sam
 
 
 async def test_an_answer_that_was_lost_on_its_way_is_sent_again_with_the_id_of_the_first_attempt(
-    hub: RunningHub, bridge: Bridge, question: str, visit: Callable[..., Any]
+    hub: RunningHub, question: str, ada: Person
 ) -> None:
-    ada: Person = await visit(await bridge.new_link(), "Ada")
     sent: list[str] = []
 
     async def lose_one(route: Route) -> None:
@@ -216,9 +213,8 @@ async def test_enter_says_why_when_somebody_else_is_at_it_and_what_was_written_s
 
 
 async def test_a_second_window_takes_over_what_the_first_has_claimed(
-    hub: RunningHub, bridge: Bridge, question: str, visit: Callable[..., Any]
+    hub: RunningHub, question: str, ada: Person
 ) -> None:
-    ada: Person = await visit(await bridge.new_link(), "Ada")
     first = await ada.open("Whose?")
     await expect(first.locator(".claim")).to_contain_text("You are answering this; others")
     page = await ada.context.new_page()
@@ -274,9 +270,8 @@ async def test_the_keyboard_is_at_the_page_once_the_name_is_given(bridge: Bridge
 
 
 async def test_a_card_that_changes_while_somebody_presses_it_still_opens(
-    hub: RunningHub, bridge: Bridge, question: str, visit: Callable[..., Any]
+    hub: RunningHub, question: str, ada: Person
 ) -> None:
-    ada: Person = await visit(await bridge.new_link(), "Ada")
     card = ada.page.locator("a.card").filter(has_text="Whose?")
     await card.locator(".what").hover(force=True)
     await ada.page.mouse.down()

@@ -23,9 +23,7 @@ from .conftest import PEERS, Bridge, Person
 async def hub(start_shared_hub: Any) -> RunningHub:
     """A hub with two servers that tell."""
     telling = {"command": sys.executable, "args": [str(PEERS / "telling_server.py")], "protocol": "2025-11-25"}
-    hub = await start_shared_hub({"one": telling, "two": telling})
-    await hub.connected("one", "two")
-    return hub
+    return await start_shared_hub({"one": telling, "two": telling}, connected=True)
 
 
 async def say(hub: RunningHub, server: str, text: str) -> None:
@@ -41,10 +39,7 @@ async def heard(hub: RunningHub, ada: Person, server: str, text: str) -> None:
             await anyio.sleep(POLL_S)
 
 
-async def test_events_are_live_and_picked_out_by_server_kind_and_words(
-    hub: RunningHub, bridge: Bridge, visit: Callable[..., Any]
-) -> None:
-    ada: Person = await visit(await bridge.new_link(), "Ada")
+async def test_events_are_live_and_picked_out_by_server_kind_and_words(hub: RunningHub, ada: Person) -> None:
     await ada.page.get_by_role("link", name="Events").click()
     main = ada.page.locator("main")
     await expect(main.get_by_text("No events yet")).to_be_visible()
@@ -63,10 +58,7 @@ async def test_events_are_live_and_picked_out_by_server_kind_and_words(
     await expect(main.locator("details[open] .code")).to_contain_text('"data": "second words"')
 
 
-async def test_a_paused_page_stands_still_and_counts(
-    hub: RunningHub, bridge: Bridge, visit: Callable[..., Any]
-) -> None:
-    ada: Person = await visit(await bridge.new_link(), "Ada")
+async def test_a_paused_page_stands_still_and_counts(hub: RunningHub, ada: Person) -> None:
     await ada.go("events/one")
     main = ada.page.locator("main")
     await expect(main.get_by_label("All servers")).to_have_value("one")
@@ -84,8 +76,7 @@ async def test_a_paused_page_stands_still_and_counts(
     await expect(main.locator("summary")).to_have_count(0)
 
 
-async def test_a_server_that_does_not_exist_is_said_to_be_unknown(bridge: Bridge, visit: Callable[..., Any]) -> None:
-    ada: Person = await visit(await bridge.new_link(), "Ada")
+async def test_a_server_that_does_not_exist_is_said_to_be_unknown(ada: Person) -> None:
     await ada.go("events/nobody")
     await expect(ada.page.locator("main .problem")).to_contain_text("nobody")
 

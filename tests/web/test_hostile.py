@@ -38,9 +38,7 @@ FIELDS: dict[str, Any] = {
 @pytest.fixture(scope="module")
 async def hub(start_shared_hub: Any) -> RunningHub:
     """A hub with a server that asks whatever it likes."""
-    hub = await start_shared_hub({"hostile0": dictated(TOOL)})
-    await hub.connected("hostile0")
-    return hub
+    return await start_shared_hub({"hostile0": dictated(TOOL)}, connected=True)
 
 
 async def ask(hub: RunningHub, *questions: dict[str, Any]) -> str:
@@ -105,10 +103,7 @@ async def test_markup_and_script_are_words(hub: RunningHub, bridge: Bridge, visi
     assert await ada.page.locator("img[src=x], main script, iframe, object, embed").count() == 0
 
 
-async def test_script_that_gets_into_the_page_in_spite_of_all_is_not_executed(
-    bridge: Bridge, visit: Callable[..., Any]
-) -> None:
-    ada: Person = await visit(await bridge.new_link(), "Ada")
+async def test_script_that_gets_into_the_page_in_spite_of_all_is_not_executed(ada: Person) -> None:
     await ada.page.evaluate(
         """() => {
             window.blocked = [];

@@ -10,21 +10,16 @@ from hubbub_client.services.tokens import Grant
 
 from ..e2e import hosts
 from ..e2e.conftest import RunningHub
-from .conftest import Bridge, dictated, form
+from .conftest import Bridge, Person, dictated, form
 
 
 @pytest.fixture(scope="module")
 async def hub(start_shared_hub: Any) -> RunningHub:
     """A hub with a server that asks, and an endpoint for hosts."""
-    hub = await start_shared_hub({"dictated": dictated()}, hub={"mcp_listen": "127.0.0.1:0"})
-    await hub.connected("dictated")
-    return hub
+    return await start_shared_hub({"dictated": dictated()}, hub={"mcp_listen": "127.0.0.1:0"}, connected=True)
 
 
-async def test_a_host_comes_with_what_it_waits_for_and_goes(
-    hub: RunningHub, bridge: Bridge, visit: Callable[..., Any]
-) -> None:
-    ada = await visit(await bridge.new_link(), "Ada")
+async def test_a_host_comes_with_what_it_waits_for_and_goes(hub: RunningHub, ada: Person) -> None:
     main = ada.page.locator("main")
     await ada.go("hosts")
     await expect(main.locator(".address")).to_have_text("claude mcp add hubbub -- hubbub mcp")
@@ -46,10 +41,7 @@ async def test_a_host_comes_with_what_it_waits_for_and_goes(
     await expect(main.locator(".pill")).to_have_text("not connected any more")
 
 
-async def test_hosts_that_have_probably_gone_are_shown_when_that_is_wanted(
-    hub: RunningHub, bridge: Bridge, visit: Callable[..., Any]
-) -> None:
-    ada = await visit(await bridge.new_link(), "Ada")
+async def test_hosts_that_have_probably_gone_are_shown_when_that_is_wanted(hub: RunningHub, ada: Person) -> None:
     main = ada.page.locator("main")
     async with hosts.waiting(hub, "", "claude-code", "dictated__ask", questions=[form("Lunch?", {})]):
         await hub.asked()
@@ -68,8 +60,7 @@ async def test_hosts_that_have_probably_gone_are_shown_when_that_is_wanted(
         await expect(main.locator("a.card", has_text="cursor").locator(".pill")).to_have_text("probably gone")
 
 
-async def test_a_page_of_a_host_that_has_left_says_so(bridge: Bridge, visit: Callable[..., Any]) -> None:
-    ada = await visit(await bridge.new_link(), "Ada")
+async def test_a_page_of_a_host_that_has_left_says_so(ada: Person) -> None:
     await ada.go("host/host_gone")
     await expect(ada.page.locator("main .none")).to_have_text("This host is not connected any more.")
 

@@ -8,7 +8,7 @@ import pytest
 from playwright.async_api import Page, expect
 
 from ..e2e.conftest import LIMIT_S, POLL_S, RunningHub
-from .conftest import LAPTOP, Bridge, Person, ask, dictated, form
+from .conftest import LAPTOP, Bridge, Person, ask, form
 from .test_looks import CALM, RUN_AXE
 from .test_looks import PEERS as NPM
 
@@ -45,14 +45,6 @@ MOST_ELEMENTS = """async () => {
     }
     return most;
 }"""
-
-
-@pytest.fixture(scope="module")
-async def hub(start_shared_hub: Any) -> RunningHub:
-    """A hub with a server that asks."""
-    hub = await start_shared_hub({"dictated": dictated(roots="ask")})
-    await hub.connected("dictated")
-    return hub
 
 
 async def in_turn(hub: RunningHub, *questions: dict[str, Any]) -> list[str]:

@@ -7,7 +7,7 @@ import pytest
 from playwright.async_api import expect
 
 from ..e2e.conftest import RunningHub
-from .conftest import Bridge, Person, ask, dictated, form
+from .conftest import Bridge, Person, ask, form
 
 pytestmark = pytest.mark.usefixtures("settled")
 
@@ -32,14 +32,6 @@ KINDS: dict[str, dict[str, Any]] = {
     "directories": {"method": "roots/list"},
 }
 NARROW = {"width": 900, "height": 700}
-
-
-@pytest.fixture(scope="module")
-async def hub(start_shared_hub: Any) -> RunningHub:
-    """A hub with a server that asks."""
-    hub = await start_shared_hub({"dictated": dictated(roots="ask")})
-    await hub.connected("dictated")
-    return hub
 
 
 async def still_open(hub: RunningHub, person: Person, count: int = 1) -> None:

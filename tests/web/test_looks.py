@@ -228,19 +228,13 @@ async def test_pages_stand_still_once_they_are_there_and_each_has_a_title_of_its
     assert len(set(titles.values())) == len(titles), titles
 
 
-async def test_arrivals_are_said_to_those_who_do_not_see_them(
-    hub: RunningHub, bridge: Bridge, visit: Callable[..., Any]
-) -> None:
-    ada: Person = await visit(await bridge.new_link(), "Ada")
+async def test_arrivals_are_said_to_those_who_do_not_see_them(hub: RunningHub, ada: Person) -> None:
     call = await hub.client.start_tool("dictated", "ask", {"questions": [form("Do you hear me?", {})]})
     await expect(ada.page.locator("#arrivals[aria-live=polite]")).to_have_text("dictated asks: Do you hear me?")
     await hub.client.calls.cancel(call.id, abort=True)
 
 
-async def test_a_sampling_shows_its_picture_and_its_sound(
-    hub: RunningHub, bridge: Bridge, visit: Callable[..., Any]
-) -> None:
-    ada: Person = await visit(await bridge.new_link(), "Ada")
+async def test_a_sampling_shows_its_picture_and_its_sound(hub: RunningHub, ada: Person) -> None:
     main = await ada.open("[audio]")
     await expect(main.get_by_role("img", name="Picture sent")).to_have_js_property("naturalWidth", 1)
     sound = main.get_by_label("Sound sent by the server")

@@ -7,7 +7,7 @@ import pytest
 from playwright.async_api import expect
 
 from ..e2e.conftest import RunningHub
-from .conftest import Bridge, ask, form
+from .conftest import Bridge, Person, ask, form
 
 pytestmark = pytest.mark.usefixtures("settled")
 
@@ -26,8 +26,7 @@ async def test_a_person_has_a_name_in_any_script(hub: RunningHub, bridge: Bridge
     await expect(jorg.page.locator("#person")).to_contain_text("Jörg 山田")
 
 
-async def test_a_name_that_nobody_may_take_is_asked_for_again(bridge: Bridge, visit: Callable[..., Any]) -> None:
-    ada = await visit(await bridge.new_link(), "Ada")
+async def test_a_name_that_nobody_may_take_is_asked_for_again(bridge: Bridge, ada: Person) -> None:
     await ada.page.locator("#person").click()
     name, save = ada.page.get_by_label("Your name"), ada.page.get_by_role("button", name="Save")
     for wrong, says in (

@@ -1,6 +1,5 @@
 """What people use of the catalog by the page: tools, resources, templates and prompts."""
 
-from collections.abc import Callable
 from typing import Any
 
 import anyio
@@ -8,7 +7,7 @@ import pytest
 from playwright.async_api import Locator, expect
 
 from ..e2e.conftest import LIMIT_S, RunningHub
-from .conftest import Bridge, Person, dictated
+from .conftest import Person, dictated
 
 pytestmark = pytest.mark.usefixtures("settled")
 
@@ -25,13 +24,10 @@ GREET = {
 async def hub(start_shared_hub: Any, everything_command: list[str]) -> RunningHub:
     """A hub with a server that a test dictates to, and one that offers everything."""
     every = {"command": everything_command[0], "args": [*everything_command[1:], "stdio"]}
-    hub = await start_shared_hub({"dictated": dictated(GREET), "every": every})
-    await hub.connected("dictated", "every")
-    return hub
+    return await start_shared_hub({"dictated": dictated(GREET), "every": every}, connected=True)
 
 
-async def test_a_tool_is_called_with_a_form_from_the_catalog(bridge: Bridge, visit: Callable[..., Any]) -> None:
-    ada = await visit(await bridge.new_link(), "Ada")
+async def test_a_tool_is_called_with_a_form_from_the_catalog(ada: Person) -> None:
     main = ada.page.locator("main")
     await ada.page.get_by_role("link", name="Catalog").click()
     await main.get_by_role("link", name="dictated").click()
@@ -54,10 +50,7 @@ async def offered(ada: Person, kind: str, name: str) -> Locator:
     return main
 
 
-async def test_a_resource_is_read_a_template_filled_in_and_a_prompt_got(
-    bridge: Bridge, visit: Callable[..., Any]
-) -> None:
-    ada = await visit(await bridge.new_link(), "Ada")
+async def test_a_resource_is_read_a_template_filled_in_and_a_prompt_got(ada: Person) -> None:
     main = await offered(ada, "resource", "architecture.md")
     await main.get_by_role("button", name="Read").click()
     await expect(main.locator(".pill")).to_have_text("completed")
@@ -75,10 +68,7 @@ async def test_a_resource_is_read_a_template_filled_in_and_a_prompt_got(
     await expect(main.locator(".message")).to_contain_text("Graz")
 
 
-async def test_a_list_that_comes_late_does_not_replace_the_kind_that_was_chosen_after_it(
-    bridge: Bridge, visit: Callable[..., Any]
-) -> None:
-    ada = await visit(await bridge.new_link(), "Ada")
+async def test_a_list_that_comes_late_does_not_replace_the_kind_that_was_chosen_after_it(ada: Person) -> None:
     shown, late = anyio.Event(), anyio.Event()
 
     async def hold(route: Any) -> None:
@@ -104,10 +94,7 @@ async def test_a_list_that_comes_late_does_not_replace_the_kind_that_was_chosen_
     await expect(main.get_by_role("button", name="Get")).to_be_visible()
 
 
-async def test_a_tool_is_called_as_a_task_and_the_task_cancelled(
-    hub: RunningHub, bridge: Bridge, visit: Callable[..., Any]
-) -> None:
-    ada = await visit(await bridge.new_link(), "Ada")
+async def test_a_tool_is_called_as_a_task_and_the_task_cancelled(hub: RunningHub, ada: Person) -> None:
     main = await offered(ada, "tool", "simulate-research-query")
     await main.get_by_label("topic").fill("python")
     await main.get_by_label("ambiguous").check()
