@@ -6,7 +6,7 @@ import io
 import json
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from hubbub.v1 import (
     call_pb2_grpc,
     catalog_pb2,
     catalog_pb2_grpc,
+    common_pb2,
     event_pb2,
     event_pb2_grpc,
     fleet_pb2,
@@ -112,6 +113,23 @@ class Refusal(Exception):
             details[-1].Pack(part)
         code = code_pb2.Code.Value(self.code)
         return status_pb2.Status(code=code, message=self.message, details=details)
+
+
+def staying(*steps: Any) -> Callable[[Any], AsyncIterator[Any]]:
+    """A stream of a scripted hub: these steps, and then nothing for as long as somebody listens."""
+
+    async def stream(_: Any) -> AsyncIterator[Any]:
+        for step in steps:
+            yield step
+        await anyio.sleep_forever()
+
+    return stream
+
+
+def told(response: Any, *records: Any, then: Iterable[Any] = ()) -> Callable[[Any], AsyncIterator[Any]]:
+    """A watch whose snapshot has these records, with the steps that come after it."""
+    snapshot = (response(upsert=each) for each in records)
+    return staying(*snapshot, response(synced=common_pb2.WatchSynced()), *then)
 
 
 class ScriptedHub:

@@ -1,15 +1,12 @@
 """A hub in which questions and calls have come to odd ends: for the frontends that show them."""
 
 import json
-from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import anyio
+from hubbub.v1 import admin_pb2, call_pb2, catalog_pb2, common_pb2, inbox_pb2, mcp_pb2, server_pb2, task_pb2
 
-from hubbub.v1 import admin_pb2, call_pb2, catalog_pb2, common_pb2, event_pb2, inbox_pb2, mcp_pb2, server_pb2, task_pb2
-
-from .conftest import Refusal, ScriptedHub
+from .conftest import Refusal, ScriptedHub, staying, told
 
 ARGUMENTS = {"service": "billing", "steps": "\n".join(f"step {number}" for number in range(40))}
 WHY_OVER = "nobody answered within 600 s"
@@ -68,7 +65,7 @@ def script(hub: ScriptedHub) -> None:
         "WatchCalls": told(call_pb2.WatchCallsResponse, *made.values()),
         "WatchTasks": told(task_pb2.WatchTasksResponse),
         "WatchCatalogLists": told(catalog_pb2.WatchCatalogListsResponse),
-        "WatchEvents": quiet,
+        "WatchEvents": staying(),
     }
     hub.replies |= {
         "GetSelf": lambda _: admin_pb2.GetSelfResponse(caller=admin_pb2.Caller(name="ann", may_name_others=True)),
@@ -79,21 +76,3 @@ def script(hub: ScriptedHub) -> None:
         "ClaimPendingRequest": claim,
         "ReleasePendingRequest": lambda it: inbox_pb2.ReleasePendingRequestResponse(pending_request=asks[it.id]),
     }
-
-
-def told(response: Any, *records: Any) -> Callable[[Any], AsyncIterator[Any]]:
-    """A watch that tells of these records, and of no more."""
-
-    async def tell(_: Any) -> AsyncIterator[Any]:
-        for each in records:
-            yield response(upsert=each)
-        yield response(synced=common_pb2.WatchSynced())
-        await anyio.sleep_forever()
-
-    return tell
-
-
-async def quiet(_: Any) -> AsyncIterator[Any]:
-    """Events, of which there are none."""
-    await anyio.sleep_forever()
-    yield event_pb2.WatchEventsResponse()

@@ -22,6 +22,7 @@ from hubbub_client.errors import FailedPrecondition
 from hubbub_frontend.forms import fields
 
 from .coding_agents import Agents
+from .conftest import staying
 
 LIMIT_S = 60
 TOOL = b'{"name":"order","inputSchema":{"properties":{"count":{"type":"integer"}},"required":["count"]}}'
@@ -164,11 +165,7 @@ async def test_a_call_whose_form_is_left_is_not_made_and_fails(hub: Any, person:
 async def test_where_an_answered_call_goes_on_it_is_said_how_to_watch_it_at_the_same_hub_under_the_same_name(
     hub: Any, person: Person, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def watched(_: Any) -> Any:
-        yield call_pb2.WatchCallsResponse(synced=common_pb2.WatchSynced())
-        await anyio.sleep_forever()
-
-    hub.streams["WatchCalls"] = watched
+    hub.streams["WatchCalls"] = staying(call_pb2.WatchCallsResponse(synced=common_pb2.WatchSynced()))
     monkeypatch.setattr(claimed_answer, "CALL_LIMIT_S", 0)
     monkeypatch.setattr(sys, "stdout", io.StringIO())
     asked = inbox_pb2.PendingRequest(id="r1", call_id="c1", server="s", kind=1, state=2)

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,8 @@ from hubbub_cli.output import server_news
 from hubbub_local import other_hubs
 from hubbub_notify.rules import NoticeRuleProblem
 from hubbub_notify.services import parse_services
+
+from .conftest import staying, told
 
 CONNECTING = server_pb2.SERVER_STATE_CONNECTING
 CONNECTED = server_pb2.SERVER_STATE_CONNECTED
@@ -31,13 +33,7 @@ def server(name: str, state: Any, code: str = "", *, retryable: bool = True) -> 
 def shows(hub: Any, *steps: Any) -> None:
     """The hub shows servers as they are, then how they change."""
 
-    async def script(_: Any) -> AsyncIterator[Any]:
-        for each in steps:
-            yield server_pb2.WatchServersResponse(upsert=each)
-        yield server_pb2.WatchServersResponse(synced=common_pb2.WatchSynced())
-        await anyio.sleep_forever()
-
-    hub.streams["WatchServers"] = script
+    hub.streams["WatchServers"] = told(server_pb2.WatchServersResponse, *steps)
 
 
 async def added(hub: Any, hubbub: Any, seen: Sequence[Any], *words: str) -> Any:
@@ -88,11 +84,7 @@ async def test_a_call_of_a_server_that_is_away_says_why_and_goes_on_waiting(hub:
         await told.wait()
         return call_pb2.CallMethodResponse(call=call_pb2.Call(id=request.spec.call_id, result=b'{"content": []}'))
 
-    async def calls(_: Any) -> AsyncIterator[Any]:
-        yield call_pb2.WatchCallsResponse(synced=common_pb2.WatchSynced())
-        await anyio.sleep_forever()
-
-    hub.streams["WatchCalls"] = calls
+    hub.streams["WatchCalls"] = staying(call_pb2.WatchCallsResponse(synced=common_pb2.WatchSynced()))
     hub.replies["CallMethod"] = answers
     with anyio.fail_after(60):
         async with await hubbub_process("call", "dies", "tool", "{}") as process:

@@ -1,7 +1,6 @@
 """What waits to be sent to the hub over one stream."""
 
 import json
-from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +12,8 @@ from hubbub_bridge.options import BridgeOptions
 from hubbub_bridge.uplink import Outbox, Uplink
 from hubbub_client.errors import Unavailable
 from hubbub_client.transport.discovery import Where
+
+from .conftest import staying
 
 LIMIT_S = 60
 
@@ -37,11 +38,7 @@ async def test_a_host_has_left_only_once_the_hub_was_told(breaks: bool) -> None:
 
 
 async def test_requests_wait_for_their_hub_while_another_one_has_its_address(hub: Any) -> None:
-    async def serve(_: Any) -> AsyncIterator[Any]:
-        yield pb.ServeResponse(opened=pb.ServeResponse.Opened(max_message_bytes=1024))
-        await anyio.sleep_forever()
-
-    hub.streams["Serve"] = serve
+    hub.streams["Serve"] = staying(pb.ServeResponse(opened=pb.ServeResponse.Opened(max_message_bytes=1024)))
     hub.token = "of another hub"
     connected, failed = anyio.Event(), list[str]()
     conversation: Any = SimpleNamespace(

@@ -11,6 +11,8 @@ import pytest
 from hubbub.v1 import call_pb2, common_pb2, inbox_pb2
 from hubbub_client import HubbubError, InvalidArgument, connect, sync
 
+from .conftest import staying
+
 LIMIT_S = 60
 KINDS = {"form": "ELICITATION_FORM", "page": "ELICITATION_URL", "sampling": "SAMPLING", "roots": "ROOTS"}
 RESPONSE = inbox_pb2.WorkResponse
@@ -294,14 +296,12 @@ async def test_without_async_what_a_function_raises_comes_out_as_it_is(hub: Any,
 async def test_a_started_call_reports_while_its_result_is_waited_for(hub: Any) -> None:
     step = call_pb2.WatchCallsResponse
 
-    async def script(_: Any) -> AsyncIterator[Any]:
-        yield step(upsert=call_pb2.Call(id="c", state=2, pending_request_ids=["a"], perhaps_pending_request_ids=["b"]))
-        yield step(synced=common_pb2.WatchSynced())
-        yield step(progress=call_pb2.Progress(progress=0.5))
-        yield step(upsert=call_pb2.Call(id="c", state=call_pb2.CALL_STATE_CANCELLED, pending_request_ids=["a", "b"]))
-        await anyio.sleep_forever()
-
-    hub.streams["WatchCalls"] = script
+    hub.streams["WatchCalls"] = staying(
+        step(upsert=call_pb2.Call(id="c", state=2, pending_request_ids=["a"], perhaps_pending_request_ids=["b"])),
+        step(synced=common_pb2.WatchSynced()),
+        step(progress=call_pb2.Progress(progress=0.5)),
+        step(upsert=call_pb2.Call(id="c", state=call_pb2.CALL_STATE_CANCELLED, pending_request_ids=["a", "b"])),
+    )
     told: list[Any] = []
     with anyio.fail_after(LIMIT_S):
         async with connect(data_dir=hub.data_dir) as client:

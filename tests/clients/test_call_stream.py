@@ -13,6 +13,7 @@ from hubbub_client.transport import call_stream
 from hubbub_client.transport.call_stream import CallStream, NotSent
 
 from .call_stream import LIMIT_S, LIMITS, carried, done, said
+from .conftest import staying
 
 
 async def test_a_hub_that_refuses_a_stream_is_asked_again_later(
@@ -106,10 +107,7 @@ async def test_a_connection_that_is_closed_ends_the_calls_on_its_stream(hub: Any
 
 
 async def test_calls_that_were_not_sent_when_the_connection_is_closed_are_told_that_it_is(hub: Any) -> None:
-    async def deaf(_: Any) -> AsyncIterator[Any]:
-        yield said(ready=call_pb2.StreamCallsResponse.Ready(max_calls=200, max_request_bytes=1024 * 1024))
-        await anyio.sleep_forever()
-
+    deaf = staying(said(ready=call_pb2.StreamCallsResponse.Ready(max_calls=200, max_request_bytes=1024 * 1024)))
     ended: list[str] = []
 
     async def call(client: Any) -> None:

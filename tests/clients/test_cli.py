@@ -13,6 +13,8 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 
 from hubbub.v1 import admin_pb2, call_pb2, common_pb2, inbox_pb2, server_pb2, task_pb2
 
+from .conftest import staying, told
+
 LIMIT_S = 60
 CONNECTED, CONNECTING = server_pb2.SERVER_STATE_CONNECTED, server_pb2.SERVER_STATE_CONNECTING
 
@@ -175,14 +177,12 @@ async def test_waiting_for_connected_ends_when_every_wanted_server_is(hub: Any, 
     listed = [_server("a", CONNECTED), _server("off", server_pb2.SERVER_STATE_DISCONNECTED, 2)]
     step = server_pb2.WatchServersResponse
 
-    async def script(_: Any) -> AsyncIterator[Any]:
-        yield step(upsert=_server("a", CONNECTING))
-        yield step(upsert=listed[1])
-        yield step(synced=common_pb2.WatchSynced())
-        yield step(upsert=listed[0])
-        await anyio.sleep_forever()
-
-    hub.streams["WatchServers"] = script
+    hub.streams["WatchServers"] = staying(
+        step(upsert=_server("a", CONNECTING)),
+        step(upsert=listed[1]),
+        step(synced=common_pb2.WatchSynced()),
+        step(upsert=listed[0]),
+    )
     hub.replies["ListServers"] = lambda _: server_pb2.ListServersResponse(servers=listed)
     ran = await hubbub("servers", "list", "--wait", "connected", "--timeout", "30")
     assert ran.status == 0, ran.err
@@ -190,12 +190,7 @@ async def test_waiting_for_connected_ends_when_every_wanted_server_is(hub: Any, 
 
 
 async def test_waiting_for_connected_exits_1_at_its_timeout_and_names_who_is_late(hub: Any, hubbub: Any) -> None:
-    async def script(_: Any) -> AsyncIterator[Any]:
-        yield server_pb2.WatchServersResponse(upsert=_server("slow", CONNECTING))
-        yield server_pb2.WatchServersResponse(synced=common_pb2.WatchSynced())
-        await anyio.sleep_forever()
-
-    hub.streams["WatchServers"] = script
+    hub.streams["WatchServers"] = told(server_pb2.WatchServersResponse, _server("slow", CONNECTING))
     hub.replies["ListServers"] = lambda _: server_pb2.ListServersResponse(servers=[_server("slow", CONNECTING)])
     ran = await hubbub("servers", "list", "--wait", "connected", "--timeout", "0.5")
     assert ran.status == 1
@@ -203,20 +198,13 @@ async def test_waiting_for_connected_exits_1_at_its_timeout_and_names_who_is_lat
 
 
 async def test_who_gives_no_time_to_wait_is_told_how_the_servers_are(hub: Any, hubbub: Any) -> None:
-    states = {"here": CONNECTED, "slow": CONNECTING}
-
-    async def script(_: Any) -> AsyncIterator[Any]:
-        for name, state in states.items():
-            yield server_pb2.WatchServersResponse(upsert=_server(name, state))
-        yield server_pb2.WatchServersResponse(synced=common_pb2.WatchSynced())
-        await anyio.sleep_forever()
-
-    hub.streams["WatchServers"] = script
     hub.replies["ListServers"] = lambda _: server_pb2.ListServersResponse()
-    ran = await hubbub("servers", "list", "--wait", "connected", "--timeout", "0")
-    assert (ran.status, ran.error["metadata"]) == (1, {"servers": "slow"})
-    states["slow"] = CONNECTED
-    assert (await hubbub("servers", "list", "--wait", "connected", "--timeout", "0")).status == 0
+    for slow, status in ((CONNECTING, 1), (CONNECTED, 0)):
+        servers = (_server("here", CONNECTED), _server("slow", slow))
+        hub.streams["WatchServers"] = told(server_pb2.WatchServersResponse, *servers)
+        ran = await hubbub("servers", "list", "--wait", "connected", "--timeout", "0")
+        assert ran.status == status
+        assert not status or ran.error["metadata"] == {"servers": "slow"}
 
 
 def _calls(hub: Any, *, pending: str = "") -> anyio.Event:
@@ -408,15 +396,13 @@ async def test_watching_a_call_ends_with_it(hub: Any, hubbub: Any, state: str, s
     step = call_pb2.WatchCallsResponse
     hub.replies["GetCall"] = lambda request: call_pb2.GetCallResponse(call=call_pb2.Call(id=request.id))
 
-    async def script(_: Any) -> AsyncIterator[Any]:
-        yield step(upsert=call_pb2.Call(id="c", state=call_pb2.CALL_STATE_IN_PROGRESS))
-        yield step(synced=common_pb2.WatchSynced())
-        yield step(progress=call_pb2.Progress(call_id="c", progress=1))
-        yield step(removed=common_pb2.WatchRemoved(id="other"))  # a watch that resumes is told of all that has left
-        yield step(upsert=call_pb2.Call(id="c", state=call_pb2.CallState.Value(f"CALL_STATE_{state}")))
-        await anyio.sleep_forever()
-
-    hub.streams["WatchCalls"] = script
+    hub.streams["WatchCalls"] = staying(
+        step(upsert=call_pb2.Call(id="c", state=call_pb2.CALL_STATE_IN_PROGRESS)),
+        step(synced=common_pb2.WatchSynced()),
+        step(progress=call_pb2.Progress(call_id="c", progress=1)),
+        step(removed=common_pb2.WatchRemoved(id="other")),  # a watch that resumes is told of all that has left
+        step(upsert=call_pb2.Call(id="c", state=call_pb2.CallState.Value(f"CALL_STATE_{state}"))),
+    )
     ran = await hubbub("calls", "watch", "c")
     assert ran.status == status, ran.err
     assert [line["type"] for line in ran.lines] == ["upsert", "synced", "progress", "upsert"]

@@ -16,6 +16,7 @@ from hubbub_client.data.records import Call, CallApproval, CallOrigin, Fault, Qu
 from hubbub_frontend.display.records import describe_call
 
 from ..syntax import tree
+from .conftest import staying
 
 CLIENTS = Path(__file__).resolve().parents[2] / "clients"
 FORM = b'{"message":"Soup\\u001b]0;EVIL\\u0007 or pie?","requestedSchema":{"type":"object","properties":{}}}'
@@ -193,15 +194,13 @@ async def test_a_watched_call_is_told_in_words_and_ends_with_its_result(hub: Any
     over.completed_at.FromSeconds(104)
     hub.replies["GetCall"] = lambda _: call_pb2.GetCallResponse(call=over)
 
-    async def script(_: Any) -> AsyncIterator[Any]:
-        yield step(upsert=call(**about, state=call_pb2.CALL_STATE_WAITING_INPUT, pending_request_ids=["req_1"]))
-        yield step(synced=common_pb2.WatchSynced())
-        yield step(progress=call_pb2.Progress(call_id="lunch", progress=1, total=2, message="cooking"))
-        yield step(log=call_pb2.CallLog(call_id="lunch", params=b'{"level":"info","data":"hot"}'))
-        yield step(upsert=over)
-        await anyio.sleep_forever()
-
-    hub.streams["WatchCalls"] = script
+    hub.streams["WatchCalls"] = staying(
+        step(upsert=call(**about, state=call_pb2.CALL_STATE_WAITING_INPUT, pending_request_ids=["req_1"])),
+        step(synced=common_pb2.WatchSynced()),
+        step(progress=call_pb2.Progress(call_id="lunch", progress=1, total=2, message="cooking")),
+        step(log=call_pb2.CallLog(call_id="lunch", params=b'{"level":"info","data":"hot"}')),
+        step(upsert=over),
+    )
     ran = await hubbub("calls", "watch", "lunch", json=False)
     heading, first, *between, last, result = ran.out.splitlines()
     assert heading.split() == ["time", "id", "what"]

@@ -13,6 +13,8 @@ import pytest
 from hubbub.v1 import call_pb2, catalog_pb2, common_pb2, inbox_pb2
 from hubbub_frontend.forms import Field, fields, parse_value
 
+from .conftest import staying
+
 SCHEMA: dict[str, Any] = {
     "properties": {
         "name": {"type": "string", "title": "Your name", "description": "As on the card"},
@@ -213,10 +215,6 @@ async def test_a_person_at_the_terminal_fills_in_the_form_that_a_call_asks(hub: 
         yield step(upsert=call_pb2.Call(id=request.filter.ids[0], pending_request_ids=["r1"]))
         await anyio.sleep_forever()
 
-    async def open_for_long(_: Any) -> AsyncIterator[Any]:
-        yield inbox_pb2.WatchPendingRequestsResponse(upsert=_open_form("r1"))
-        await anyio.sleep_forever()
-
     async def result(_: Any) -> Any:
         await answered.wait()
         return call_pb2.CallMethodResponse(call=call_pb2.Call(result=b'{"content":[]}'))
@@ -228,7 +226,7 @@ async def test_a_person_at_the_terminal_fills_in_the_form_that_a_call_asks(hub: 
         return inbox_pb2.AnswerPendingRequestResponse(pending_request=inbox_pb2.PendingRequest(id=request.id))
 
     hub.streams["WatchCalls"] = script
-    hub.streams["WatchPendingRequests"] = open_for_long
+    hub.streams["WatchPendingRequests"] = staying(inbox_pb2.WatchPendingRequestsResponse(upsert=_open_form("r1")))
     hub.replies["CallMethod"] = result
     hub.replies["GetPendingRequest"] = lambda request: inbox_pb2.GetPendingRequestResponse(
         pending_request=_open_form(request.id)

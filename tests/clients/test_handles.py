@@ -14,6 +14,8 @@ from hubbub_client import CallOptions, HubbubError, NotFound, ToolResult, connec
 from hubbub_client.services.calls import Calls
 from hubbubd.rpc import status
 
+from .conftest import staying
+
 LIMIT_S = 60
 STEP = call_pb2.WatchCallsResponse
 SYNCED = STEP(resume_token="synced", synced=common_pb2.WatchSynced())
@@ -28,12 +30,7 @@ def call(state: Any = call_pb2.CALL_STATE_IN_PROGRESS, method: str = "tools/call
 def shows(hub: Any, *steps: Any) -> None:
     """Has every watch of calls show these steps, and then nothing."""
 
-    async def script(_: Any) -> AsyncIterator[Any]:
-        for step in steps:
-            yield step
-        await anyio.sleep_forever()
-
-    hub.streams["WatchCalls"] = script
+    hub.streams["WatchCalls"] = staying(*steps)
 
 
 def starts(hub: Any) -> None:

@@ -30,6 +30,8 @@ from hubbub_client.hub import Hub
 from hubbub_client.transport.connection import HubConnection
 from hubbub_client.transport.discovery import Where
 
+from .conftest import staying
+
 LIMIT_S = 60
 
 
@@ -156,11 +158,7 @@ async def test_a_new_token_is_read_again_when_the_old_one_is_refused(hub: Any) -
 
 
 async def test_another_hub_at_the_port_of_a_dead_one_ends_no_watch_and_is_named_to_a_call(hub: Any) -> None:
-    async def script(_: Any) -> AsyncIterator[Any]:
-        yield _server("a")
-        await anyio.sleep_forever()
-
-    hub.streams["WatchServers"] = script
+    hub.streams["WatchServers"] = staying(_server("a"))
     refused = anyio.Event()
     with anyio.fail_after(LIMIT_S):
         async with connect(data_dir=hub.data_dir) as client, contextlib.aclosing(client.servers.watch()) as events:
@@ -272,11 +270,9 @@ async def test_every_kind_of_step_is_told_apart(hub: Any) -> None:
 
 
 async def test_a_watched_request_can_be_answered_in_place(hub: Any) -> None:
-    async def script(_: Any) -> AsyncIterator[Any]:
-        yield inbox_pb2.WatchPendingRequestsResponse(upsert=inbox_pb2.PendingRequest(id="r"))
-        await anyio.sleep_forever()
-
-    hub.streams["WatchPendingRequests"] = script
+    hub.streams["WatchPendingRequests"] = staying(
+        inbox_pb2.WatchPendingRequestsResponse(upsert=inbox_pb2.PendingRequest(id="r"))
+    )
     hub.replies["AnswerPendingRequest"] = lambda request: inbox_pb2.AnswerPendingRequestResponse(
         pending_request=inbox_pb2.PendingRequest(id=request.id, state=inbox_pb2.PENDING_REQUEST_STATE_ANSWERED)
     )

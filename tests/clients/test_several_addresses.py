@@ -20,7 +20,7 @@ from hubbub_client import sync
 from hubbub_client.errors import HubbubError, Unavailable
 from hubbub_client.transport import channel, discovery
 
-from .conftest import Refusal, ScriptedHub
+from .conftest import Refusal, ScriptedHub, staying
 from .frozen import proxy
 
 LIMIT_S = 60
@@ -329,11 +329,7 @@ async def test_a_frozen_member_is_noticed_by_keepalive_and_left(two: Two, monkey
 
 async def test_work_is_taken_at_the_next_member_when_its_own_dies(two: Two) -> None:
     def assigning(hub: ScriptedHub, id_: str) -> None:
-        async def work(_: Any) -> AsyncIterator[Any]:
-            yield inbox_pb2.WorkResponse(assigned=inbox_pb2.PendingRequest(id=id_))
-            await anyio.sleep_forever()
-
-        hub.streams["Work"] = work
+        hub.streams["Work"] = staying(inbox_pb2.WorkResponse(assigned=inbox_pb2.PendingRequest(id=id_)))
 
     assigning(two[0], "1")
     assigning(two[1], "2")

@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from hubbub.v1 import common_pb2, inbox_pb2, server_pb2
 from hubbub_cli.run import streams
 from hubbub_cli.syntax import bounds
 
-from .conftest import HUBBUB
+from .conftest import HUBBUB, staying
 
 HUBBUBD = str(Path(sys.executable).with_name("hubbubd"))
 SURROUNDINGS = [
@@ -141,10 +141,7 @@ async def test_no_surroundings_are_too_odd(hub: Any, hubbub: Any) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 async def test_a_signal_ends_a_watch_without_a_traceback(hub: Any, number: signal.Signals, hubbub_process: Any) -> None:
-    async def watch(_: Any) -> AsyncIterator[Any]:
-        yield inbox_pb2.WatchPendingRequestsResponse(synced=common_pb2.WatchSynced())
-        await anyio.sleep_forever()
-
+    watch = staying(inbox_pb2.WatchPendingRequestsResponse(synced=common_pb2.WatchSynced()))
     hub.streams["WatchPendingRequests"] = watch
     with anyio.fail_after(60):
         async with await hubbub_process("inbox", "watch") as process:
@@ -158,10 +155,7 @@ async def test_a_signal_ends_a_watch_without_a_traceback(hub: Any, number: signa
 async def test_sigint_ends_a_watch_in_the_background_of_a_shell(hub: Any, tmp_path: Path) -> None:
     """A shell without job control starts such a job with SIGINT ignored."""
 
-    async def watch(_: Any) -> AsyncIterator[Any]:
-        yield inbox_pb2.WatchPendingRequestsResponse(synced=common_pb2.WatchSynced())
-        await anyio.sleep_forever()
-
+    watch = staying(inbox_pb2.WatchPendingRequestsResponse(synced=common_pb2.WatchSynced()))
     hub.streams["WatchPendingRequests"] = watch
     lines = tmp_path / "lines"
     started = f"mkfifo {lines}; {HUBBUB} --data-dir {hub.data_dir} --json inbox watch >{lines} & exec 3<{lines}"

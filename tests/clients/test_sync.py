@@ -216,9 +216,8 @@ with sync.connect(data_dir=sys.argv[1]) as hub:
 """
 
 
-@pytest.mark.parametrize("heard", ["while it waits", "just before it waits"])
-@pytest.mark.usefixtures("processes")
-async def test_an_interrupted_call_is_aborted_at_once(hub: Any, heard: str) -> None:
+def hanging(hub: Any) -> tuple[anyio.Event, anyio.Event]:
+    """Has calls never end; set once one has begun, and once it is aborted."""
     begun, aborted = anyio.Event(), anyio.Event()
 
     async def call(_: Any) -> Any:
@@ -229,6 +228,13 @@ async def test_an_interrupted_call_is_aborted_at_once(hub: Any, heard: str) -> N
             aborted.set()
 
     hub.replies["CallMethod"] = call
+    return begun, aborted
+
+
+@pytest.mark.parametrize("heard", ["while it waits", "just before it waits"])
+@pytest.mark.usefixtures("processes")
+async def test_an_interrupted_call_is_aborted_at_once(hub: Any, heard: str) -> None:
+    begun, aborted = hanging(hub)
     with anyio.fail_after(LIMIT_S):
         async with await anyio.open_process([sys.executable, "-c", INTERRUPTED, str(hub.data_dir)]) as script:
             assert script.stdout is not None
@@ -248,16 +254,7 @@ async def test_an_interrupted_call_is_aborted_at_once(hub: Any, heard: str) -> N
 async def test_an_interrupt_while_the_work_is_handed_over_aborts_it_too(
     hub: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begun, aborted = anyio.Event(), anyio.Event()
-
-    async def call(_: Any) -> Any:
-        begun.set()
-        try:
-            await anyio.sleep_forever()
-        finally:
-            aborted.set()
-
-    hub.replies["CallMethod"] = call
+    begun, aborted = hanging(hub)
     hand_over = Portal.start
 
     def interrupted(portal: Any, *args: Any, **kwargs: Any) -> Any:

@@ -27,6 +27,8 @@ from hubbub_client.data.records import (
 from hubbub_client.data.watch_events import Logged, Progressed, Removed, Reset, Synced, Upsert
 from hubbub_frontend.display.records import describe_event, describe_request, local_time
 
+from .conftest import staying
+
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
@@ -171,6 +173,18 @@ def test_a_watch_with_records_does_not_say_that_there_are_none(capsys: Any) -> N
     assert capsys.readouterr().err == ""
 
 
+async def watched_until_sigint(hubbub_process: Any, noun: str) -> tuple[list[str], bytes]:
+    """The first two lines of a watch, and what it says on stderr; SIGINT ends it well."""
+    with anyio.fail_after(60):
+        async with await hubbub_process(noun, "watch", options=()) as process:
+            shown = b""
+            while shown.count(b"\n") < 2:
+                shown += await process.stdout.receive()
+            process.send_signal(signal.SIGINT)
+            assert await process.wait() == 0
+            return shown.decode().splitlines(), await process.stderr.receive()
+
+
 async def test_the_heading_comes_with_the_first_request_and_sigint_ends_the_watch_well(
     hub: Any, hubbub_process: Any
 ) -> None:
@@ -183,18 +197,10 @@ async def test_the_heading_comes_with_the_first_request_and_sigint_ends_the_watc
         await anyio.sleep_forever()
 
     hub.streams["WatchPendingRequests"] = script
-    with anyio.fail_after(60):
-        async with await hubbub_process("inbox", "watch", options=()) as process:
-            shown = b""
-            while shown.count(b"\n") < 2:
-                shown += await process.stdout.receive()
-            process.send_signal(signal.SIGINT)
-            assert await process.wait() == 0
-            told = await process.stderr.receive()
-    heading, line = shown.decode().splitlines()
+    (heading, line), said = await watched_until_sigint(hubbub_process, "inbox")
     assert heading.split() == ["time", "id", "server", "state", "what"]
     assert line.endswith("Soup\N{REPLACEMENT CHARACTER}[31m? (a form)")
-    assert b"nothing is asked yet" in told
+    assert b"nothing is asked yet" in said
 
 
 async def test_events_have_a_heading_and_say_that_they_are_not_stored(hub: Any, hubbub_process: Any) -> None:
@@ -202,24 +208,11 @@ async def test_events_have_a_heading_and_say_that_they_are_not_stored(hub: Any, 
     changed = event_pb2.ServerEvent(server="demo", kind=5, method="notifications/tools/list_changed", params=b"{}")
     assert event_pb2.EventKind.Name(5) == "EVENT_KIND_LIST_CHANGED"
 
-    async def script(_: Any) -> AsyncIterator[Any]:
-        yield response()
-        yield response(event=changed)
-        await anyio.sleep_forever()
-
-    hub.streams["WatchEvents"] = script
-    with anyio.fail_after(60):
-        async with await hubbub_process("events", "watch", options=()) as process:
-            shown = b""
-            while shown.count(b"\n") < 2:
-                shown += await process.stdout.receive()
-            process.send_signal(signal.SIGINT)
-            assert await process.wait() == 0
-            told = await process.stderr.receive()
-    heading, line = shown.decode().splitlines()
+    hub.streams["WatchEvents"] = staying(response(), response(event=changed))
+    (heading, line), said = await watched_until_sigint(hubbub_process, "events")
     assert heading.split() == ["time", "server", "kind", "what"]
     assert line.split(maxsplit=1)[1] == "demo      list changed  its tools have changed"
-    assert b"they are not stored" in told
+    assert b"they are not stored" in said
 
 
 async def test_a_claim_is_told_with_commands_that_use_it_when_pasted(hub: Any, hubbub: Any) -> None:

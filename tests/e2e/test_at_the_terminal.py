@@ -2,16 +2,14 @@
 
 import json
 import sys
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 
-from hubbub.v1 import common_pb2, inbox_pb2
+from hubbub.v1 import inbox_pb2
 
-from ..clients.conftest import ScriptedHub
+from ..clients.conftest import ScriptedHub, told
 from .terminals import terminal
 
 URL = "https://example.com/sign-up?plan=demo"
@@ -49,9 +47,7 @@ SAMPLING = (
 async def hub(start_shared_hub: Any, peer_scripts: Path) -> Any:
     """A hub with a server that asks what it is told to."""
     server = {"command": sys.executable, "args": ["-I", "-S", str(peer_scripts / "relay_server.py")]}
-    hub = await start_shared_hub({"relay": {**server, "max_in_flight": 4}})
-    await hub.connected("relay")
-    return hub
+    return await start_shared_hub({"relay": {**server, "max_in_flight": 4}}, connected=True)
 
 
 async def ask(hub: Any, asks: tuple[str, Any]) -> tuple[Any, Any]:
@@ -226,11 +222,7 @@ async def test_where_a_hub_lets_such_an_address_through_it_is_shown_by_its_numbe
         claim=inbox_pb2.PendingRequest.Claim(id="c1", by="ann"),
     )
 
-    async def unchanged(_: Any) -> AsyncIterator[Any]:
-        yield inbox_pb2.WatchPendingRequestsResponse(upsert=asked)
-        yield inbox_pb2.WatchPendingRequestsResponse(synced=common_pb2.WatchSynced())
-        await anyio.sleep_forever()
-
+    unchanged = told(inbox_pb2.WatchPendingRequestsResponse, asked)
     careless = ScriptedHub(tmp_path)
     careless.replies = {
         "GetPendingRequest": lambda _: inbox_pb2.GetPendingRequestResponse(pending_request=asked),

@@ -5,12 +5,11 @@ from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import anyio
 from google.protobuf.descriptor import FieldDescriptor
 
-from hubbub.v1 import call_pb2, catalog_pb2, common_pb2, event_pb2, inbox_pb2, mcp_pb2, server_pb2, task_pb2
+from hubbub.v1 import call_pb2, catalog_pb2, event_pb2, inbox_pb2, mcp_pb2, server_pb2, task_pb2
 
-from ..clients.conftest import Refusal, ScriptedHub
+from ..clients.conftest import Refusal, ScriptedHub, staying, told
 
 # An escape, C1's own, a bell, turned text, an invisible space, a mark of direction, a tag, a line separator.
 TRICK = "\x1b[2J\x9b5m\x07\u202e\u200b\u2066\U000e0041\u2028"
@@ -138,20 +137,6 @@ async def refused_watch(request: Any) -> AsyncIterator[Any]:
     yield refuses()(request)
 
 
-def told(response: Any, records: list[Any], *more: Any) -> Callable[[Any], AsyncIterator[Any]]:
-    """A watch that tells of these records, and of no more."""
-
-    async def tell(_: Any) -> AsyncIterator[Any]:
-        for each in records:
-            yield response(upsert=each)
-        yield response(synced=common_pb2.WatchSynced())
-        for each in more:
-            yield each
-        await anyio.sleep_forever()
-
-    return tell
-
-
 def script(hub: ScriptedHub) -> None:
     """Has a hub say all of this, and refuse what it is asked to do."""
     asked = {each.id: each for each in questions()}
@@ -165,17 +150,15 @@ def script(hub: ScriptedHub) -> None:
     host.requests.append(filled(mcp_pb2.HostRequest(), method=f"{TRICK}method", call_id=f"{TRICK}c1"))
     moving = filled(call_pb2.Progress(), call_id=f"{TRICK}c2", progress=1)
 
-    async def feed(_: Any) -> AsyncIterator[Any]:
-        for each in events():
-            yield event_pb2.WatchEventsResponse(event=each)
-        await anyio.sleep_forever()
-
+    feed = staying(*(event_pb2.WatchEventsResponse(event=each) for each in events()))
     hub.streams |= {
-        "WatchServers": told(server_pb2.WatchServersResponse, servers()),
-        "WatchPendingRequests": told(inbox_pb2.WatchPendingRequestsResponse, [*asked.values()]),
-        "WatchCalls": told(call_pb2.WatchCallsResponse, [*made.values()], call_pb2.WatchCallsResponse(progress=moving)),
-        "WatchTasks": told(task_pb2.WatchTasksResponse, tasks),
-        "WatchCatalogLists": told(catalog_pb2.WatchCatalogListsResponse, lists),
+        "WatchServers": told(server_pb2.WatchServersResponse, *servers()),
+        "WatchPendingRequests": told(inbox_pb2.WatchPendingRequestsResponse, *asked.values()),
+        "WatchCalls": told(
+            call_pb2.WatchCallsResponse, *made.values(), then=[call_pb2.WatchCallsResponse(progress=moving)]
+        ),
+        "WatchTasks": told(task_pb2.WatchTasksResponse, *tasks),
+        "WatchCatalogLists": told(catalog_pb2.WatchCatalogListsResponse, *lists),
         "WatchEvents": feed,
     }
     hub.replies |= {

@@ -6,8 +6,7 @@ from typing import Any
 from hubbub.v1 import call_pb2, inbox_pb2
 
 from ..clients.coding_agents import STATE, Agents
-from ..clients.conftest import ScriptedHub, hub
-from ..clients.states import told
+from ..clients.conftest import ScriptedHub, hub, told
 from .conftest import at_terminal
 
 __all__ = ["hub"]

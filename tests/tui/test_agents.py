@@ -11,8 +11,9 @@ AGENT = Path(__file__).parents[1] / "peers" / "agent_server.py"
 
 
 async def test_what_an_agent_would_do_is_read_and_approved_for_its_session(start_hub: Callable[..., Any]) -> None:
-    hub: RunningHub = await start_hub({"codex": {"command": sys.executable, "args": ["-I", "-S", str(AGENT)]}})
-    await hub.connected("codex")
+    hub: RunningHub = await start_hub(
+        {"codex": {"command": sys.executable, "args": ["-I", "-S", str(AGENT)]}}, connected=True
+    )
     call = await hub.client.start_tool("codex", "codex", {"prompt": "command"})
     async with at_terminal(hub, size=(80, 44)) as ann:
         await ann.sees('Allow Codex to run `/bin/bash -lc "cd shop &', "1 form")

@@ -10,7 +10,7 @@ from textual.widgets import Tree
 from hubbub.v1 import catalog_pb2, common_pb2
 from hubbub_tui.panes.catalog import CatalogPane
 
-from ..clients.conftest import Refusal, ScriptedHub, hub
+from ..clients.conftest import Refusal, ScriptedHub, hub, staying
 from .conftest import LIMIT_S, Person, at_terminal
 
 __all__ = ["hub"]
@@ -33,23 +33,17 @@ def entries(server: str, *names: str) -> Any:
     return catalog_pb2.ListCatalogEntriesResponse(entries=found)
 
 
-async def silence(_: Any) -> AsyncIterator[Any]:
-    await anyio.sleep_forever()
-    yield
+silence = staying()
 
 
 def script(hub: ScriptedHub, *lists: Any) -> None:
     """Scripts a hub with these lists, and nothing else."""
 
-    async def watch(_: Any) -> AsyncIterator[Any]:
-        for each in lists:
-            yield each
-        yield catalog_pb2.WatchCatalogListsResponse(synced=common_pb2.WatchSynced())
-        await anyio.sleep_forever()
-
     for name in ("WatchServers", "WatchPendingRequests", "WatchCalls", "WatchTasks", "WatchEvents"):
         hub.streams[name] = silence
-    hub.streams["WatchCatalogLists"] = watch
+    hub.streams["WatchCatalogLists"] = staying(
+        *lists, catalog_pb2.WatchCatalogListsResponse(synced=common_pb2.WatchSynced())
+    )
 
 
 async def test_the_keys_of_the_lists_move_through_the_catalog(hub: ScriptedHub) -> None:

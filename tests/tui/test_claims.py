@@ -1,7 +1,7 @@
 """How long and in which way a form claims its pending request, and what the inbox shows first: on a scripted hub."""
 
 import gc
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import pytest
 
-from hubbub.v1 import common_pb2, inbox_pb2
+from hubbub.v1 import inbox_pb2
 from hubbub_client.data import conversion
 from hubbub_client.data.records import PendingRequest
 from hubbub_tui import app
@@ -17,7 +17,7 @@ from hubbub_tui.boards import Boards
 from hubbub_tui.panes.inbox import InboxPane
 from hubbub_tui.screens import answer
 
-from ..clients.conftest import Refusal, ScriptedHub, hub
+from ..clients.conftest import Refusal, ScriptedHub, hub, staying, told
 from .conftest import at_terminal
 
 __all__ = ["hub"]
@@ -43,19 +43,10 @@ def asks(key: str, words: str, age_s: float = 0, left_s: float | None = None) ->
 def script(hub: ScriptedHub, *open_: inbox_pb2.PendingRequest) -> None:
     """Scripts a hub with these questions, and nothing else."""
 
-    async def watch(_: Any) -> AsyncIterator[Any]:
-        for each in open_:
-            yield inbox_pb2.WatchPendingRequestsResponse(upsert=each)
-        yield inbox_pb2.WatchPendingRequestsResponse(synced=common_pb2.WatchSynced())
-        await anyio.sleep_forever()
-
-    async def silence(_: Any) -> AsyncIterator[Any]:
-        await anyio.sleep_forever()
-        yield
-
+    silence = staying()
     for name in ("WatchServers", "WatchCalls", "WatchTasks", "WatchCatalogLists", "WatchEvents"):
         hub.streams[name] = silence
-    hub.streams["WatchPendingRequests"] = watch
+    hub.streams["WatchPendingRequests"] = told(inbox_pb2.WatchPendingRequestsResponse, *open_)
     known = {each.id: each for each in open_}
     hub.replies["GetPendingRequest"] = lambda request: inbox_pb2.GetPendingRequestResponse(
         pending_request=known[request.id]

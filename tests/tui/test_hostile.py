@@ -9,7 +9,7 @@ import pytest
 from hubbub.v1 import common_pb2, inbox_pb2
 from hubbub_frontend.display.text import render_url
 
-from ..clients.conftest import ScriptedHub, hub
+from ..clients.conftest import ScriptedHub, hub, staying
 from .conftest import RunningHub, at_terminal, peer
 
 __all__ = ["hub"]
@@ -21,9 +21,7 @@ FLOOD = 10_000
 @pytest.fixture(scope="module")
 async def hostile(start_shared_hub: StartHub) -> RunningHub:
     """A hub with a hostile server."""
-    hub = await start_shared_hub({"hostile": peer("hostile_server.py")})
-    await hub.connected("hostile")
-    return hub
+    return await start_shared_hub({"hostile": peer("hostile_server.py")}, connected=True)
 
 
 async def test_markup_control_characters_and_turned_text_are_only_shown(hostile: RunningHub) -> None:
@@ -92,10 +90,7 @@ async def test_ten_thousand_questions_are_counted_and_do_not_freeze_the_screen(h
         yield inbox_pb2.WatchPendingRequestsResponse(synced=common_pb2.WatchSynced())
         await anyio.sleep_forever()
 
-    async def silence(_: Any) -> AsyncIterator[Any]:
-        await anyio.sleep_forever()
-        yield
-
+    silence = staying()
     for name in ("WatchServers", "WatchCalls", "WatchTasks", "WatchCatalogLists", "WatchEvents"):
         hub.streams[name] = silence
     hub.streams["WatchPendingRequests"] = flood

@@ -21,9 +21,7 @@ LUNCH = {"method": "elicitation/create", "params": {"message": "Lunch?", "reques
 async def hub(start_shared_hub: Any) -> RunningHub:
     """A hub with a server that asks, and an endpoint for hosts."""
     server = {**peer("dictated_server.py"), "max_in_flight": 20}
-    hub = await start_shared_hub({"dictated": server}, hub={"mcp_listen": "127.0.0.1:0"})
-    await hub.connected("dictated")
-    return hub
+    return await start_shared_hub({"dictated": server}, hub={"mcp_listen": "127.0.0.1:0"}, connected=True)
 
 
 @pytest.fixture

@@ -1,16 +1,14 @@
 """What people type at the terminal answers no question that they did not mean to answer."""
 
 import json
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import anyio
 import pytest
 
-from hubbub.v1 import common_pb2, inbox_pb2
+from hubbub.v1 import inbox_pb2
 
-from ..clients.conftest import ScriptedHub, hub
+from ..clients.conftest import ScriptedHub, hub, told
 from .conftest import at_terminal
 from .hostile_hub import script
 
@@ -47,12 +45,7 @@ def asks(hub: ScriptedHub, kind: int, params: dict[str, Any]) -> None:
     asked.created_at.FromDatetime(datetime.now(UTC))
     asked.expires_at.FromDatetime(datetime.now(UTC) + timedelta(hours=1))
 
-    async def watch(_: Any) -> AsyncIterator[Any]:
-        yield inbox_pb2.WatchPendingRequestsResponse(upsert=asked)
-        yield inbox_pb2.WatchPendingRequestsResponse(synced=common_pb2.WatchSynced())
-        await anyio.sleep_forever()
-
-    hub.streams["WatchPendingRequests"] = watch
+    hub.streams["WatchPendingRequests"] = told(inbox_pb2.WatchPendingRequestsResponse, asked)
     hub.replies |= {
         "GetPendingRequest": lambda _: inbox_pb2.GetPendingRequestResponse(pending_request=asked),
         "ClaimPendingRequest": lambda _: inbox_pb2.ClaimPendingRequestResponse(pending_request=asked),
@@ -93,15 +86,3 @@ async def test_no_key_that_people_type_on_says_yes_in_a_dialog(kind: str, hub: S
             await ann.press(*keys.split(), *(() if keys in ("n", "escape", "enter") else ("escape",)))
             await ann.no_longer_sees("Yes (ctrl+y)")
     assert hub.requests("AnswerPendingRequest") == []
-
-
-@pytest.mark.parametrize(("kind", "outcome"), [("one line", "decline"), ("a sampling", "reject")])
-async def test_a_question_is_refused_once_that_is_confirmed(kind: str, outcome: str, hub: ScriptedHub) -> None:
-    asks(hub, *KINDS[kind])
-    async with at_terminal(hub) as ann:
-        await ann.sees("1 open request")
-        await ann.press("e")
-        await ann.sees("Yes (ctrl+y)")
-        await ann.press("ctrl+y")
-    (sent,) = hub.requests("AnswerPendingRequest")
-    assert sent.HasField(outcome)

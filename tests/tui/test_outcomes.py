@@ -18,9 +18,7 @@ from .conftest import RunningHub, at_terminal, demo, peer
 @pytest.fixture(scope="module")
 async def shared_hub(start_shared_hub: Callable[..., Any]) -> RunningHub:
     """One hub for all these tests."""
-    hub = await start_shared_hub({"demo": demo(), "dictated": peer("dictated_server.py")})
-    await hub.connected("demo", "dictated")
-    return hub
+    return await start_shared_hub({"demo": demo(), "dictated": peer("dictated_server.py")}, connected=True)
 
 
 @pytest.fixture

@@ -152,8 +152,7 @@ async def test_the_cursor_stays_on_its_row_when_the_terminal_changes_its_size(hu
 
 
 async def test_a_tool_is_called_from_the_catalog_with_a_question_in_between(start_hub: StartHub) -> None:
-    hub = await start_hub({"cafe": demo()})  # one server, so that what the keys lead to does not depend on who is first
-    await hub.connected("cafe")
+    hub = await start_hub({"cafe": demo()}, connected=True)
     async with at_terminal(hub) as ann:
         await ann.press("5")
         await ann.sees("order_lunch")
@@ -236,8 +235,7 @@ async def test_events_are_live_filtered_and_paused(changed: RunningHub) -> None:
 
 async def test_the_screen_survives_a_hub_that_is_killed(start_hub: StartHub, free_port: int) -> None:
     listen = f"127.0.0.1:{free_port}"
-    hub = await start_hub({"demo": demo()}, listen=listen)
-    await hub.connected("demo")
+    hub = await start_hub({"demo": demo()}, listen=listen, connected=True)
     await hub.client.start_tool("demo", "plan_trip")
     (request,) = await hub.asked()
     async with at_terminal(hub) as ann:

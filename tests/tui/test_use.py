@@ -19,9 +19,9 @@ async def hub(start_shared_hub: Callable[..., Any], everything_command: list[str
     """A hub with servers that hold tasks, have resources, and ask; `narrow` takes one call at a time."""
     everything = {"command": everything_command[0], "args": [*everything_command[1:], "stdio"]}
     narrow = {**demo(), "max_in_flight": 1}
-    hub = await start_shared_hub({"every": everything, "narrow": narrow, "plain": peer("plain_server.py")})
-    await hub.connected("every", "narrow", "plain")
-    return hub
+    return await start_shared_hub(
+        {"every": everything, "narrow": narrow, "plain": peer("plain_server.py")}, connected=True
+    )
 
 
 async def find(person: Person, words: str, seen: str) -> None:
