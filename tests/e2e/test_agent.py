@@ -69,15 +69,14 @@ def model() -> Iterator[Model]:
 @pytest.fixture(scope="module")
 async def hub(start_shared_hub: Any, peer_scripts: Path, mcp1_python: str) -> RunningHub:
     crowd = [str(peer_scripts / "crowd_server.py"), "crowd"]
-    hub = await start_shared_hub(
+    return await start_shared_hub(
         {
             "crowd": {"command": sys.executable, "args": ["-S", *crowd], "max_in_flight": 8},
             "demo": {"command": mcp1_python, "args": [str(ROOT / "docs/demo/server.py")], "max_in_flight": 8},
         },
         approvals={"rules": [{"name": "tips", "tools": ["tip_*"], "action": "ask"}]},
+        connected=True,
     )
-    await hub.connected("crowd", "demo")
-    return hub
 
 
 class RunningAgent:

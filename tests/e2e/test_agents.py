@@ -15,11 +15,9 @@ from .told import Told
 async def hub(start_shared_hub: Any) -> RunningHub:
     """A hub with the agent."""
     script = Path(__file__).parents[1] / "peers" / "agent_server.py"
-    hub = await start_shared_hub(
-        {"codex": {"command": sys.executable, "args": ["-I", "-S", str(script)], "max_in_flight": 4}}
+    return await start_shared_hub(
+        {"codex": {"command": sys.executable, "args": ["-I", "-S", str(script)], "max_in_flight": 4}}, connected=True
     )
-    await hub.connected("codex")
-    return hub
 
 
 async def asked(hub: RunningHub, prompt: str) -> tuple[str, Any]:

@@ -18,9 +18,7 @@ RIVALS = 50
 async def hub(request: pytest.FixtureRequest, start_shared_hub: Any, peer_scripts: Path, reached: Any) -> Any:
     """A hub with a server that asks in the middle of a call; it has one slot."""
     server = reached(request.param, sys.executable, str(peer_scripts / "asking_server.py"))
-    hub = await start_shared_hub({"asking": server | {"protocol": "2025-11-25", "max_in_flight": 1}})
-    await hub.connected("asking")
-    return hub
+    return await start_shared_hub({"asking": server | {"protocol": "2025-11-25", "max_in_flight": 1}}, connected=True)
 
 
 async def ask(hub: Any) -> tuple[Any, Any]:

@@ -5,11 +5,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-import anyio
 import httpx2
 import pytest
-
-from hubbub_client import sync
 
 from .conftest import RunningHub
 
@@ -24,9 +21,9 @@ Answer = Callable[[RunningHub, Any, str], Awaitable[None]]
 async def hub(start_shared_hub: Any, peer_scripts: Path) -> RunningHub:
     """A hub with a rule, a server that echoes, and Connect."""
     plain = {"command": sys.executable, "args": [str(peer_scripts / "plain_server.py")]}
-    hub = await start_shared_hub({"plain": plain}, hub={"connect_listen": "127.0.0.1:0"}, approvals={"rules": RULES})
-    await hub.connected("plain")
-    return hub
+    return await start_shared_hub(
+        {"plain": plain}, hub={"connect_listen": "127.0.0.1:0"}, approvals={"rules": RULES}, connected=True
+    )
 
 
 async def by_library(hub: RunningHub, request: Any, answer: str) -> None:
@@ -39,23 +36,6 @@ async def by_library(hub: RunningHub, request: Any, answer: str) -> None:
             await request.approve(remember_s=3600)
         case _:
             await request.deny("not today")
-
-
-async def by_library_without_async(hub: RunningHub, request: Any, answer: str) -> None:
-    def script() -> None:
-        with sync.connect(data_dir=hub.data_dir) as client:
-            asked = client.inbox.get(request.id)
-            match answer:
-                case "approve":
-                    asked.approve()
-                case "change":
-                    asked.approve(OTHER)
-                case "remember":
-                    asked.approve(remember_s=3600)
-                case _:
-                    asked.deny("not today")
-
-    await anyio.to_thread.run_sync(script)
 
 
 async def by_connect(hub: RunningHub, request: Any, answer: str) -> None:
@@ -82,7 +62,7 @@ async def by_connect(hub: RunningHub, request: Any, answer: str) -> None:
         assert answered["state"] == "PENDING_REQUEST_STATE_ANSWERED"
 
 
-@pytest.mark.parametrize("way", [by_library, by_library_without_async, by_connect])
+@pytest.mark.parametrize("way", [by_library, by_connect])
 async def test_a_program_approves_changes_remembers_and_denies(hub: RunningHub, way: Answer) -> None:
     async def call(answer: str) -> Any:
         started = await hub.client.calls.start("plain", "tools/call", {"name": "echo", "arguments": {"text": answer}})

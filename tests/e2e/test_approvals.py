@@ -24,9 +24,7 @@ RULES = [
 async def hub(start_hub: Any, peer_scripts: Path) -> Any:
     """A hub with a rule, and a server that echoes."""
     server = {"command": sys.executable, "args": [str(peer_scripts / "plain_server.py")]}
-    hub = await start_hub({"plain": server}, approvals={"rules": RULES})
-    await hub.connected("plain")
-    return hub
+    return await start_hub({"plain": server}, approvals={"rules": RULES}, connected=True)
 
 
 async def call(hub: Any, text: str) -> tuple[str, Any]:

@@ -23,8 +23,7 @@ async def hub(start_shared_hub: Any, peer_scripts: Path) -> RunningHub:
     command = {"command": sys.executable, "args": [str(peer_scripts / "app_server.py"), str(2 * MOST)]}
     options = {**command, "max_message_bytes": MOST}
     servers = {"before": {**options, "protocol": BEFORE}, "now": {**options, "protocol": NOW}}
-    hub = await start_shared_hub(servers, hub={"mcp_listen": "127.0.0.1:0"})
-    await hub.connected(*servers)
+    hub = await start_shared_hub(servers, hub={"mcp_listen": "127.0.0.1:0"}, connected=True)
     for name in servers:
         await hub.client.catalog.refresh(name)
     return hub

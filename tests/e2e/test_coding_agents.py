@@ -37,8 +37,7 @@ async def sessions(hub: RunningHub, server: str = "coder") -> list[dict[str, Any
 
 async def test_a_session_goes_on_after_its_hub_was_killed_in_a_turn(start_hub: Any, tmp_path: Path) -> None:
     servers = {"coder": agent(tmp_path)}
-    hub: RunningHub = await start_hub(servers)
-    await hub.connected("coder")
+    hub: RunningHub = await start_hub(servers, connected=True)
     first = await (await start(hub, "say one", tmp_path)).wait()
     session = first.result["structuredContent"]["session"]
     given = {"session": session, "prompt": "edit a.txt two"}
@@ -46,8 +45,7 @@ async def test_a_session_goes_on_after_its_hub_was_killed_in_a_turn(start_hub: A
     (asked,) = await hub.asked(call_id=call.id)
     await hub.kill()
 
-    hub = await start_hub(servers)
-    await hub.connected("coder")
+    hub = await start_hub(servers, connected=True)
     cut_off = await hub.call(call.id)
     assert cut_off.result["isError"]
     assert cut_off.result["_meta"]["acp/error"]["code"] == "TURN_INTERRUPTED"
@@ -63,8 +61,7 @@ async def test_a_session_goes_on_after_its_hub_was_killed_in_a_turn(start_hub: A
 
 async def test_a_hostile_agent_does_not_disturb_the_turn_of_another(start_hub: Any, tmp_path: Path) -> None:
     servers = {"coder": agent(tmp_path), "bad": agent(tmp_path, "--name", "bad")}
-    hub: RunningHub = await start_hub(servers)
-    await hub.connected("coder", "bad")
+    hub: RunningHub = await start_hub(servers, connected=True)
     good = await start(hub, "edit a.txt one\nwait go\nrun cat a.txt\nsay done", tmp_path)
     (asked,) = await hub.asked(call_id=good.id)
     await asked.accept({"decision": "once"})

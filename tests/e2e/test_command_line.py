@@ -21,16 +21,15 @@ pytestmark = pytest.mark.usefixtures("started_for_real")
 async def hub(start_shared_hub: Any, peer_scripts: Path) -> Any:
     """A hub with a server that asks, sleeps and counts."""
     asking = {"command": sys.executable, "args": [str(peer_scripts / "asking_server.py"), "stdio"]}
-    hub = await start_shared_hub(
+    return await start_shared_hub(
         {"asking": asking | {"protocol": "2025-11-25"}},
         hub={
             "allow_commands": [{"command": sys.executable, "args": ["**"]}],
             "allow_hosts": ["127.0.0.1"],
             "trust_local": False,
         },
+        connected=True,
     )
-    await hub.connected("asking")
-    return hub
 
 
 def good(peer_scripts: Path) -> list[str]:

@@ -52,9 +52,7 @@ async def node(place: Path, *words: str, lines: str = "", data_dir: Path | None 
 async def hub(start_shared_hub: Callable[..., Any], mcp1_python: str) -> Any:
     """A hub with Connect and the demo's own server."""
     demo = {"command": mcp1_python, "args": [str(REPOSITORY / "docs" / "demo" / "server.py")]}
-    hub = await start_shared_hub({"demo": demo}, hub=ON)
-    await hub.connected("demo")
-    return hub
+    return await start_shared_hub({"demo": demo}, hub=ON, connected=True)
 
 
 async def test_the_ready_line_and_client_json_say_where_connect_is(hub: Any) -> None:

@@ -24,8 +24,7 @@ def found(lines: list[Any]) -> dict[str, Any]:
 
 async def test_a_hub_that_is_well_passes_and_each_trouble_says_what_to_do(start_hub: Any, peer_scripts: Path) -> None:
     peer = {"command": sys.executable, "args": [str(peer_scripts / "plain_server.py")]}
-    hub = await start_hub({"good": peer})
-    await hub.connected("good")
+    hub = await start_hub({"good": peer}, connected=True)
     well = await hub.hubbub("doctor")
     assert well.status == 0, well.out
     assert {line["verdict"] for line in well.lines} == {"ok"}

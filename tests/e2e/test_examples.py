@@ -40,9 +40,7 @@ async def hub(start_hub: Callable[..., Any], mcp1_python: str) -> RunningHub:
     """A hub with the server of the first example and that of the demo, reachable in every way."""
     demo = {"command": mcp1_python, "args": [str(ROOT / "docs/demo/server.py")]}
     listening = {"connect_listen": "127.0.0.1:0", "mcp_listen": "127.0.0.1:0"}
-    running = await start_hub({"gate": GATE, "demo": demo}, hub=listening)
-    await running.connected("gate", "demo")
-    return running
+    return await start_hub({"gate": GATE, "demo": demo}, hub=listening, connected=True)
 
 
 @pytest.mark.parametrize(
@@ -111,8 +109,9 @@ async def test_the_bot_takes_the_first_reply_that_is_an_answer(hub: RunningHub) 
 async def test_the_bot_takes_yes_or_no_and_shows_text_of_servers_as_it_is(
     start_hub: Callable[..., Any], peer_scripts: Path, reply: str, said: str
 ) -> None:
-    hub = await start_hub({"sure": {"command": sys.executable, "args": [str(peer_scripts / "choices_server.py")]}})
-    await hub.connected("sure")
+    hub = await start_hub(
+        {"sure": {"command": sys.executable, "args": [str(peer_scripts / "choices_server.py")]}}, connected=True
+    )
     with anyio.fail_after(LIMIT_S):
         async with chatting() as chat, bot(hub, chat.url):
             handle = await hub.client.start_tool("sure", "sure")
@@ -164,8 +163,7 @@ async def test_the_page_shows_what_waits_and_sends_the_answer(
 ) -> None:
     choices = {"command": sys.executable, "args": [str(peer_scripts / "choices_server.py")]}
     listening = {"connect_listen": "127.0.0.1:0", "connect_origins": [page]}
-    hub = await start_hub({"gate": GATE, "choices": choices}, hub=listening)
-    await hub.connected("gate", "choices")
+    hub = await start_hub({"gate": GATE, "choices": choices}, hub=listening, connected=True)
     handle = await hub.client.start_tool("gate", "deploy", DEPLOY)
     tab = await browser.new_page()
     try:
@@ -233,8 +231,7 @@ async def test_two_agents_work_at_the_same_time_and_a_person_answers_both(
         "args": ["acp", "--", sys.executable, "-I", "-S", str(ROOT / "tests/peers/acp_agent.py")],
         "env": {"LANG": "C.UTF-8"},
     }
-    hub: RunningHub = await start_hub({"writer": agent, "tester": agent})
-    await hub.connected("writer", "tester")
+    hub: RunningHub = await start_hub({"writer": agent, "tester": agent}, connected=True)
     prompts = ("writer=edit notes.txt Rounded.\nsay Written.", "tester=run echo tested\nsay Tested.")
     reached = environment() | {"HUBBUB_DATA_DIR": str(hub.data_dir)}
     command = [sys.executable, str(EXAMPLES / "two_agents/agents.py"), str(tmp_path), *prompts]

@@ -11,8 +11,7 @@ import pytest
 async def hub(request: pytest.FixtureRequest, start_shared_hub: Any, peer_scripts: Path, reached: Any) -> Any:
     """A hub with that server."""
     server = reached(request.param, sys.executable, str(peer_scripts / "ext_tasks_server.py"))
-    hub = await start_shared_hub({"tasks": server})
-    await hub.connected("tasks")
+    hub = await start_shared_hub({"tasks": server}, connected=True)
     assert (await hub.client.servers.get("tasks")).protocol_version == "2026-07-28"
     return hub
 
@@ -44,8 +43,7 @@ async def test_a_task_asks_twice_and_each_answer_arrives_once(hub: Any) -> None:
 
 async def test_a_task_and_its_question_survive_kill_9(start_hub: Any, peer_scripts: Path, reached: Any) -> None:
     servers = {"tasks": reached("http", sys.executable, str(peer_scripts / "ext_tasks_server.py"))}
-    first = await start_hub(servers)
-    await first.connected("tasks")
+    first = await start_hub(servers, connected=True)
     call = await start(first, "greet")
     (name,) = await first.asked(call_id=call.id)
     await first.kill()

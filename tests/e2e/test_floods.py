@@ -17,8 +17,7 @@ FLOOD_KB = 48 * 1024
 
 async def test_a_flood_is_slowed_down_and_reported_once_while_others_go_on(start_hub: Callable[..., Any]) -> None:
     servers = {"good": bad("good"), "bad": bad("log_flood", max_messages_per_s=100)}
-    hub = await start_hub(servers)
-    await hub.connected("good", "bad")
+    hub = await start_hub(servers, connected=True)
     before = rss_kb(hub.process.pid)
 
     async def throttled() -> list[Any]:
@@ -42,8 +41,7 @@ async def test_a_flood_is_slowed_down_and_reported_once_while_others_go_on(start
 
 
 async def test_heavy_questions_are_refused_while_others_go_on(start_hub: Callable[..., Any]) -> None:
-    hub = await start_hub({"good": bad("good"), "bad": bad("heavy", max_open_request_bytes=8_000_000)})
-    await hub.connected("good", "bad")
+    hub = await start_hub({"good": bad("good"), "bad": bad("heavy", max_open_request_bytes=8_000_000)}, connected=True)
     refused = 0
     with anyio.fail_after(LIMIT_S):
         while refused < 5:  # the wrong one, and four of those that are too much
@@ -55,8 +53,7 @@ async def test_heavy_questions_are_refused_while_others_go_on(start_hub: Callabl
 
 
 async def test_the_audit_log_is_listed_and_exported_on_the_command_line(start_hub: Callable[..., Any]) -> None:
-    hub = await start_hub({"good": bad("good")})
-    await hub.connected("good")
+    hub = await start_hub({"good": bad("good")}, connected=True)
     await hub.hubbub("servers", "disconnect", "good")
     await hub.hubbub("servers", "remove", "good")  # it is a file's: refused
     listed = await hub.hubbub("audit", "list", "--target", "good")

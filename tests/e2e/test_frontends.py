@@ -28,9 +28,7 @@ async def hub(start_hub: Callable[..., Any], mcp1_python: str) -> RunningHub:
     """A hub with two servers of the demo."""
     demo = {"command": mcp1_python, "args": [str(ROOT / "docs/demo/server.py")]}
     time = {"command": mcp1_python, "args": ["-m", "mcp_server_time", "--local-timezone", "UTC"]}
-    running = await start_hub({"demo": demo, "time": time})
-    await running.connected("demo", "time")
-    return running
+    return await start_hub({"demo": demo, "time": time}, connected=True)
 
 
 async def ran(command: list[str], at: Path, limit_s: float = LIMIT_S, **variables: str) -> str:

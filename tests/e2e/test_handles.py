@@ -24,9 +24,7 @@ async def hub(start_shared_hub: Any, peer_scripts: Path, shared_http_peer: Any) 
         "http": {"url": f"{shared_http_peer([sys.executable, script, 'http']).url}/mcp", **options},
         "stdio": {"command": sys.executable, "args": [script, "stdio"], **options},
     }
-    hub = await start_shared_hub(servers)
-    await hub.connected(*servers)
-    return hub
+    return await start_shared_hub(servers, connected=True)
 
 
 async def ask(hub: RunningHub, server: str, message: str, **options: Any) -> str:
@@ -120,8 +118,7 @@ async def test_a_result_is_waited_for_while_the_hub_is_killed_and_comes_back(
             "protocol": "2025-11-25",
         },
     }
-    first = await start_hub(servers)
-    await first.connected(*servers)
+    first = await start_hub(servers, connected=True)
     thinking, asked = anyio.Event(), list[str]()
     outcome: dict[str, Any] = {}
 

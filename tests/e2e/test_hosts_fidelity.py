@@ -39,8 +39,7 @@ async def mirrors(start_shared_hub: Callable[..., Awaitable[RunningHub]], peer_s
         }
         for name, revision in SERVERS.items()
     }
-    hub = await start_shared_hub(servers, hub={"mcp_listen": "127.0.0.1:0"})
-    await hub.connected(*servers)
+    hub = await start_shared_hub(servers, hub={"mcp_listen": "127.0.0.1:0"}, connected=True)
     for name in servers:
         await hub.client.catalog.refresh(name)
     return hub

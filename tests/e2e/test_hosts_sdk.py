@@ -58,11 +58,13 @@ async def hub(start_shared_hub: Callable[..., Awaitable[RunningHub]], peer_scrip
         "asked": {"questions": {"approval": "both"}},
         "people": {"people": True},
     }
-    running = await start_shared_hub(
-        servers, hub={"mcp_listen": "127.0.0.1:0"}, mcp={"profiles": profiles}, approvals={"rules": RULES}
+    return await start_shared_hub(
+        servers,
+        hub={"mcp_listen": "127.0.0.1:0"},
+        mcp={"profiles": profiles},
+        approvals={"rules": RULES},
+        connected=True,
     )
-    await running.connected(*servers)
-    return running
 
 
 @asynccontextmanager

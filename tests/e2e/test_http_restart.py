@@ -70,8 +70,9 @@ async def test_a_server_whose_sessions_are_gone_comes_back_with_its_tasks_and_li
 ) -> None:
     command = [mcp1_python, str(peer_scripts / "tasks_server.py"), "http"]
     first = http_peer(command, port=free_port)
-    hub = await start_hub({"tasks": {"url": f"{first.url}/mcp", "retries": -1, "backoff_s": [0.1], "max_in_flight": 4}})
-    await hub.connected("tasks")
+    hub = await start_hub(
+        {"tasks": {"url": f"{first.url}/mcp", "retries": -1, "backoff_s": [0.1], "max_in_flight": 4}}, connected=True
+    )
     before = await listed(hub)
     made = {kind: (await tool(hub, "start", kind=kind))["task"]["taskId"] for kind in ("elicitation", "sampling")}
     load = Load(hub)

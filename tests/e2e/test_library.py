@@ -182,8 +182,7 @@ print(outcome.attempted)
 )
 async def test_the_examples_in_the_documentation_run(source: str, start_hub: Any, mcp1_python: str) -> None:
     time = {"command": mcp1_python, "args": ["-m", "mcp_server_time", "--local-timezone", "UTC"]}
-    hub = await start_hub({"time": time})
-    await hub.connected("time")
+    hub = await start_hub({"time": time}, connected=True)
     # In a process of their own, as a reader runs them: gRPC hands what comes late to another loop of its process.
     program = [sys.executable, "-c", EXAMPLES, source]
     ran = await anyio.run_process(program, env={**os.environ, "HUBBUB_DATA_DIR": str(hub.data_dir)}, check=False)

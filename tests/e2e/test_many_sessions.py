@@ -49,8 +49,7 @@ async def test_they_take_no_more_memory_than_those_that_there_may_be(
     start_hub: Callable[..., Awaitable[RunningHub]], peer_scripts: Path
 ) -> None:
     server = {"command": sys.executable, "args": ["-I", "-S", str(peer_scripts / "plain_server.py")]}
-    hub = await start_hub({"plain": server}, hub={"mcp_listen": "127.0.0.1:0"})
-    await hub.connected("plain")
+    hub = await start_hub({"plain": server}, hub={"mcp_listen": "127.0.0.1:0"}, connected=True)
     url = httpx2.URL(hub.ready["mcp"])
     async with await anyio.connect_tcp(url.host, url.port or 0) as stream:
         raw = Raw(hub, stream)

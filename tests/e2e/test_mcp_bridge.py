@@ -170,8 +170,7 @@ async def test_a_call_that_waits_for_a_person_outlives_its_hub_and_its_host_noti
     start_hub: Any, peer_scripts: Path
 ) -> None:
     servers = {"plain": {"command": sys.executable, "args": [str(peer_scripts / "mrtr_server.py"), "stdio"]}}
-    first = await start_hub(servers)
-    await first.connected("plain")
+    first = await start_hub(servers, connected=True)
     async with hosted(first.data_dir) as host:
         await host.shake()
         await host.say("tools/call", 1, name="greet", arguments={})
@@ -190,8 +189,7 @@ async def test_a_call_that_a_server_works_on_is_not_made_twice_when_the_hub_dies
     journal, go = tmp_path / "journal", tmp_path / "go"
     env = {"JOURNAL": str(journal), "GO": str(go)}
     servers = {"plain": {"command": sys.executable, "args": [str(peer_scripts / "working_server.py")], "env": env}}
-    first = await start_hub(servers)
-    await first.connected("plain")
+    first = await start_hub(servers, connected=True)
     async with hosted(first.data_dir) as host:
         await host.shake()
         await host.say("tools/call", 1, name="work", arguments={"text": "once"})
@@ -217,8 +215,7 @@ async def test_under_load_each_request_has_one_response_and_no_tool_is_called_tw
     env = {"JOURNAL": str(journal), "GO": str(go)}
     server = {"command": sys.executable, "args": [str(peer_scripts / "working_server.py")], "env": env}
     servers = {"plain": {**server, "max_in_flight": 16}}
-    hub = await start_hub(servers)
-    await hub.connected("plain")
+    hub = await start_hub(servers, connected=True)
     async with hosted(hub.data_dir) as host:
         await host.shake()
         answered: dict[int, str] = {}

@@ -92,8 +92,7 @@ def direct_url(shared_http_peer: Callable[..., Any], peer_scripts: Path) -> str:
 async def hub(start_shared_hub: Any, direct_url: str) -> RunningHub:
     """A hub that knows the server twice: as one of each revision."""
     servers = {revision: {"url": direct_url, "protocol": revision, "max_in_flight": 4} for revision in (BEFORE, NOW)}
-    hub = await start_shared_hub(servers, hub={"mcp_listen": "127.0.0.1:0"})
-    await hub.connected(*servers)
+    hub = await start_shared_hub(servers, hub={"mcp_listen": "127.0.0.1:0"}, connected=True)
     for name in servers:
         await hub.client.catalog.refresh(name)
     return hub

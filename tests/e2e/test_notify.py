@@ -36,9 +36,7 @@ def start_relay(start_hub: Any, peer_scripts: Path) -> Callable[[], Awaitable[Ru
     }
 
     async def start() -> RunningHub:
-        hub = await start_hub({"relay": server})
-        await hub.connected("relay")
-        return hub
+        return await start_hub({"relay": server}, connected=True)
 
     return start
 

@@ -14,9 +14,9 @@ async def hub(
     request: pytest.FixtureRequest, start_hub: Any, reached: Any, mcp1_python: str, peer_scripts: Path
 ) -> Any:
     """A hub with a server that wants a page visited."""
-    hub = await start_hub({"pages": reached(request.param, mcp1_python, str(peer_scripts / "pages_server.py"))})
-    await hub.connected("pages")
-    return hub
+    return await start_hub(
+        {"pages": reached(request.param, mcp1_python, str(peer_scripts / "pages_server.py"))}, connected=True
+    )
 
 
 async def said(hub: Any, tool: str) -> str:

@@ -43,8 +43,7 @@ def servers(peer_scripts: Path) -> dict[str, Any]:
 async def test_a_killed_launcher_ends_no_call_and_the_next_server_gets_another(
     start_hub: Callable[..., Any], servers: dict[str, Any]
 ) -> None:
-    hub = await start_hub(servers)
-    await hub.connected(*servers)
+    hub = await start_hub(servers, connected=True)
     call = (await hub.client.start_tool("asking", "ask", {"message": "Who?"})).started
     (request,) = await hub.asked()
     (launcher,) = {parent_of(parent_of((await hub.client.servers.get(server)).pid)) for server in servers}
@@ -63,8 +62,7 @@ async def test_a_killed_launcher_ends_no_call_and_the_next_server_gets_another(
 async def test_when_all_that_stands_over_the_servers_is_killed_they_come_back(
     start_hub: Callable[..., Any], servers: dict[str, Any]
 ) -> None:
-    hub = await start_hub(servers)
-    await hub.connected(*servers)
+    hub = await start_hub(servers, connected=True)
     offspring = json.loads((await hub.client.call_tool("family", "echo")).text)
     call = (await hub.client.start_tool("asking", "ask", {"message": "Who?"})).started
     await hub.asked()

@@ -16,9 +16,7 @@ from .conftest import RunningHub
 async def hub(start_hub: Any, peer_scripts: Path) -> RunningHub:
     """A hub with a server that asks; it has one slot."""
     server = {"command": sys.executable, "args": ["-I", "-S", str(peer_scripts / "questions_server.py")]}
-    hub = await start_hub({"asking": {**server, "max_in_flight": 1}})
-    await hub.connected("asking")
-    return hub
+    return await start_hub({"asking": {**server, "max_in_flight": 1}}, connected=True)
 
 
 async def start(hub: RunningHub, tool: str) -> str:

@@ -31,9 +31,7 @@ async def hub(
     """A hub with the reference server."""
     env = {"GREETING": "h\u00e4llo"}
     server = reached(request.param, *everything_command, env=env, http="streamableHttp")
-    hub = await start_shared_hub({"everything": server})
-    await hub.connected("everything")
-    return hub
+    return await start_shared_hub({"everything": server}, connected=True)
 
 
 def said(result: ToolResult) -> str:

@@ -12,8 +12,7 @@ import pytest
 async def hub(request: pytest.FixtureRequest, start_shared_hub: Any, peer_scripts: Path, reached: Any) -> Any:
     """A hub with the asking server; its roots are asked for, too."""
     server = reached(request.param, sys.executable, str(peer_scripts / "mrtr_server.py"))
-    hub = await start_shared_hub({"mrtr": server | {"roots": "ask"}})
-    await hub.connected("mrtr")
+    hub = await start_shared_hub({"mrtr": server | {"roots": "ask"}}, connected=True)
     assert (await hub.client.servers.get("mrtr")).protocol_version == "2026-07-28"
     return hub
 

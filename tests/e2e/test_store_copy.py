@@ -187,8 +187,7 @@ async def test_a_hub_goes_on_in_a_database_and_back_in_a_file(
 ) -> None:
     script = str(peer_scripts / "asking_server.py")
     servers = {"asking": {"command": sys.executable, "args": [script, "stdio"], "protocol": "2025-11-25"}}
-    first = await start_hub(servers)
-    await first.connected("asking")
+    first = await start_hub(servers, connected=True)
     call = await first.client.start_tool("asking", "ask")
     [asked] = await first.asked(call_id=call.id)
     await first.client.inbox.answer(asked.id, accept={"name": "Ada"})

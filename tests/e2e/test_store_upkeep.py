@@ -52,8 +52,7 @@ async def first_of_watch(hub: RunningHub, token: str) -> Any:
 async def test_a_prompt_whose_time_is_over_is_gone_from_the_api_and_from_every_file(
     start_hub: Any, asking: dict[str, Any]
 ) -> None:
-    hub = await start_hub({"asking": asking})
-    await hub.connected("asking")
+    hub = await start_hub({"asking": asking}, connected=True)
     await confide(hub)
     assert traces(hub.data_dir)
     await hub.terminate()
@@ -69,8 +68,7 @@ async def test_a_prompt_whose_time_is_over_is_gone_from_the_api_and_from_every_f
 async def test_a_backup_put_in_place_is_a_hub_s_store_that_no_older_token_fits(
     start_shared_hub: Any, asking: dict[str, Any], tmp_path: Path
 ) -> None:
-    hub = await start_shared_hub({"asking": asking})
-    await hub.connected("asking")
+    hub = await start_shared_hub({"asking": asking}, connected=True)
     call = await confide(hub)
     file = tmp_path / "backup.db"
     backup = (await hub.hubbub("store", "backup", str(file))).record

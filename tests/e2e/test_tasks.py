@@ -25,9 +25,7 @@ async def hub(
 ) -> Any:
     """A hub with the asking server."""
     server = reached(request.param, mcp1_python, str(peer_scripts / "tasks_server.py"))
-    hub = await start_shared_hub({"tasks": server})
-    await hub.connected("tasks")
-    return hub
+    return await start_shared_hub({"tasks": server}, connected=True)
 
 
 async def start(hub: Any, tool: str, **arguments: Any) -> Any:

@@ -44,8 +44,7 @@ async def test_metrics_arrive_as_the_table_names_them(
 ) -> None:
     rules = {"rules": [{"tools": ["write"]}]}
     asking = {"asking": server | {"protocol": "2025-11-25"}}
-    hub = await start_hub(asking, hub={"mcp_listen": "127.0.0.1:0"}, approvals=rules)
-    await hub.connected("asking")
+    hub = await start_hub(asking, hub={"mcp_listen": "127.0.0.1:0"}, approvals=rules, connected=True)
     await a_host_comes(hub)
     await hub.client.calls.start("asking", "tools/call", {"name": "write"})
     (approval,) = await hub.asked()
@@ -85,8 +84,7 @@ async def test_metrics_arrive_as_the_table_names_them(
 async def test_log_lines_arrive_with_what_is_known_of_them(
     start_hub: Any, server: dict[str, Any], collector: Collector
 ) -> None:
-    hub = await start_hub({"asking": server})
-    await hub.connected("asking")
+    await start_hub({"asking": server}, connected=True)
     line = await collector.has(
         lambda got: next((each for each in got.logs if each.attributes.get("happened") == "handshake_complete"), None)
     )
@@ -118,8 +116,9 @@ async def test_a_line_about_a_call_names_its_trace_on_stderr_and_over_otlp(
 async def test_a_secret_is_in_no_line_no_span_and_no_metric(
     start_hub: Any, server: dict[str, Any], collector: Collector
 ) -> None:
-    hub = await start_hub({"asking": server | {"env": {"APP_KEY": "canary-key"}}}, hub={"log_level": "debug"})
-    await hub.connected("asking")
+    hub = await start_hub(
+        {"asking": server | {"env": {"APP_KEY": "canary-key"}}}, hub={"log_level": "debug"}, connected=True
+    )
     with pytest.raises(hubbub_client.UpstreamError):
         await hub.client.call("asking", "canary-key/list")  # whoever calls may well repeat one
     line = await collector.has(lambda found: next((x for x in found.logs if x.text == "call ended"), None))

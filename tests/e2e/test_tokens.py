@@ -12,8 +12,7 @@ async def test_a_caller_has_what_its_token_gives_over_a_restart_too_until_it_is_
 ) -> None:
     asking = {"command": sys.executable, "args": [str(peer_scripts / "asking_server.py"), "stdio"]}
     servers = {"asking": asking | {"protocol": "2025-11-25"}, "other": asking | {"protocol": "2025-11-25"}}
-    hub = await start_hub(servers)
-    await hub.connected("asking", "other")
+    hub = await start_hub(servers, connected=True)
     made = await hub.hubbub("tokens", "create", "robot", "--role", "caller", "--server", "ask*", "--expires", "1d")
     secret = made.record["secret"]
     me = (await hub.hubbub("--token", secret, "whoami")).record

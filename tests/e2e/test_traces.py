@@ -196,8 +196,7 @@ async def started(hub: Any, tool: str, **arguments: Any) -> Any:
 async def test_a_call_tells_how_it_ended_and_nothing_of_what_was_said(
     start_hub: Any, peer_scripts: Path, collector: Collector, tracer: Any
 ) -> None:
-    hub = await start_hub({"traced": stdio(peer_scripts, collector) | {"max_in_flight": 2}})
-    await hub.connected("traced")
+    hub = await start_hub({"traced": stdio(peer_scripts, collector) | {"max_in_flight": 2}}, connected=True)
     with tracer.start_as_current_span("agent turn"):
         failed = await started(hub, "fail", text=CANARY)
         late = await hub.client.start_tool("traced", "hang", timeout_s=0.5)
@@ -227,8 +226,7 @@ async def test_the_next_hub_tells_what_the_last_one_began(
     start_hub: Any, peer_scripts: Path, collector: Collector, tracer: Any, ends: str
 ) -> None:
     servers = {"traced": stdio(peer_scripts, collector) | {"max_in_flight": 2}}
-    first = await start_hub(servers)
-    await first.connected("traced")
+    first = await start_hub(servers, connected=True)
     with tracer.start_as_current_span("agent turn"):
         asking = await started(first, "rounds")
         lost = await started(first, "hang")
@@ -244,8 +242,7 @@ async def test_the_next_hub_tells_what_the_last_one_began(
     )
     await first.client.store.compact()  # writes at once what is in memory only, and would go with a hub that is killed
     await getattr(first, ends)()
-    second = await start_hub(servers)
-    await second.connected("traced")
+    second = await start_hub(servers, connected=True)
     await second.client.inbox.answer(request.id, accept={"name": CANARY})
     assert (await second.call(asking.id)).state == "completed"
     assert (await second.call(lost.id)).state in ("failed", "cancelled")
@@ -265,8 +262,7 @@ async def test_a_hub_that_is_killed_tells_of_the_rpc_that_waited_for_a_call(
     start_hub: Any, peer_scripts: Path, collector: Collector, tracer: Any
 ) -> None:
     servers = {"traced": stdio(peer_scripts, collector)}
-    first = await start_hub(servers)
-    await first.connected("traced")
+    first = await start_hub(servers, connected=True)
     with tracer.start_as_current_span("agent turn") as root:
         trace_id = f"{root.get_span_context().trace_id:032x}"
         async with anyio.create_task_group() as tasks:
@@ -281,8 +277,7 @@ async def test_a_hub_that_is_killed_tells_of_the_rpc_that_waited_for_a_call(
                 lambda spans: any(s.kind == "CLIENT" and s.name == "tools/call rounds" for s in spans)
             )
             await first.kill()
-    second = await start_hub(servers)
-    await second.connected("traced")
+    second = await start_hub(servers, connected=True)
     await second.client.inbox.answer(request.id, decline=True)
     await second.call("waited-for")
     await collector.trace(trace_id, "agent turn", CALL_METHOD, CALL_METHOD, "call tools/call rounds")
@@ -294,8 +289,9 @@ async def test_a_hub_that_is_killed_tells_of_the_rpc_that_waited_for_a_call(
 async def test_a_trace_that_the_environment_names_goes_on_from_the_command_line(
     start_hub: Any, peer_scripts: Path, collector: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hub = await start_hub({"plain": {"command": sys.executable, "args": [str(peer_scripts / "plain_server.py")]}})
-    await hub.connected("plain")
+    hub = await start_hub(
+        {"plain": {"command": sys.executable, "args": [str(peer_scripts / "plain_server.py")]}}, connected=True
+    )
     monkeypatch.setenv("TRACEPARENT", f"00-{'ab' * 16}-{'cd' * 8}-01")
     assert (await hub.hubbub("send", "plain", "tools/list")).status == 0
     spans = await collector.until(lambda spans: any(s.name == "call tools/list" for s in spans))

@@ -289,8 +289,7 @@ async def test_a_call_that_became_a_task_and_has_no_result(
 
 @pytest.mark.parametrize("way", ["hangs up", "runs out of time"])
 async def test_a_caller_who_goes_away(start_hub: Any, script: Any, collector: Collector, way: str) -> None:
-    hub = await start_hub({"plain": script("plain_server")})
-    await hub.connected("plain")
+    hub = await start_hub({"plain": script("plain_server")}, connected=True)
     params = payload.dumps({"name": "ask", "arguments": {"message": "Who?"}})
     spec = call_pb2.CallSpec(server="plain", method="tools/call", params=params, call_id="left")
     async with grpc.aio.insecure_channel(hub.ready["grpc"]) as channel:
@@ -325,8 +324,7 @@ async def test_a_hub_that_ends_after_a_caller_whose_call_goes_on_without_it(
     start_hub: Any, script: Any, collector: Collector, ends_with: str
 ) -> None:
     servers = {"mrtr": script("mrtr_server")}
-    first = await start_hub(servers)
-    await first.connected("mrtr")
+    first = await start_hub(servers, connected=True)
     params = {"name": "greet", "arguments": {}}
     async with anyio.create_task_group() as gone:
         gone.start_soon(lambda: first.client.calls.call("mrtr", "tools/call", params, call_id="shared"))
@@ -341,8 +339,7 @@ async def test_a_hub_that_ends_after_a_caller_whose_call_goes_on_without_it(
     (echo,) = (call for call in await first.client.calls.list() if call.id != "shared")
     await collector.trace(echo.trace_id, CALL_METHOD, "call tools/call echo")
     await getattr(first, ends_with)()
-    second = await start_hub(servers)
-    await second.connected("mrtr")
+    second = await start_hub(servers, connected=True)
     await second.client.inbox.answer(request.id, accept={"name": "Ann"})
     ended = await second.call("shared")
     assert ended.state == "completed"
@@ -357,8 +354,7 @@ async def test_a_hub_that_stops_while_somebody_waits_for_a_call_that_goes_on(
     start_hub: Any, script: Any, collector: Collector
 ) -> None:
     servers = {"mrtr": script("mrtr_server")}
-    first = await start_hub(servers)
-    await first.connected("mrtr")
+    first = await start_hub(servers, connected=True)
     async with anyio.create_task_group() as tasks:
 
         async def call() -> None:
@@ -368,8 +364,7 @@ async def test_a_hub_that_stops_while_somebody_waits_for_a_call_that_goes_on(
         tasks.start_soon(call)
         (request,) = await first.asked()
         await first.terminate()
-    second = await start_hub(servers)
-    await second.connected("mrtr")
+    second = await start_hub(servers, connected=True)
     await second.client.inbox.answer(request.id, accept={"name": "Ann"})
     ended = await second.call("left")
     await whole(second, collector)

@@ -72,8 +72,7 @@ async def hub(start_shared_hub: Any, shared_http_peer: Any, peer_scripts: Path) 
         "before": {"url": url, "protocol": "2025-11-25", "roots": "ask"},
         "now": {"url": url, "protocol": "2026-07-28", "roots": "ask"},
     }
-    hub = await start_shared_hub(servers, hub={"mcp_listen": "127.0.0.1:0"})
-    await hub.connected(*servers)
+    hub = await start_shared_hub(servers, hub={"mcp_listen": "127.0.0.1:0"}, connected=True)
     for name in servers:
         await hub.client.catalog.refresh(name)
     return hub

@@ -22,8 +22,7 @@ async def test_no_session_ends_that_pauses_for_as_long_as_its_client_keeps_conne
 ) -> None:
     servers = {"one": {"command": sys.executable, "args": [str(peer_scripts / "plain_server.py")]}}
     most = {"mcp_sessions_per_principal": 2 * SESSIONS, "mcp_streams_per_principal": 4 * SESSIONS}
-    hub = await start_hub(servers, hub={"mcp_listen": "127.0.0.1:0", **most})
-    await hub.connected("one")
+    hub = await start_hub(servers, hub={"mcp_listen": "127.0.0.1:0", **most}, connected=True)
     command = [mcp1_python, str(HERE / "sdk1_pauses.py"), hub.ready["mcp"], str(SESSIONS), str(ROUNDS)]
     with anyio.fail_after(LIMIT_S):
         ended = await anyio.run_process(command, env=os.environ | {"TOKEN": hub.token}, stderr=None)

@@ -23,11 +23,9 @@ PHONE = {"width": 390, "height": 844}
 @pytest.fixture(scope="module")
 async def hub(start_shared_hub: Any) -> RunningHub:
     """A hub with an agent as codex is."""
-    hub = await start_shared_hub(
-        {"codex": {"command": sys.executable, "args": ["-I", "-S", str(PEERS / "agent_server.py")]}}
+    return await start_shared_hub(
+        {"codex": {"command": sys.executable, "args": ["-I", "-S", str(PEERS / "agent_server.py")]}}, connected=True
     )
-    await hub.connected("codex")
-    return hub
 
 
 async def asks(hub: RunningHub, prompt: str) -> str:

@@ -62,14 +62,13 @@ SUGGESTIONS: list[dict[str, Any]] = [
 @pytest.fixture(scope="module")
 async def hub(start_shared_hub: Any) -> RunningHub:
     """A hub whose rules ask about some tools."""
-    hub = await start_shared_hub(
+    return await start_shared_hub(
         {"dictated": dictated(DELETE, EDIT, PAY)},
         hub={"mcp_listen": "127.0.0.1:0"},
         mcp={"profiles": {"people": {"people": True}}},
         approvals={"rules": RULES},
+        connected=True,
     )
-    await hub.connected("dictated")
-    return hub
 
 
 async def call(hub: RunningHub, tool: str, arguments: Any) -> str:

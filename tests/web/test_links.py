@@ -32,17 +32,6 @@ async def used(bridge: Bridge, secret: str) -> tuple[int, Any]:
     return response.status_code, body.get("to") if response.status_code == 200 else body["error"]["reason"]
 
 
-async def test_a_link_lets_one_browser_in_once_and_says_where_it_leads(hub: RunningHub, bridge: Bridge) -> None:
-    request = await asked(hub)
-    secret = Links(hub.data_dir).create(f"request/{request.id}", 60, request.id)
-    response = await bridge.post("login", {"link": secret})
-    assert response.json()["to"] == f"request/{request.id}"
-    bridge.token = response.json()["token"]
-    assert (await bridge.post("me")).status_code == 200
-    bridge.http.cookies.clear()
-    assert await used(bridge, secret) == (401, "LINK_USED")
-
-
 async def test_a_link_outlives_the_bridge(hub: RunningHub, start_bridge: Callable[..., Any]) -> None:
     secret = Links(hub.data_dir).create("inbox", 60)
     bridge: Bridge = await start_bridge(hub)

@@ -73,8 +73,7 @@ async def send(client: httpx2.AsyncClient, url: str, method: str, **params: Any)
 
 
 async def test_a_person_lets_a_host_in_by_a_code_and_ends_it_again(start_hub: Any, page: Page) -> None:
-    hub: RunningHub = await start_hub({"asking": asking()}, hub={"mcp_listen": "127.0.0.1:0"})
-    await hub.connected("asking")
+    hub: RunningHub = await start_hub({"asking": asking()}, hub={"mcp_listen": "127.0.0.1:0"}, connected=True)
     url = hub.ready["mcp"]
 
     async def decide() -> None:

@@ -33,9 +33,7 @@ GIVEN = {"text": "Hello", "often": 3, "loud": False, "parts": ["a", "b"], "more"
 @pytest.fixture(scope="module")
 async def hub(start_shared_hub: Any) -> RunningHub:
     """A hub with a server that asks, one that has a tool with arguments."""
-    hub = await start_shared_hub({"dictated": dictated(MANY, roots="ask")})
-    await hub.connected("dictated")
-    return hub
+    return await start_shared_hub({"dictated": dictated(MANY, roots="ask")}, connected=True)
 
 
 @pytest.fixture
@@ -133,9 +131,9 @@ async def test_the_most_urgent_question_comes_first(
             "slow": dictated(answer_timeout_s=3000),
             "soon": dictated(answer_timeout_s=600),
             "dictated": dictated(answer_timeout_s=300),
-        }
+        },
+        connected=True,
     )
-    await hub.connected("slow", "soon", "dictated")
     for server in ("slow", "dictated", "soon"):
         await ask(hub, form(f"{server}?", {}), server=server)
     bridge = await start_bridge(hub)

@@ -39,9 +39,7 @@ SAMPLING = {
 @pytest.fixture(scope="module")
 async def hub(start_shared_hub: Any) -> RunningHub:
     """A hub with servers that ask; every test settles what it had asked."""
-    hub = await start_shared_hub({"asking": asking(), "dictated": dictated(roots="ask")})
-    await hub.connected("asking", "dictated")
-    return hub
+    return await start_shared_hub({"asking": asking(), "dictated": dictated(roots="ask")}, connected=True)
 
 
 async def got(hub: RunningHub, call_id: str) -> list[Any]:

@@ -25,9 +25,9 @@ GREET = {
 async def hub(start_shared_hub: Any) -> RunningHub:
     """A hub with two servers; this Python may be started by others, too."""
     servers = {"first": dictated(GREET), "second": dictated(GREET | {"name": "wave", "title": "Wave"})}
-    hub = await start_shared_hub(servers, hub={"allow_commands": [{"command": sys.executable, "args": ["**"]}]})
-    await hub.connected("first", "second")
-    return hub
+    return await start_shared_hub(
+        servers, hub={"allow_commands": [{"command": sys.executable, "args": ["**"]}]}, connected=True
+    )
 
 
 @pytest.fixture(scope="module")
@@ -159,8 +159,7 @@ async def test_a_task_is_called_by_the_question_that_it_asks(
     start_hub: Any, start_bridge: Callable[..., Any], visit: Callable[..., Any], mcp1_python: str
 ) -> None:
     demo = Path(__file__).parents[2] / "docs" / "demo" / "server.py"
-    hub: RunningHub = await start_hub({"demo": {"command": mcp1_python, "args": [str(demo)]}})
-    await hub.connected("demo")
+    hub: RunningHub = await start_hub({"demo": {"command": mcp1_python, "args": [str(demo)]}}, connected=True)
     await hub.client.start_tool("demo", "plan_trip")
     await hub.asked()
     ada: Person = await visit((await start_bridge(hub)).link, "Ada")

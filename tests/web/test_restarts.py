@@ -18,8 +18,7 @@ async def test_the_hub_killed_under_the_page_comes_back_and_nothing_is_lost(
     start_hub: Any, start_bridge: Callable[..., Any], visit: Callable[..., Any], mcp1_python: str
 ) -> None:
     servers = {"demo": {"command": mcp1_python, "args": [str(DEMO)]}}
-    hub = await start_hub(servers)
-    await hub.connected("demo")
+    hub = await start_hub(servers, connected=True)
     ada: Person = await visit((await start_bridge(hub)).link, "Ada")
     # Asked as a task, which outlives the hub.
     await hub.client.start_tool("demo", "plan_trip")
