@@ -11,8 +11,7 @@ from typing import Any
 import anyio
 from fastmcp import Client
 from fastmcp_tasks.client import call_tool_task
-
-ANSWER = {"username": "ada", "email": "ada@example.org"}
+from tour import ANSWER
 
 
 async def main(url: str, prefix: str, _resource: str) -> dict[str, Any]:

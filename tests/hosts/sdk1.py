@@ -13,13 +13,10 @@ from mcp import ClientSession
 from mcp.client.streamable_http import streamablehttp_client
 from mcp.types import CreateMessageResult, ElicitResult, ListRootsResult, Root, TextContent
 from pydantic import AnyUrl, FileUrl
-
-ANSWER = {"username": "ada", "email": "ada@example.org"}
+from tour import ANSWER, take_tour
 
 
 async def main(url: str, prefix: str, resource: str) -> dict[str, Any]:
-    progress: list[float] = []
-
     async def answer(_: Any, __: Any) -> ElicitResult:
         return ElicitResult(action="accept", content=dict(ANSWER))
 
@@ -28,9 +25,6 @@ async def main(url: str, prefix: str, resource: str) -> dict[str, Any]:
 
     async def folders(*_: Any) -> ListRootsResult:
         return ListRootsResult(roots=[Root(uri=FileUrl("file:///srv"))])
-
-    async def note(done: float, _total: float | None, _message: str | None) -> None:
-        progress.append(done)
 
     can = {"elicitation_callback": answer, "sampling_callback": generate, "list_roots_callback": folders}
     headers = {"Authorization": f"Bearer {os.environ['TOKEN']}"}
@@ -41,27 +35,15 @@ async def main(url: str, prefix: str, resource: str) -> dict[str, Any]:
         hello = await session.initialize()
         tools = (await session.list_tools()).tools
 
-        async def call(name: str, progress_callback: Any = None, **arguments: Any) -> Any:
-            return await session.call_tool(prefix + name, arguments, progress_callback=progress_callback)
+        async def call(name: str, progress: Any, **arguments: Any) -> Any:
+            return await session.call_tool(name, arguments, progress_callback=progress)
 
-        echoed, failed = await call("echo", text="e" * 1024), await call("test_error_handling")
-        asked = await call("test_elicitation", message="Who?")
-        generated = await call("test_sampling", prompt="Where?")
-        roots = await call("test_input_required_result_list_roots")
-        await call("test_tool_with_progress", note)
         read = await session.read_resource(AnyUrl(resource))
-        prompt = await session.get_prompt(f"{prefix}test_prompt_with_arguments", {"arg1": "1", "arg2": "2"})
         return {
             "revision": hello.protocolVersion,
             "tools": [tool.name for tool in tools],
-            "echo": echoed.content[0].text,
-            "failed": failed.content[0].text if failed.isError else None,
-            "asked": asked.content[0].text,
-            "generated": generated.content[0].text,
-            "roots": roots.content[0].text,
-            "progress": progress,
             "resource": read.contents[0].text,
-            "prompt": prompt.messages[0].content.text,
+            **await take_tour(session, call, prefix),
         }
 
 

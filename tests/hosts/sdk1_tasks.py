@@ -12,8 +12,7 @@ import anyio
 from mcp import ClientSession
 from mcp.client.streamable_http import streamablehttp_client
 from mcp.types import CallToolResult, ElicitResult
-
-ANSWER = {"username": "ada", "email": "ada@example.org"}
+from tour import ANSWER
 
 
 async def main(url: str, prefix: str, _resource: str) -> dict[str, Any]:
