@@ -55,11 +55,13 @@ async def test_a_record_approves_what_it_shows(hub: Any) -> None:
 async def test_the_library_without_async_approves_and_denies_too(hub: Any) -> None:
     def script() -> None:
         with sync.connect(data_dir=hub.data_dir) as plain:
-            plain.inbox.get("req_1").approve()
-            plain.inbox.get("req_1").deny()
+            plain.inbox.get("req_1").approve({"repo": "x"}, remember_s=3600)
+            plain.inbox.get("req_1").deny("not today")
 
     await anyio.to_thread.run_sync(script)
-    assert [each.WhichOneof("answer") for each in hub.requests("AnswerPendingRequest")] == ["approve", "deny"]
+    approved, denied = hub.requests("AnswerPendingRequest")
+    assert (approved.approve.arguments, approved.approve.remember.seconds) == (b'{"repo":"x"}', 3600)
+    assert denied.deny.reason == "not today"
 
 
 @pytest.mark.parametrize(
