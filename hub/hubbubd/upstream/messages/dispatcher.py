@@ -8,11 +8,10 @@ import asyncio
 from collections.abc import Callable, Mapping
 from contextvars import Context
 from itertools import count
-from types import TracebackType
-from typing import Any, Final, Protocol, Self, cast
+from typing import Any, Final, Protocol, cast
 
 import anyio
-from anyio.abc import TaskStatus
+from anyio.abc import ObjectReceiveStream, TaskStatus
 from mcp.shared.dispatcher import DispatchContext, as_request_id, coerce_request_id
 from mcp.shared.exceptions import MCPError
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
@@ -337,7 +336,7 @@ def _progress_update(params: dict[str, Any]) -> ProgressUpdate | None:
     )
 
 
-class _ReceiveStream:
+class _ReceiveStream(ObjectReceiveStream[SessionMessage | Exception]):
     """The read stream of the SDK's dispatcher: responses go to `settle_request`, all else to the dispatcher.
 
     A response that cannot be parsed becomes an error for the request it answers; a duplicate request is dropped.
@@ -429,21 +428,3 @@ class _ReceiveStream:
     async def aclose(self) -> None:
         """Close the inner stream."""
         await self._inner.aclose()
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> SessionMessage | Exception:
-        try:
-            return await self.receive()
-        except anyio.EndOfStream:
-            raise StopAsyncIteration from None
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
-    ) -> bool | None:
-        await self.aclose()
-        return None

@@ -1,10 +1,10 @@
 """The write stream of a connection, which reports for each answer whether it was handed over."""
 
 from contextlib import suppress
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 import anyio
+from anyio.abc import ObjectSendStream
 from mcp.shared.message import SessionMessage
 from mcp_types import INVALID_REQUEST, ErrorData, JSONRPCError, JSONRPCNotification, JSONRPCResponse
 
@@ -16,7 +16,7 @@ MAX_UNSENT: Final = 1024
 """The most answers that may wait for a server to read them; beyond that its requests are not read (backpressure)."""
 
 
-class ReceiptStream:
+class ReceiptStream(ObjectSendStream[SessionMessage]):
     """The dispatcher's write stream, which reports for each answer whether it was handed over.
 
     A transport with `receipts` (HTTP) reports it through the exchange; over the others sending is handing over.
@@ -42,7 +42,7 @@ class ReceiptStream:
             with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # the receive path reports that
                 await self.send(SessionMessage(JSONRPCError(jsonrpc="2.0", id=problem.request_id, error=refusal)))
 
-    async def send(self, item: SessionMessage, /) -> None:
+    async def send(self, item: SessionMessage) -> None:
         """Send a message, as `streams.WriteStream`; an answer counts as unsent until it is handed over."""
         if isinstance(item.message, JSONRPCResponse | JSONRPCError):
             await self._send_answer(item)
@@ -80,12 +80,3 @@ class ReceiptStream:
     async def aclose(self) -> None:
         """Close the inner stream."""
         await self._inner.aclose()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
-    ) -> bool | None:
-        await self.aclose()
-        return None

@@ -8,12 +8,12 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from io import FileIO
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 import anyio
 import anyio.lowlevel
 import structlog
+from anyio.abc import ObjectReceiveStream, ObjectSendStream
 from mcp.shared.message import SessionMessage
 
 from hubbubd.config import ServerConfig
@@ -119,26 +119,10 @@ class _PipeReader:
         self.resume()
 
 
-class _PipeEnd:
-    """What both directions share: closing, and being a context manager."""
+class MessageReader(ObjectReceiveStream[SessionMessage | Exception]):
+    """The server's stdout, for one receiving task."""
 
     closed = False
-
-    async def aclose(self) -> None:
-        """Close this end of the pipe for messages."""
-        self.closed = True
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.aclose()
-
-
-class MessageReader(_PipeEnd):
-    """The server's stdout, for one receiving task."""
 
     def __init__(self, pipe: FileIO, config: ServerConfig, on_stray: Callable[[bytes], None]) -> None:
         self.fault: Fault | None = None
@@ -156,15 +140,6 @@ class MessageReader(_PipeEnd):
         self._draining = False
         self._waiter: asyncio.Future[None] | None = None
         self._pipe_reader = _PipeReader(pipe, self._on_chunk)
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> SessionMessage | Exception:
-        try:
-            return await self.receive()
-        except anyio.EndOfStream:
-            raise StopAsyncIteration from None
 
     async def receive(self) -> SessionMessage | Exception:
         """Return the next message, or a BadMessage in its place.
@@ -294,8 +269,10 @@ class MessageReader(_PipeEnd):
         )
 
 
-class MessageWriter(_PipeEnd):
+class MessageWriter(ObjectSendStream[SessionMessage]):
     """The server's stdin, for any number of sending tasks."""
+
+    closed = False
 
     def __init__(self, pipe: FileIO, on_broken: Callable[[], None]) -> None:
         self._pipe = pipe
@@ -303,7 +280,7 @@ class MessageWriter(_PipeEnd):
         self._send_lock = asyncio.Lock()
         self._unwritten = memoryview(b"")
 
-    async def send(self, item: SessionMessage, /) -> None:
+    async def send(self, item: SessionMessage) -> None:
         """Write a message to the pipe, however long the server takes to make room (backpressure).
 
         A cancelled send has written nothing, or the rest is written before the next message: lines are never torn.
