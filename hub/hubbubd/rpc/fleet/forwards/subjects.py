@@ -1,6 +1,7 @@
 """Which server a request is about."""
 
 from collections.abc import Callable, Mapping
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Any
 
@@ -29,31 +30,6 @@ def is_known_server(hub: Hub, server: str) -> bool:
     return whose.owns(server) or whose.owner(server) is not None or hub.servers.find(server) is not None
 
 
-def _server_field(_hub: Hub, request: Any) -> str:
-    """Return the request's field `server`."""
-    return request.server
-
-
-def _name_field(_hub: Hub, request: Any) -> str:
-    """Return the request's field `name`, which names a server."""
-    return request.name
-
-
-def _call_spec_server(_hub: Hub, request: Any) -> str:
-    """Return the server of the call's spec."""
-    return request.spec.server
-
-
-def _server_spec_name(_hub: Hub, request: Any) -> str:
-    """Return the name in the server's spec."""
-    return request.spec.name
-
-
-def _filter_server(_hub: Hub, request: Any) -> str:
-    """Return the server of the request's filter."""
-    return request.filter.server
-
-
 def _server_of_call(hub: Hub, request: Any) -> str:
     """Return the server of the call with the request's id; empty if its caller may not see the call."""
     try:
@@ -72,24 +48,30 @@ def _server_of_task(hub: Hub, request: Any) -> str:
     return task.server if access.visible_scope().has_task(task) else ""
 
 
+def _read(field: str) -> Find:
+    """Return a function that returns a field of the request, whose dotted path is given."""
+    read = attrgetter(field)
+    return lambda _hub, request: read(request)
+
+
 _FINDERS: Mapping[str, Find] = MappingProxyType(
     {
-        "/hubbub.v1.CallService/CallMethod": _call_spec_server,
-        "/hubbub.v1.CallService/StartCall": _call_spec_server,
+        "/hubbub.v1.CallService/CallMethod": _read("spec.server"),
+        "/hubbub.v1.CallService/StartCall": _read("spec.server"),
         "/hubbub.v1.CallService/CancelCall": _server_of_call,
-        "/hubbub.v1.CallService/GetQueue": _server_field,
-        "/hubbub.v1.CallService/ClearQueue": _server_field,
-        "/hubbub.v1.CatalogService/RefreshCatalog": _server_field,
-        "/hubbub.v1.EventService/TailLogs": _server_field,
-        "/hubbub.v1.EventService/WatchResource": _server_field,
-        "/hubbub.v1.EventService/WatchEvents": _filter_server,
-        "/hubbub.v1.FleetService/MoveServer": _server_field,
-        "/hubbub.v1.ServerService/UpdateServer": _server_spec_name,
-        "/hubbub.v1.ServerService/RemoveServer": _name_field,
-        "/hubbub.v1.ServerService/ConnectServer": _name_field,
-        "/hubbub.v1.ServerService/DisconnectServer": _name_field,
-        "/hubbub.v1.ServerService/LogOutServer": _name_field,
-        "/hubbub.v1.ServerService/SetRoots": _name_field,
+        "/hubbub.v1.CallService/GetQueue": _read("server"),
+        "/hubbub.v1.CallService/ClearQueue": _read("server"),
+        "/hubbub.v1.CatalogService/RefreshCatalog": _read("server"),
+        "/hubbub.v1.EventService/TailLogs": _read("server"),
+        "/hubbub.v1.EventService/WatchResource": _read("server"),
+        "/hubbub.v1.EventService/WatchEvents": _read("filter.server"),
+        "/hubbub.v1.FleetService/MoveServer": _read("server"),
+        "/hubbub.v1.ServerService/UpdateServer": _read("spec.name"),
+        "/hubbub.v1.ServerService/RemoveServer": _read("name"),
+        "/hubbub.v1.ServerService/ConnectServer": _read("name"),
+        "/hubbub.v1.ServerService/DisconnectServer": _read("name"),
+        "/hubbub.v1.ServerService/LogOutServer": _read("name"),
+        "/hubbub.v1.ServerService/SetRoots": _read("name"),
         "/hubbub.v1.TaskService/GetTaskResult": _server_of_task,
         "/hubbub.v1.TaskService/CancelTask": _server_of_task,
     }
