@@ -8,7 +8,6 @@ from typing import Any
 
 import anyio
 import pytest
-import uvicorn
 
 from hubbub_http import LET_IN, make_connection_class
 from hubbub_http.connection import DRAINED_BYTES, MAX_HEAD_BYTES, MAX_HEADERS, MAX_STRANGER_CHUNKS, STRANGER_BYTES
@@ -76,17 +75,7 @@ async def place() -> AsyncIterator[Place]:
             super().on_message_complete()
             here.most_waiting = max(here.most_waiting, len(self.pipeline))
 
-    config = uvicorn.Config(
-        here.app,
-        http=Counted,
-        interface="asgi3",
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        proxy_headers=False,
-        timeout_graceful_shutdown=1,
-    )
-    async with serve_application(config, "127.0.0.1:0") as url:
+    async with serve_application(here.app, "127.0.0.1:0", connections=Counted, grace_s=1) as url:
         here.port = int(url.rpartition(":")[2])
         with anyio.fail_after(LIMIT_S):
             yield here

@@ -17,7 +17,6 @@ from typing import Any
 import anyio
 import grpc
 import structlog
-import uvicorn
 from anyio import to_thread
 from connectrpc.code import Code
 from connectrpc.codec import Codec
@@ -52,7 +51,6 @@ from hubbubd.rpc.interceptors import Oversight
 from hubbubd.rpc.listeners.grpc_server import MAX_RPCS, make_servicers, wait_for_open_rpcs
 from hubbubd.rpc.listeners.host_check import wrap_with_host_check
 from hubbubd.rpc.listeners.http_server import serve_application
-from hubbubd.rpc.listeners.tls import ssl_context
 from hubbubd.rpc.messages import json_codec
 from hubbubd.rpc.methods import STALL_S, Around, Rpc, RpcSettings, list_rpcs
 from hubbubd.rpc.tracing import trace_rpcs
@@ -119,22 +117,15 @@ async def serve_connect(
     On leaving, open RPCs have the time of `grpc_server.wait_for_open_rpcs`; the hub must have been drained before.
     `within` and what is raised: as in `grpc_server.serve`.
     """
-    context = ssl_context(tls) if tls else None
     app = make_application(hub, gate=gate, origins=origins, max_message_bytes=max_message_bytes, within=within)
-    config = uvicorn.Config(
+    async with serve_application(
         wrap_with_host_check(app, origins, hosts, secure=tls is not None),
-        http=make_connection_class(),
-        ssl_context_factory=(lambda _config, _default: context) if context else None,
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,  # the caller's address is that of the connection, not what X-Forwarded-For claims
-        limit_concurrency=MAX_RPCS,
-    )
-    closing = partial(wait_for_open_rpcs, hub)
-    async with serve_application(config, listen, secure=tls is not None, closing=closing) as url:
+        listen,
+        connections=make_connection_class(),
+        tls=tls,
+        max_requests=MAX_RPCS,
+        closing=partial(wait_for_open_rpcs, hub),
+    ) as url:
         yield url
 
 

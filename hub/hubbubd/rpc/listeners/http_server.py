@@ -4,33 +4,58 @@ import asyncio
 import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, nullcontext
+from typing import TYPE_CHECKING
 
 import anyio
 import uvicorn
 
+from hubbub_http import HttpConnection
+from hubbubd.config.sections.tls import TlsFiles
 from hubbubd.rpc.listeners import sockets as listening
+from hubbubd.rpc.listeners.tls import ssl_context
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
 
 
 @asynccontextmanager
 async def serve_application(
-    config: uvicorn.Config,
+    app: "ASGIApp",
     listen: str,
     *,
-    secure: bool = False,
+    connections: type[HttpConnection],
+    tls: TlsFiles | None = None,
+    max_requests: int | None = None,
+    grace_s: int | None = None,
     closing: Callable[[asyncio.Future[None]], Awaitable[None]] | None = None,
 ) -> AsyncGenerator[str, None]:
-    """Serve an application for the block and yield its base URL; `secure` says that it speaks TLS.
+    """Serve an ASGI application for the block, with TLS if there are files for it, and yield its base URL.
 
-    On leaving, open requests have the seconds that `config` says. With `closing`, which gets a future of their end,
-    they have until it returns. Raises as `sockets.open_listener`.
+    More than `max_requests` at once are refused. On leaving, open requests have `grace_s` seconds, or, with `closing`,
+    which gets a future of their end, until that returns. Raises as `sockets.open_listener`, and ConfigError.
     """
+    context = ssl_context(tls) if tls else None
+    config = uvicorn.Config(
+        app,
+        http=connections,
+        interface="asgi3",
+        ssl_context_factory=(lambda _config, _default: context) if context else None,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,  # the caller's address is that of the connection, not what X-Forwarded-For claims
+        limit_concurrency=max_requests,
+        timeout_graceful_shutdown=grace_s,
+    )
     server = _UvicornServer(config)
-    listener, address = listening.open_listener(listen, secure=secure)
+    listener, address = listening.open_listener(listen, secure=tls is not None)
     with listener:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(server.serve, [listener])
             try:
-                yield f"{'https' if secure else 'http'}://{address}"
+                yield f"{'https' if tls else 'http'}://{address}"
             finally:
                 server.should_exit = True
                 if closing is not None:

@@ -11,7 +11,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import anyio
-import uvicorn
 from anyio import CapacityLimiter, to_thread
 
 from hubbub_http import make_connection_class
@@ -30,17 +29,8 @@ STALL_S = 10.0
 @asynccontextmanager
 async def serve_metrics(listen: str, exposition: Callable[[], tuple[str, bytes]]) -> AsyncGenerator[str, None]:
     """Serve what `exposition` returns, which may block, and yield its URL. Raises as `serve_application`."""
-    config = uvicorn.Config(
-        make_application(exposition),
-        http=make_connection_class(open_to_all=True),
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        timeout_graceful_shutdown=1,
-    )
-    async with serve_application(config, listen) as url:
+    app, connections = make_application(exposition), make_connection_class(open_to_all=True)
+    async with serve_application(app, listen, connections=connections, grace_s=1) as url:
         yield f"{url}{PATH}"
 
 

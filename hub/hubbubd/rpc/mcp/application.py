@@ -18,7 +18,6 @@ from urllib.parse import unquote
 
 import anyio
 import structlog
-import uvicorn
 from starlette.types import Receive, Scope, Send
 
 from hubbub_http import make_connection_class
@@ -61,7 +60,6 @@ from hubbubd.rpc.auth import gate as auth
 from hubbubd.rpc.interceptors import Oversight
 from hubbubd.rpc.listeners.grpc_server import LAST_WORDS_S, MAX_RPCS
 from hubbubd.rpc.listeners.http_server import serve_application
-from hubbubd.rpc.listeners.tls import ssl_context
 from hubbubd.rpc.login import metadata as login
 from hubbubd.rpc.mcp.admission import RPC, Admission, http_status, note_peer, preflight_headers
 from hubbubd.rpc.mcp.headers import check_arguments, check_repeated
@@ -105,23 +103,17 @@ async def serve_mcp(
 
     `handles` seal what hosts bring back with an answer. Raises as `grpc_server.serve`.
     """
-    context = ssl_context(tls) if tls else None
     app = McpApplication(hub, gate=gate, handles=handles, secure=tls is not None)
-    config = uvicorn.Config(
+    serving = serve_application(
         app,
-        http=make_connection_class(),
-        ssl_context_factory=(lambda _config, _default: context) if context else None,
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        limit_concurrency=MAX_RPCS,
-        timeout_graceful_shutdown=round(LAST_WORDS_S),
+        listen,
+        connections=make_connection_class(),
+        tls=tls,
+        max_requests=MAX_RPCS,
+        grace_s=round(LAST_WORDS_S),
     )
     try:
-        async with serve_application(config, listen, secure=tls is not None) as url, anyio.create_task_group() as tasks:
+        async with serving as url, anyio.create_task_group() as tasks:
             tasks.start_soon(app.refuse_once_draining)
             hub.meter.observe(metrics.HOST_SESSIONS, lambda: ((len(app.sessions), {}),))
             app.publish_login_address(url)
