@@ -23,6 +23,10 @@ class Meter:
     def observe(self, metric: Metric, read: Callable[[], Iterable[Reading]]) -> None:
         """Register a callback that reads a metric at collection. Called in other threads, it must not block."""
 
+    def observe_number(self, metric: Metric, read: Callable[[], float | None]) -> None:
+        """Register a callback that reads a metric without attributes, as `observe`; None is no reading."""
+        self.observe(metric, lambda: () if (value := read()) is None else ((value, {}),))
+
     def exposition(self) -> tuple[str, bytes]:
         """Return all metrics in Prometheus's text format, with the content type. Blocks while they are collected."""
         return "text/plain; charset=utf-8", b""

@@ -115,7 +115,7 @@ async def serve_mcp(
     try:
         async with serving as url, anyio.create_task_group() as tasks:
             tasks.start_soon(app.refuse_once_draining)
-            hub.meter.observe(metrics.HOST_SESSIONS, lambda: ((len(app.sessions), {}),))
+            hub.meter.observe_number(metrics.HOST_SESSIONS, lambda: len(app.sessions))
             app.publish_login_address(url)
             yield f"{url}{PATH}"
             tasks.cancel_scope.cancel()

@@ -96,11 +96,11 @@ class FleetMeasures:
         if not meter.on:
             return
         meter.observe(metrics.FLEET_MEMBERS, self._count_members)
-        meter.observe(metrics.FLEET_OWNED, lambda: _single_reading(fleet.owned_count()))
-        meter.observe(metrics.FLEET_UNOWNED, lambda: _single_reading(fleet.free_count()))
-        meter.observe(metrics.FLEET_LEASE, lambda: _single_reading(max(fleet.remaining_s(), 0.0)))
-        meter.observe(metrics.FLEET_LAG, lambda: _single_reading(fleet.feed.revisions_behind()))
-        meter.observe(metrics.FLEET_CLOCK, lambda: _single_reading(fleet.time.ahead_s))
+        meter.observe_number(metrics.FLEET_OWNED, lambda: fleet.owned_count())
+        meter.observe_number(metrics.FLEET_UNOWNED, lambda: fleet.free_count())
+        meter.observe_number(metrics.FLEET_LEASE, lambda: max(fleet.remaining_s(), 0.0))
+        meter.observe_number(metrics.FLEET_LAG, lambda: fleet.feed.revisions_behind())
+        meter.observe_number(metrics.FLEET_CLOCK, lambda: fleet.time.ahead_s)
 
     def count_takeover(self, server: str, before: Lease | None, free_s: float) -> None:
         """Count a server that has become this member's. `before` is its lease when it was free, for `free_s`."""
@@ -126,7 +126,3 @@ class FleetMeasures:
             for each in self._fleet.members()
         )
         return [(found[state], {"state": state}) for state in ("live", "draining", "overdue", "gone")]
-
-
-def _single_reading(value: float) -> Iterable[Reading]:
-    return ((value, {}),)

@@ -3,11 +3,13 @@
 Scrapes run in another thread: they read plain numbers and dicts that are replaced, never modified.
 """
 
+import time
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Mapping
 
 import anyio
 
+from hubbub_shared.platform import figures
 from hubbubd import payload
 from hubbubd.config import ServerConfig
 from hubbubd.core.approvals.votes import approval_outcome, is_approval
@@ -17,7 +19,7 @@ from hubbubd.core.servers.connection_states import ConnectionEvent, ConnectionSt
 from hubbubd.core.servers.server_record import ServerRecord
 from hubbubd.errors import Fault
 from hubbubd.runtime.records import Ledger, Table
-from hubbubd.telemetry import mcp, metrics, process
+from hubbubd.telemetry import mcp, metrics
 from hubbubd.telemetry.meter import Meter, Reading
 from hubbubd.timing.clock import Clock
 from hubbubd.upstream.ports import Hello
@@ -97,23 +99,24 @@ class Measures:
             metrics.SERVERS, lambda: [(n, {"state": state.value}) for state, n in self._servers_by_state.items()]
         )
         meter.observe(
-            metrics.SERVERS_AWAY, lambda: [(n, {"gave_up": _yes_or_no(up)}) for up, n in self._unconnected.items()]
+            metrics.SERVERS_AWAY,
+            lambda: [(n, {"gave_up": "yes" if up else "no"}) for up, n in self._unconnected.items()],
         )
         meter.observe(metrics.SERVER_CONNECTED, lambda: [(n, {"server": s}) for s, n in self._connected.items()])
-        meter.observe(metrics.RECONNECTS, lambda: _single_reading(self._reconnects))
-        meter.observe(metrics.QUEUE_DEPTH, lambda: _single_reading(self._queued))
+        meter.observe_number(metrics.RECONNECTS, lambda: self._reconnects)
+        meter.observe_number(metrics.QUEUE_DEPTH, lambda: self._queued)
         meter.observe(metrics.PENDING, lambda: [(n, {"kind": kind.value}) for kind, n in self._open_counts.items()])
         meter.observe(metrics.OLDEST, self._oldest_ages)
-        meter.observe(metrics.WATCHERS, lambda: _single_reading(watcher_limit.count))
-        meter.observe(metrics.WATCHERS_LAG, lambda: _single_reading(self._watcher_backlog))
-        meter.observe(metrics.WATCHERS_DROPPED, lambda: _single_reading(watcher_limit.dropped))
-        meter.observe(metrics.STORE_AVAILABLE, lambda: _single_reading(int(health.writable)))
-        meter.observe(metrics.STORE_UNKNOWN, lambda: _single_reading(self._ledger.unknown))
-        meter.observe(metrics.STORE_RECONNECTS, lambda: _single_reading(self._ledger.store.reconnects))
-        meter.observe(metrics.LOOP_LAG, lambda: _single_reading(self._max_lag_s))
-        meter.observe(metrics.MEMORY, process.memory)
-        meter.observe(metrics.CPU, process.cpu)
-        meter.observe(metrics.OPEN_FDS, process.open_fds)
+        meter.observe_number(metrics.WATCHERS, lambda: watcher_limit.count)
+        meter.observe_number(metrics.WATCHERS_LAG, lambda: self._watcher_backlog)
+        meter.observe_number(metrics.WATCHERS_DROPPED, lambda: watcher_limit.dropped)
+        meter.observe_number(metrics.STORE_AVAILABLE, lambda: int(health.writable))
+        meter.observe_number(metrics.STORE_UNKNOWN, lambda: self._ledger.unknown)
+        meter.observe_number(metrics.STORE_RECONNECTS, lambda: self._ledger.store.reconnects)
+        meter.observe_number(metrics.LOOP_LAG, lambda: self._max_lag_s)
+        meter.observe_number(metrics.MEMORY, figures.resident_bytes)
+        meter.observe_number(metrics.CPU, time.process_time)
+        meter.observe_number(metrics.OPEN_FDS, figures.count_descriptors)
 
     async def run(self) -> None:
         """Sample event-loop lag and watcher backlog until cancelled."""
@@ -236,15 +239,6 @@ class Measures:
         now = self._clock.now()
         for kind, since in self._oldest.items():
             yield (0.0 if since is None else max(now - since, 0.0), {"kind": kind.value})
-
-
-def _single_reading(value: float) -> Iterable[Reading]:
-    """Return the reading of a metric that has no attributes."""
-    return ((value, {}),)
-
-
-def _yes_or_no(yes: bool) -> str:
-    return "yes" if yes else "no"
 
 
 def _is_unconnected(server: ServerRecord) -> bool:
