@@ -1,7 +1,7 @@
 """What only some hubs serve: Connect, MCP, metrics, and a port for the other members of a fleet."""
 
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -34,17 +34,15 @@ def import_all(settings: HubSettings) -> None:
             import_module(module)
 
 
-@asynccontextmanager
-async def serve_connect_if_configured(
+def serve_connect_if_configured(
     hub: Hub, settings: HubSettings, gate: Gate, within: tuple[Around, ...]
-) -> AsyncGenerator[str | None, None]:
+) -> AbstractAsyncContextManager[str | None]:
     """Serve Connect and gRPC-Web if configured, and yield their base URL, else None; `within` is middleware of RPCs."""
     if settings.connect_listen is None:
-        yield None
-        return
+        return nullcontext()
     from hubbubd.rpc.listeners.connect import serve_connect  # lazy: an optional extra, see `import_all`
 
-    async with serve_connect(
+    return serve_connect(
         hub,
         listen=settings.connect_listen,
         gate=gate,
@@ -53,40 +51,27 @@ async def serve_connect_if_configured(
         hosts=lambda: hub.configuration.settings.connect_hosts,
         max_message_bytes=settings.max_message_bytes,
         within=within,
-    ) as url:
-        yield url
+    )
 
 
-@asynccontextmanager
-async def serve_mcp_if_configured(
+def serve_mcp_if_configured(
     hub: Hub, settings: HubSettings, gate: Gate, handles: StateTokens
-) -> AsyncGenerator[str | None, None]:
+) -> AbstractAsyncContextManager[str | None]:
     """Serve MCP hosts if configured, and yield the URL of their endpoint, else None."""
     if settings.mcp_listen is None:
-        yield None
-        return
+        return nullcontext()
     from hubbubd.rpc.mcp.application import serve_mcp  # lazy: see `import_all`
 
-    async with serve_mcp(
-        hub,
-        listen=settings.mcp_listen,
-        gate=gate,
-        handles=handles,
-        tls=settings.tls,
-    ) as url:
-        yield url
+    return serve_mcp(hub, listen=settings.mcp_listen, gate=gate, handles=handles, tls=settings.tls)
 
 
-@asynccontextmanager
-async def serve_metrics_if_configured(settings: HubSettings, meter: Meter) -> AsyncGenerator[str | None, None]:
+def serve_metrics_if_configured(settings: HubSettings, meter: Meter) -> AbstractAsyncContextManager[str | None]:
     """Serve Prometheus metrics if configured, and yield their URL, else None."""
     if settings.metrics_listen is None:
-        yield None
-        return
+        return nullcontext()
     from hubbubd.rpc.listeners.metrics import serve_metrics  # lazy: an optional extra, see `import_all`
 
-    async with serve_metrics(settings.metrics_listen, meter.exposition) as url:
-        yield url
+    return serve_metrics(settings.metrics_listen, meter.exposition)
 
 
 @asynccontextmanager
