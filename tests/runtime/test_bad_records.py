@@ -217,7 +217,7 @@ async def test_what_a_follower_cannot_do_with_one_record_the_other_followers_and
         table.follow(lambda _before, after: seen.append(after.id if after else ""))
         task = TypeAdapter(Task).validate_json(text("task", "a"))
         with capture_logs() as logs:
-            await hub.tasks._ledger.commit([table.change("a", task)])
+            await hub.tasks.ledger.commit([table.change("a", task)])
             table.for_each(lambda task: refuses(None, task))
         assert seen == ["a"]
         assert [line["event"] for line in logs] == [

@@ -330,7 +330,7 @@ class ClientTasksModel(HubModel):
             assert remote.ended in (None, (call, self.hub.tasks.get(call.task_id or "")))
         assert self.seen.records == self.records()
         calls = self.hub.calls
-        assert len(calls._exchange.client_tasks._active_tasks) <= len(self.going_on()), (
+        assert len(calls.exchange.client_tasks._active_tasks) <= len(self.going_on()), (
             "a task is followed after its end"
         )
         assert calls._queues["one"].calls.keys() == {remote.call_id for remote in self.going_on()}

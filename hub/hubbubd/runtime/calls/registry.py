@@ -4,7 +4,7 @@ import asyncio
 import secrets
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import InitVar, dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -43,43 +43,30 @@ DRAIN_S = 0.02
 log = structlog.get_logger(__name__)
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class Calls(RecordReader[Call]):
-    """The calls of all servers, under way and ended, with a queue per server."""
+    """The calls of all servers, under way and ended, with a queue per server.
 
-    def __init__(
-        self,
-        *,
-        ledger: Ledger,
-        table: Table[Call],
-        live: LiveCalls,
-        clock: Clock,
-        background: Background,
-        exchange: CallExchange,
-        resumption: Resumption,
-        support: TaskSupport,
-        gate: ApprovalGate,
-        quota: Quota,
-        spans: SpanRecorder,
-        missing_queue_error: Callable[[str], HubError],
-        durable_if_named: bool = False,
-    ) -> None:
-        """`missing_queue_error` returns why a server has no queue.
+    `missing_queue_error` returns why a server has no queue. With `durable_if_named` calls are durable before they are
+    sent if their callers have named them.
+    """
 
-        With `durable_if_named` calls are durable before they are sent if their callers have named them.
-        """
+    ledger: Ledger
+    table: InitVar[Table[Call]]
+    live: LiveCalls
+    clock: Clock
+    background: Background
+    exchange: CallExchange
+    resumption: Resumption
+    support: TaskSupport
+    gate: ApprovalGate
+    quota: Quota
+    spans: SpanRecorder
+    missing_queue_error: Callable[[str], HubError]
+    durable_if_named: bool = False
+
+    def __post_init__(self, table: Table[Call]) -> None:
         super().__init__(table)
-        self._durable_if_named = durable_if_named
-        self._ledger = ledger
-        self.live = live
-        self._clock = clock
-        self._background = background
-        self._exchange = exchange
-        self._resumption = resumption
-        self._support = support
-        self._gate = gate
-        self._quota = quota
-        self._spans = spans
-        self._missing_queue_error = missing_queue_error
         self._queues: dict[str, ServerQueue] = {}
         self._active: dict[str, ActiveCall] = {}
         """The calls under way by id. The queues keep it; `ActiveCall.call` is the newest state of each."""
@@ -97,19 +84,19 @@ class Calls(RecordReader[Call]):
 
     def open_queue(self, config: ServerConfig) -> ServerQueue:
         """Create a server's call queue, and resume the server's calls from before a restart."""
-        queue = ServerQueue(config, self._clock, self._record, self._active, self._spans.tracer)
+        queue = ServerQueue(config, self.clock, self._record, self._active, self.spans.tracer)
         self._queues[config.name] = queue
         own = [call for call in self._table if call.server == config.name]
         queue.ended.update(call.state for call in own if call.state.ended)
         unfinished = [
-            call for call in own if not call.state.ended and self._resumption.find_obstacle(call, config) is None
+            call for call in own if not call.state.ended and self.resumption.find_obstacle(call, config) is None
         ]
         for call in resumption_order(unfinished):
-            active = queue.resume(core.as_resumed(self._spans.finish_open_spans(call)))
+            active = queue.resume(core.as_resumed(self.spans.finish_open_spans(call)))
             self._record(call, active.call)
-            execute = self._exchange.prepare_resumption(queue, active)
-            self._quota.add(call.principal)
-            self._background.start_brief(self._quota.run_and_subtract, call.principal, execute)
+            execute = self.exchange.prepare_resumption(queue, active)
+            self.quota.add(call.principal)
+            self.background.start_brief(self.quota.run_and_subtract, call.principal, execute)
         return queue
 
     async def close_queue(self, server: str, fault: Fault, end: End = End.SERVER_GONE) -> None:
@@ -125,15 +112,15 @@ class Calls(RecordReader[Call]):
             if call.id in self._active:
                 continue
             queue = self._queues.get(call.server)
-            why = self._resumption.find_obstacle(call, queue.config if queue else None)
-            ended = core.fail(self._spans.finish_open_spans(call), lost_fault(takeover, why), self._clock.now())
+            why = self.resumption.find_obstacle(call, queue.config if queue else None)
+            ended = core.fail(self.spans.finish_open_spans(call), lost_fault(takeover, why), self.clock.now())
             self._record(call, ended)
             if queue is not None:
                 queue.ended[ended.state] += 1
         for server, queue in self._queues.items():
             if queue.closed and takeover.owns(server):  # the hub that had it ended in the middle of a disconnect
                 queue.stop_all(cancelled_fault(f"{server} was disconnected", "SERVER_DISCONNECTED"), End.SERVER_GONE)
-        await self._exchange.end_unresumed(takeover, [active.call for active in self._active.values()])
+        await self.exchange.end_unresumed(takeover, [active.call for active in self._active.values()])
 
     # Reading
 
@@ -144,11 +131,11 @@ class Calls(RecordReader[Call]):
     def task_support(self, server: str, tool: str) -> str | None:
         """Return a tool's `taskSupport`, as the connected server says; None if callers cannot request a task."""
         queue = self._queues.get(server)
-        return self._support.tool_support(queue.link.hello, server, tool) if queue is not None and queue.link else None
+        return self.support.tool_support(queue.link.hello, server, tool) if queue is not None and queue.link else None
 
     def poll_task_soon(self, call: Call) -> None:
         """Poll the task soon that the server has made of a call, if it has."""
-        self._exchange.poll_task_soon(call)
+        self.exchange.poll_task_soon(call)
 
     def has_queue(self, server: str) -> bool:
         """Return whether calls of a server are made here."""
@@ -184,7 +171,7 @@ class Calls(RecordReader[Call]):
             active.waiters -= 1
             _stop_unless_wanted(active)
             if not active.call.state.ended:
-                self._spans.drop_rpc_span(active)
+                self.spans.drop_rpc_span(active)
         if not active.call.state.ended:
             raise self._unfinished_error(spec.server)
         return active.call
@@ -229,7 +216,7 @@ class Calls(RecordReader[Call]):
         active.call = replace(before, detached=True)
         active.admitted = asyncio.Event()
         try:
-            await self._ledger.change(self._table, before.id, partial(core.merge_change, before, active.call))
+            await self.ledger.change(self._table, before.id, partial(core.merge_change, before, active.call))
         except HubError:
             active.call = replace(active.call, detached=False)
             _stop_unless_wanted(active)  # its callers may have hung up meanwhile
@@ -255,7 +242,7 @@ class Calls(RecordReader[Call]):
         """End a call, even a detached one, unless a caller waits for it."""
         call = self._table.record(call_id)
         if call is not None and (remote := self._remote_for(call.server)) is not None:
-            self._background.start_brief(remote.end_unless_awaited, call)
+            self.background.start_brief(remote.end_unless_awaited, call)
             return
         active = self._active.get(call_id) if call is not None else None
         if active is not None and not active.waiters and not active.ended.is_set():
@@ -324,7 +311,7 @@ class Calls(RecordReader[Call]):
         """Return whether a call is to end before the hub does: a caller waits for it, or it cannot be resumed."""
         if active.waiters > 0 or not active.admitted.is_set():
             return True
-        return self._resumption.find_obstacle(active.call, queue.config) is not None
+        return self.resumption.find_obstacle(active.call, queue.config) is not None
 
     def shut_down(self) -> None:
         """End all calls at shutdown, telling their callers; some are resumed after the restart."""
@@ -337,8 +324,8 @@ class Calls(RecordReader[Call]):
     async def _make_or_join(self, spec: CallSpec, principal: str, *, detached: bool) -> tuple[Call, ActiveCall | None]:
         """Make a call, or join the one there is under its id; return both call and active call, if it has not ended."""
         queue = self._require_queue(spec.server)
-        if self._gate.is_on or queue.config.confirm:
-            await self._gate.read_unknown_tool(queue, spec.method, spec.message)
+        if self.gate.is_on or queue.config.confirm:
+            await self.gate.read_unknown_tool(queue, spec.method, spec.message)
             queue = self._require_queue(spec.server)  # it may have gone, or come again, meanwhile
         call = Call(
             id=spec.call_id or f"call_{secrets.token_hex(8)}",
@@ -351,7 +338,7 @@ class Calls(RecordReader[Call]):
             max_s=spec.max_s or max(queue.config.call_max_s, spec.timeout_s or 0.0),
             as_task=spec.as_task,
             fingerprint=queue.fingerprint,
-            created_at=self._clock.now(),
+            created_at=self.clock.now(),
             origin=spec.origin,
         )
         known = await self._find_durable(call.id) if spec.call_id else None
@@ -384,27 +371,27 @@ class Calls(RecordReader[Call]):
         if denial is not None:
             raise denial
         hello = queue.link.hello if queue.link is not None else None
-        refusal = self._support.find_refusal(hello, call, params) if hello is not None else None
+        refusal = self.support.find_refusal(hello, call, params) if hello is not None else None
         if refusal is not None:
             raise FailedPrecondition(refusal.message, reason=refusal.code)
-        self._quota.require(call.principal)
-        call = self._spans.with_trace(call, params)
-        is_gated = self._gate.is_on or queue.config.confirm
+        self.quota.require(call.principal)
+        call = self.spans.with_trace(call, params)
+        is_gated = self.gate.is_on or queue.config.confirm
         active = self._queue_or_hold(queue, call, params) if is_gated else queue.add(call)
-        self._quota.add(call.principal)
-        active.is_durable_first = active.question is not None or (bool(spec.call_id) and self._durable_if_named)
-        if hello is not None and not self._support.needs_catalog(hello, call):
+        self.quota.add(call.principal)
+        active.is_durable_first = active.question is not None or (bool(spec.call_id) and self.durable_if_named)
+        if hello is not None and not self.support.needs_catalog(hello, call):
             active.checked_with = queue.config, hello
         if not call.detached and not active.is_durable_first:
             self._record(None, active.call)
         # Runs in the background, not in the caller's task: a cancelled caller must not break the call off anywhere.
-        execute = partial(self._exchange.execute, queue, active, params)
-        self._background.start_brief(self._quota.run_and_subtract, call.principal, execute)
+        execute = partial(self.exchange.execute, queue, active, params)
+        self.background.start_brief(self.quota.run_and_subtract, call.principal, execute)
         return active
 
     def _queue_or_hold(self, queue: ServerQueue, call: Call, params: dict[str, Any]) -> ActiveCall:
         """Queue a new call, or hold it if a rule wants it approved. Raises PermissionDenied and ResourceExhausted."""
-        judged = self._gate.judge_new(queue, call, params)
+        judged = self.gate.judge_new(queue, call, params)
         if not isinstance(judged, HeldQuestion):
             return queue.add(judged)
         active = queue.register(judged.call)
@@ -413,13 +400,13 @@ class Calls(RecordReader[Call]):
 
     def _record(self, before: Call | None, after: Call) -> None:
         """Record a change of a call, write-behind."""
-        self._ledger.change_later(self._table, after.id, partial(core.merge_change, before, after))
+        self.ledger.change_later(self._table, after.id, partial(core.merge_change, before, after))
 
     def _require_queue(self, server: str) -> ServerQueue:
         """Return the queue of a server. Raises NotFound, or Unavailable if its owner changes."""
         queue = self._queues.get(server)
         if queue is None:
-            raise self._missing_queue_error(server)
+            raise self.missing_queue_error(server)
         return queue
 
     def _find(self, call_id: str) -> Call | None:
@@ -432,7 +419,7 @@ class Calls(RecordReader[Call]):
         known = self._find(call_id)
         if known is None or call_id in self._active:
             return known
-        await self._ledger.transact(lambda: (None, self._table.waiting_changes(call_id)))
+        await self.ledger.transact(lambda: (None, self._table.waiting_changes(call_id)))
         return self._find(call_id)  # another one may have deleted it meanwhile
 
     def _unfinished_error(self, server: str) -> Unavailable:

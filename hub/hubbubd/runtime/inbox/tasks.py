@@ -7,6 +7,7 @@ request and the end of the task are one commit.
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from dataclasses import InitVar, dataclass
 from typing import Any, Protocol, cast
 
 import anyio
@@ -36,36 +37,27 @@ Notify = Callable[[str, str, dict[str, Any]], None]
 """(server, method, params): sends a notification if the server is connected."""
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class Tasks(RecordReader[Task]):
     """The tasks of all servers, in both roles. The settlement of its pending request ends a receiver task."""
 
-    def __init__(
-        self,
-        *,
-        ledger: Ledger,
-        table: Table[Task],
-        inbox: Inbox,
-        clock: Clock,
-        alarms: Alarms,
-        notify: Notify,
-        cancel_client: Callable[[str], Awaitable[Task]],
-        max_per_server: int,
-        ownership: Ownership,
-    ) -> None:
+    ledger: Ledger
+    table: InitVar[Table[Task]]
+    inbox: Inbox
+    clock: Clock
+    alarms: Alarms
+    notify: Notify
+    cancel_client: Callable[[str], Awaitable[Task]]
+    max_per_server: int
+    ownership: Ownership
+
+    def __post_init__(self, table: Table[Task]) -> None:
         super().__init__(table)
-        self._ownership = ownership
-        self.max_per_server = max_per_server
-        self._cancel_client = cancel_client
-        self._ledger = ledger
-        self._inbox = inbox
-        self._clock = clock
-        self._alarms = alarms
-        self._notify = notify
         self._ended: dict[str, anyio.Event] = {}
-        inbox.set_settler(Origin.TASK, self._end_with_answer)
+        self.inbox.set_settler(Origin.TASK, self._end_with_answer)
         table.follow(self._wake_waiting)
         table.follow_own(self._act_on_change)
-        clock.on_jump(self.postpone)
+        self.clock.on_jump(self.postpone)
 
     def take_over(self, takeover: Takeover) -> None:
         """Act on the tasks of these servers from now on."""
@@ -75,7 +67,7 @@ class Tasks(RecordReader[Task]):
         """Act no longer on the tasks of a server."""
         for task in self._table:
             if task.server == server:
-                self._alarms.clear(Due.TASK, task.id)
+                self.alarms.clear(Due.TASK, task.id)
 
     # Reading
 
@@ -102,7 +94,7 @@ class Tasks(RecordReader[Task]):
 
     async def add(self, task: Task, request: PendingRequest) -> None:
         """Commit a new task together with its pending request. Raises ResourceExhausted and Unavailable."""
-        await self._inbox.open([request], lambda: [self._table.new(task.id, task)])
+        await self.inbox.open([request], lambda: [self._table.new(task.id, task)])
 
     async def cancel(self, task_id: str, message: str = "cancelled on request") -> Task:
         """Cancel an unfinished task, and withdraw its pending request. Raises NotFound, FailedPrecondition.
@@ -110,17 +102,17 @@ class Tasks(RecordReader[Task]):
         A client task is cancelled by its server, which may take a while.
         """
         if self.get(task_id).role is TaskRole.CLIENT:
-            return await self._cancel_client(task_id)
+            return await self.cancel_client(task_id)
 
         def plan_cancellation() -> tuple[Task, Sequence[Change[Any]]]:
             task = self.get(task_id)
             if task.status.ended:
                 raise FailedPrecondition(f"this task has ended: {task.status}", reason="TASK_FINISHED")
-            after = core.move(task, TaskStatus.CANCELLED, self._clock.now(), message)
-            withdrawals = self._inbox.plan_withdrawals(task.pending_ids, "its task was cancelled")
+            after = core.move(task, TaskStatus.CANCELLED, self.clock.now(), message)
+            withdrawals = self.inbox.plan_withdrawals(task.pending_ids, "its task was cancelled")
             return after, [self._table.change(task_id, after), *withdrawals]
 
-        return await self._ledger.transact(plan_cancellation)
+        return await self.ledger.transact(plan_cancellation)
 
     async def clear(self, server: str) -> None:
         """Cancel and delete the receiver tasks of a server that was disconnected on purpose or replaced."""
@@ -143,7 +135,7 @@ class Tasks(RecordReader[Task]):
         if task is None or task.status.ended:
             return ()
         assert request.answer is not None
-        now = self._clock.now()
+        now = self.clock.now()
         if request.answer.refused:
             error = payload.loads(request.answer.payload)["error"]
             return [self._table.change(task.id, core.fail(task, payload.dumps(error), error["message"], now))]
@@ -160,11 +152,11 @@ class Tasks(RecordReader[Task]):
         """Set the alarm of a task, and notify its server of a new status."""
         if after is None:
             if before is not None:
-                self._alarms.clear(Due.TASK, before.id)
+                self.alarms.clear(Due.TASK, before.id)
             return
         self._set_alarm(after)
         if before is not None and before.status is not after.status and after.role is TaskRole.RECEIVER:
-            self._notify(after.server, "notifications/tasks/status", core.to_wire(after))
+            self.notify(after.server, "notifications/tasks/status", core.to_wire(after))
 
     def _set_alarm(self, task: Task) -> None:
         """Set the alarm that deletes a receiver task when its ttl ends."""
@@ -174,16 +166,16 @@ class Tasks(RecordReader[Task]):
             return
         if not task.status.ended:
             # The deadline of its request ends the task first, also if it passed while the hub was down.
-            at = max(at, self._clock.now()) + core.GRACE_S
-        self._alarms.set(Due.TASK, task.id, at, lambda: self._delete_if_due(task.id))
+            at = max(at, self.clock.now()) + core.GRACE_S
+        self.alarms.set(Due.TASK, task.id, at, lambda: self._delete_if_due(task.id))
 
     def postpone(self, by_s: float) -> None:
         """Lengthen the ttl of receiver tasks of this hub's own servers after the clock was set ahead, write-behind."""
         if by_s <= 0:
             return
         for task in self.select(TaskFilter(role=TaskRole.RECEIVER)):
-            if self._ownership.owns(task.server):
-                self._ledger.change_later(
+            if self.ownership.owns(task.server):
+                self.ledger.change_later(
                     self._table, task.id, lambda stored: stored and core.with_longer_ttl(stored, by_s)
                 )
 
@@ -192,7 +184,7 @@ class Tasks(RecordReader[Task]):
 
         One that ended since the alarm was set, as the store was away, stays for as long as its answer may be fetched.
         """
-        await self._delete(task_id, lambda task: self._clock.now() >= (core.expires_at(task) or 0))
+        await self._delete(task_id, lambda task: self.clock.now() >= (core.expires_at(task) or 0))
         if (task := self._table.record(task_id)) is not None:
             self._set_alarm(task)  # also where the clock was set back while the deletion was retried
 
@@ -203,10 +195,10 @@ class Tasks(RecordReader[Task]):
             task = self._table.record(task_id)
             if task is None or not may_go(task):
                 return None, ()
-            withdrawals = self._inbox.plan_withdrawals(task.pending_ids, "the server did not fetch it in time")
+            withdrawals = self.inbox.plan_withdrawals(task.pending_ids, "the server did not fetch it in time")
             return None, [self._table.change(task_id, None), *withdrawals]
 
-        await self._ledger.transact(plan_deletion)
+        await self.ledger.transact(plan_deletion)
 
 
 class TaskOwner(Protocol):

@@ -18,7 +18,7 @@ import hmac
 import re
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Final
 
 from hubbubd.bounds import Moment, Span
@@ -139,36 +139,26 @@ class _NewTokens:
         return IssuedTokens(token, self.access, self.refresh, max(1, int(lasts_s)))
 
 
+@dataclass(eq=False, repr=False)
 class Logins:
-    """The log-ins of hosts."""
+    """The log-ins of hosts. `catch_up` applies what other members of a fleet have committed until now."""
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        codes: Table[AuthorizationCode],
-        decisions: Table[LoginDecision],
-        keys: Table[LoginKey],
-        tokens: Tokens,
-        clock: Clock,
-        *,
-        catch_up: Callable[[], Awaitable[None]],
-    ) -> None:
-        """`catch_up` applies what other members of a fleet have committed until now."""
-        self._ledger = ledger
-        self._codes = codes
-        self._decisions = decisions
-        self._keys = keys
-        self._tokens = tokens
-        self._clock = clock
-        self._catch_up = catch_up
+    ledger: Ledger
+    codes: Table[AuthorizationCode]
+    decisions: Table[LoginDecision]
+    keys: Table[LoginKey]
+    tokens: Tokens
+    clock: Clock
+    _: KW_ONLY
+    catch_up: Callable[[], Awaitable[None]]
 
     async def statement_key(self) -> bytes:
         """Return the key that signs statements and codes; it is made if missing, and durable. Raises Unavailable."""
-        key = self._keys.record(KEY_ID)
+        key = self.keys.record(KEY_ID)
         if key is None:
-            await self._catch_up()
+            await self.catch_up()
             new = LoginKey(secrets.token_hex(32))
-            key = await self._ledger.change(self._keys, KEY_ID, lambda stored: stored or new)
+            key = await self.ledger.change(self.keys, KEY_ID, lambda stored: stored or new)
         assert key is not None, "it is never deleted"
         return bytes.fromhex(key.secret)
 
@@ -189,19 +179,19 @@ class Logins:
 
         def plan_consent() -> tuple[None, Sequence[Change[Any]]]:
             """Plan to store decision and code; codes that are over, or too many of this person, are deleted."""
-            now = self._clock.now()
+            now = self.clock.now()
             decided = self._plan_decision(statement, consent.granted_by, page_until, now, is_allowed=True)
             record = replace(consent, id=token_digest(text), created_at=now)
             waiting = sorted(
-                (each for each in self._codes if not each.token_id and each.granted_by == consent.granted_by),
+                (each for each in self.codes if not each.token_id and each.granted_by == consent.granted_by),
                 key=lambda each: each.created_at,
             )
-            over = {each.id for each in self._codes if not 0 <= now - each.created_at < REMEMBERED_S}
+            over = {each.id for each in self.codes if not 0 <= now - each.created_at < REMEMBERED_S}
             over |= {each.id for each in waiting[: max(0, len(waiting) - CODES_PER_PERSON + 1)]}
-            voided = [self._codes.change(id_, None) for id_ in over]
-            return None, [*decided, *voided, self._codes.new(record.id, record)]
+            voided = [self.codes.change(id_, None) for id_ in over]
+            return None, [*decided, *voided, self.codes.new(record.id, record)]
 
-        await self._ledger.transact(plan_consent)
+        await self.ledger.transact(plan_consent)
         return text
 
     async def refuse(self, by: str, statement: str, page_until: float) -> None:
@@ -212,31 +202,31 @@ class Logins:
 
         def plan_refusal() -> tuple[None, Sequence[Change[Any]]]:
             """Plan to store the decision."""
-            return None, self._plan_decision(statement, by, page_until, self._clock.now(), is_allowed=False)
+            return None, self._plan_decision(statement, by, page_until, self.clock.now(), is_allowed=False)
 
-        await self._ledger.transact(plan_refusal)
+        await self.ledger.transact(plan_refusal)
 
     def _plan_decision(
         self, statement: str, by: str, page_until: float, now: float, *, is_allowed: bool
     ) -> list[Change[Any]]:
         """Return the changes that keep a decision, and forget old ones. Raises DecidedBefore, ResourceExhausted."""
         new = LoginDecision(id=token_digest(statement), decided_by=by, is_allowed=is_allowed, page_until=page_until)
-        if (before := self._decisions.record(new.id)) is not None:
+        if (before := self.decisions.record(new.id)) is not None:
             raise DecidedBefore(is_allowed=before.is_allowed)
-        over = {each.id for each in self._decisions if abs(now - each.page_until) > DECIDED_S}
-        if sum(each.decided_by == by and each.id not in over for each in self._decisions) >= DECISIONS_PER_PERSON:
+        over = {each.id for each in self.decisions if abs(now - each.page_until) > DECIDED_S}
+        if sum(each.decided_by == by and each.id not in over for each in self.decisions) >= DECISIONS_PER_PERSON:
             raise ResourceExhausted(
                 f"{by} has decided on {DECISIONS_PER_PERSON} log-ins a short while ago; try again in an hour",
                 reason="TOO_MANY_LOGIN_DECISIONS",
             )
-        return [*(self._decisions.change(id_, None) for id_ in over), self._decisions.new(new.id, new)]
+        return [*(self.decisions.change(id_, None) for id_ in over), self.decisions.new(new.id, new)]
 
     async def find_code(self, code: str) -> AuthorizationCode:
         """Return the record of a code, used or not. Raises LoginRefusal, Unavailable."""
-        found = self._codes.record(token_digest(code))
+        found = self.codes.record(token_digest(code))
         if found is None:
-            await self._catch_up()
-            found = self._codes.record(token_digest(code))
+            await self.catch_up()
+            found = self.codes.record(token_digest(code))
         if found is None:
             raise invalid_grant("this code is not known here: log in again")
         return found
@@ -255,24 +245,24 @@ class Logins:
 
             Raises LoginRefusal for any other code that gets no tokens.
             """
-            now = self._clock.now()
-            record = self._codes.record(record_id)
+            now = self.clock.now()
+            record = self.codes.record(record_id)
             if record is None:
                 raise invalid_grant("this code is not known here: log in again")
             _check_exchange(record, client_id, redirect_uri, verifier)
             if record.token_id:
-                stolen = self._tokens.find_by_id(record.token_id)
-                return None, [] if stolen is None else self._tokens.plan_end(stolen)
+                stolen = self.tokens.find_by_id(record.token_id)
+                return None, [] if stolen is None else self.tokens.plan_end(stolen)
             if not 0 <= now - record.created_at < CODE_S:
                 raise invalid_grant(f"this code was good for {CODE_S:g} s: log in again")
-            if self._tokens.is_gone(record.granted_with):
+            if self.tokens.is_gone(record.granted_with):
                 raise invalid_grant("the credential of the person who has allowed this was revoked: log in again")
             replaced = self._find_replaced(record, now)
             token = self._make_token(token_id, record, new, now, replaced)
-            used = self._codes.change(record.id, replace(record, token_id=token_id))
-            return new.issue(token, now), [used, *self._tokens.plan_new(token, replaced)]
+            used = self.codes.change(record.id, replace(record, token_id=token_id))
+            return new.issue(token, now), [used, *self.tokens.plan_new(token, replaced)]
 
-        tokens = await self._ledger.transact(plan_exchange)
+        tokens = await self.ledger.transact(plan_exchange)
         if tokens is None:
             raise invalid_grant("this code was used before, so what it was exchanged for has ended: log in again")
         return tokens
@@ -291,9 +281,9 @@ class Logins:
 
             Raises LoginRefusal for any other token that gets no new ones.
             """
-            now = self._clock.now()
-            token = self._tokens.find_by_id(token_id)
-            if token is None or token.login is None or self._tokens.is_gone(token.login.granted_with):
+            now = self.clock.now()
+            token = self.tokens.find_by_id(token_id)
+            if token is None or token.login is None or self.tokens.is_gone(token.login.granted_with):
                 raise _unknown_refresh_error()
             verdict = issued.judge_refresh(token.login, token_digest(family), token_digest(refresh_token), now)
             if verdict is RefreshVerdict.UNKNOWN or token.login.client_id != client_id:
@@ -303,13 +293,13 @@ class Logins:
             if is_expired(token, now):
                 raise invalid_grant("this log-in is over: log in again")
             if verdict is RefreshVerdict.STOLEN:
-                return None, self._tokens.plan_end(token)
+                return None, self.tokens.plan_end(token)
             repeated = verdict is RefreshVerdict.REPEATED
             login = issued.with_new_tokens(token.login, token.digest, new.digests, now, repeated=repeated)
             after = replace(token, digest=new.digests.access, login=login)
-            return new.issue(after, now), [self._tokens.plan_change(after)]
+            return new.issue(after, now), [self.tokens.plan_change(after)]
 
-        tokens = await self._ledger.transact(plan_refresh)
+        tokens = await self.ledger.transact(plan_refresh)
         if tokens is None:
             raise invalid_grant("this refresh token was used before, so the log-in has ended: log in again")
         return tokens
@@ -320,12 +310,12 @@ class Logins:
         Raises Unavailable.
         """
         token_id = text.removeprefix(PREFIX).removeprefix(REFRESH)[:12]
-        if self._tokens.find_by_id(token_id) is None:
-            await self._catch_up()
+        if self.tokens.find_by_id(token_id) is None:
+            await self.catch_up()
 
         def plan_revocation() -> tuple[Token | None, Sequence[Change[Any]]]:
             """Plan the end of the log-in whose token this is, and return it; None if there is none."""
-            token = self._tokens.find_by_id(token_id)
+            token = self.tokens.find_by_id(token_id)
             if token is None or token.login is None or token.login.client_id != client_id:
                 return None, ()
             login, digest = token.login, token_digest(text)
@@ -333,18 +323,18 @@ class Logins:
             known = (token.digest, login.former_access, login.refresh)
             is_own_token = any(hmac.compare_digest(digest, each) for each in known)
             is_own_token |= match is not None and hmac.compare_digest(token_digest(match[2]), login.family)
-            return (token, self._tokens.plan_end(token)) if is_own_token else (None, ())
+            return (token, self.tokens.plan_end(token)) if is_own_token else (None, ())
 
-        return await self._ledger.transact(plan_revocation)
+        return await self.ledger.transact(plan_revocation)
 
     async def _parse_refresh(self, refresh_token: str) -> tuple[str, str]:
         """Return token id and family of a refresh token; catch up if it is new. Raises LoginRefusal, Unavailable."""
         form = _REFRESH_FORM.fullmatch(refresh_token)
         if form is None:
             raise _unknown_refresh_error()
-        token = self._tokens.find_by_id(form[1])
+        token = self.tokens.find_by_id(form[1])
         if token is None or token.login is None or token.login.refresh != token_digest(refresh_token):
-            await self._catch_up()
+            await self.catch_up()
         return form[1], form[2]
 
     def _make_token(
@@ -352,7 +342,7 @@ class Logins:
     ) -> Token:
         """Return the token of a log-in, in place of others. All that stay, also expired ones, keep their names."""
         ends_at, gone = now + code.lasts_s, {token.id for token in replaced}
-        taken = {token.name for token in self._tokens.all() if token.id not in gone}
+        taken = {token.name for token in self.tokens.all() if token.id not in gone}
         return Token(
             id=token_id,
             name=issued.choose_free_name(issued.make_token_name(code.client_name), taken),
@@ -381,14 +371,14 @@ class Logins:
 
         Raises LoginRefusal if the hub has as many tokens as it may have.
         """
-        every = self._tokens.all()
+        every = self.tokens.all()
         logins = [token for token in every if token.login is not None]
         over = [token for token in logins if is_expired(token, now)]
         own = [token for token in logins if token.created_by == code.granted_by and not is_expired(token, now)]
         oldest = sorted(own, key=_refreshed_at)
         replaced = [*over, *oldest[: max(0, len(oldest) - LOGINS_PER_PERSON + 1)]]
-        if len(every) - len(replaced) >= self._tokens.max_tokens:
-            limit = f"the hub has {self._tokens.max_tokens} tokens already (max_tokens)"
+        if len(every) - len(replaced) >= self.tokens.max_tokens:
+            limit = f"the hub has {self.tokens.max_tokens} tokens already (max_tokens)"
             raise LoginRefusal("temporarily_unavailable", f"{limit}: its operator has to revoke some", status=503)
         return replaced
 

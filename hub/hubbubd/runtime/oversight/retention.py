@@ -9,7 +9,7 @@ over all: of number, of age, and of bytes. Tombstones are limited as well, by co
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, InitVar, dataclass
 from functools import partial
 from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
 
@@ -96,26 +96,21 @@ class _AgeQueue:
         return age_s >= GRACE_S and (age_s > limits.age_s or self.exceeds(limits))
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class RetentionList(Generic[T]):
-    """The ended records of a table in order of their end, in all and per server. Adding and removing are O(1)."""
+    """The ended records of a table in order of their end, in all and per server. Adding and removing are O(1).
 
-    def __init__(
-        self,
-        *,
-        table: Table[T],
-        ended_at: Callable[[T], float | None],
-        size_of: Callable[[T], int],
-        total: Callable[[], RetentionLimits],
-        own: Callable[[str], RetentionLimits],
-        now: Callable[[], float],
-    ) -> None:
-        """`ended_at` returns when a record ended, None before; `total` the limits of all, `own` those of a server."""
-        self.table = table
-        self._now = now
-        self._ended_at = ended_at
-        self._size_of = size_of
-        self._total = total
-        self._own = own
+    `ended_at` returns when a record ended, None before; `total` the limits of all, `own` those of a server.
+    """
+
+    table: Table[T]
+    ended_at: Callable[[T], float | None]
+    size_of: Callable[[T], int]
+    total: Callable[[], RetentionLimits]
+    own: Callable[[str], RetentionLimits]
+    now: Callable[[], float]
+
+    def __post_init__(self) -> None:
         self._all = _AgeQueue()
         self._by_server: dict[str, _AgeQueue] = {}
         self._being_deleted: set[str] = set()
@@ -125,29 +120,29 @@ class RetentionList(Generic[T]):
         """Load the ended records from the table; may be repeated."""
         self._all = _AgeQueue()
         self._by_server.clear()
-        ended = ((self._ended_at(record), record) for record in self.table)
+        ended = ((self.ended_at(record), record) for record in self.table)
         for _, record in sorted((e for e in ended if e[0] is not None), key=lambda e: cast("float", e[0])):
             self._add(record)
 
     def newest_end(self) -> float:
         """Return when the newest ended record of the table ended; 0 if there is none."""
-        return max((at for record in self.table if (at := self._ended_at(record)) is not None), default=0.0)
+        return max((at for record in self.table if (at := self.ended_at(record)) is not None), default=0.0)
 
     def add_if_ended(self, record: T) -> bool:
         """Add a record if it has ended; return whether a limit is exceeded then."""
         own = self._add(record)
         return own is not None and (
-            own.exceeds(self._own(cast("Any", record).server)) or self._all.exceeds(self._total())
+            own.exceeds(self.own(cast("Any", record).server)) or self._all.exceeds(self.total())
         )
 
     def _add(self, record: T) -> _AgeQueue | None:
         """Add a record if it has ended and is new here; return the queue of its server then, else None."""
         known = cast("Any", record)
-        at = self._ended_at(record)
+        at = self.ended_at(record)
         if at is None or known.id in self._all.ended or known.id in self._being_deleted:
             return None
         # Clamped: a timestamp from a clock that was ahead must not shield the records behind it.
-        ended = _Ended(known.server, min(at, self._now()), self._size_of(record))
+        ended = _Ended(known.server, min(at, self.now()), self.size_of(record))
         own = self._by_server.setdefault(known.server, _AgeQueue())
         for row in (own, self._all):
             row.add(known.id, ended)
@@ -170,11 +165,11 @@ class RetentionList(Generic[T]):
         """Remove what is beyond number or bytes, or past its age, and return the ids: they are to be deleted."""
         taken: list[str] = []
         for server in list(self._by_server):
-            limits = self._own(server)
+            limits = self.own(server)
             while (own := self._by_server.get(server)) and own.must_drop_oldest(limits, now):
                 taken.append(next(iter(own.ended)))
                 self._remove(taken[-1])
-        total = self._total()
+        total = self.total()
         while self._all.must_drop_oldest(total, now):
             taken.append(next(iter(self._all.ended)))
             self._remove(taken[-1])
@@ -185,58 +180,44 @@ class RetentionList(Generic[T]):
     def has_excess(self) -> bool:
         """Whether a limit of number or bytes is exceeded."""
         own = self._by_server.items()
-        return self._all.exceeds(self._total()) or any(row.exceeds(self._own(server)) for server, row in own)
+        return self._all.exceeds(self.total()) or any(row.exceeds(self.own(server)) for server, row in own)
 
 
 HistoryLimits = Callable[[HubSettings | ServerConfig], tuple[int, float | None]]
 """Reads from settings or a server the number of ended records of one noun and their age; None is the hub's age."""
 
 
-def _call_history_limits(limited: HubSettings | ServerConfig) -> tuple[int, float | None]:
-    """Return how many ended calls are kept, and their age in seconds; None is the hub's age."""
-    return limited.call_history_count, limited.call_history_age_s
-
-
-def _request_history_limits(limited: HubSettings | ServerConfig) -> tuple[int, float | None]:
-    """Return how many ended requests are kept, and their age in seconds; None is the hub's age."""
-    return limited.request_history_count, limited.request_history_age_s
-
-
-def _task_history_limits(limited: HubSettings | ServerConfig) -> tuple[int, float | None]:
-    """Return how many ended tasks are kept, and their age in seconds; None is the hub's age."""
-    return limited.task_history_count, limited.task_history_age_s
-
-
+@dataclass(eq=False, repr=False)
 class Retention:
-    """Deletes ended records beyond the limits, and keeps the store small."""
+    """Deletes ended records beyond the limits, and keeps the store small.
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        clock: Clock,
-        settings: HubSettings,
-        *,
-        servers: Table[ServerRecord],
-        calls: Table[Call],
-        requests: Table[PendingRequest],
-        tasks: Table[Task],
-        ages: Ages,
-        audit: Audit,
-        ownership: Ownership,
-    ) -> None:
-        """In a fleet the member that owns UPKEEP deletes; the others only follow."""
-        self._ledger = ledger
-        self._clock = clock
-        self._settings = settings
-        self._servers = servers
-        self.ages = ages
-        self._audit = audit
-        self._ownership = ownership
+    In a fleet the member that owns UPKEEP deletes; the others only follow.
+    """
+
+    ledger: Ledger
+    clock: Clock
+    settings: HubSettings
+    _: KW_ONLY
+    servers: Table[ServerRecord]
+    calls: InitVar[Table[Call]]
+    requests: InitVar[Table[PendingRequest]]
+    tasks: InitVar[Table[Task]]
+    ages: Ages
+    audit: Audit
+    ownership: Ownership
+
+    def __post_init__(self, calls: Table[Call], requests: Table[PendingRequest], tasks: Table[Task]) -> None:
         self._has_excess = anyio.Event()
         self._round = anyio.Lock()
-        self._calls = self._make_list(calls, _call_history_limits, lambda call: call.completed_at, _call_size)
-        self._requests = self._make_list(requests, _request_history_limits, _settled_at, _request_size)
-        self._tasks = self._make_list(tasks, _task_history_limits, self._task_ended_at, _task_size)
+        self._calls = self._make_list(
+            calls, lambda of: (of.call_history_count, of.call_history_age_s), lambda call: call.completed_at, _call_size
+        )
+        self._requests = self._make_list(
+            requests, lambda of: (of.request_history_count, of.request_history_age_s), _settled_at, _request_size
+        )
+        self._tasks = self._make_list(
+            tasks, lambda of: (of.task_history_count, of.task_history_age_s), self._task_ended_at, _task_size
+        )
         self._histories: tuple[RetentionList[Any], ...] = (self._calls, self._requests, self._tasks)
 
     def recover(self) -> float:
@@ -249,25 +230,25 @@ class Retention:
             history.table.follow(partial(self._follow_change, history))
         self.ages.on_dated(self._load)
         self._load()
-        self._clock.on_jump(lambda _: self.ages.notice_leaps())
+        self.clock.on_jump(lambda _: self.ages.notice_leaps())
         return moved_s
 
     def _load(self) -> None:
         """Load the ended records and the audit log, with their stamps as they are corrected now."""
         for history in self._histories:
             history.load()
-        self._audit.load(self.ages.correct_stamp)
+        self.audit.load(self.ages.correct_stamp)
 
     def adopt(self, settings: HubSettings) -> None:
         """Apply changed limits."""
-        self._settings = settings
+        self.settings = settings
         self._has_excess.set()
 
     async def run(self) -> None:
         """Run rounds of upkeep until cancelled; between them delete what exceeds a limit, GRACE_S later."""
         while True:
             try:
-                if self._ownership.owns(UPKEEP):
+                if self.ownership.owns(UPKEEP):
                     await self.run_round()
             except (Unavailable, StoreUnavailable) as exc:
                 log.warning("store upkeep failed; retried", error=str(exc))
@@ -276,18 +257,18 @@ class Retention:
                     await self._has_excess.wait()
                     await anyio.sleep(GRACE_S)
                     self._has_excess = anyio.Event()
-                    if self._ownership.owns(UPKEEP):
+                    if self.ownership.owns(UPKEEP):
                         self.prune()
 
     def prune(self) -> int:
         """Delete what is too old or too much, write-behind, and return the number of records."""
         self.ages.notice_leaps()
-        count, now = self._audit.prune(), self._clock.now()
+        count, now = self.audit.prune(), self.clock.now()
         for history in self._histories:
             old = history.remove_excess(now)
             count += len(old)
             for record_id in old:
-                self._ledger.change_later(history.table, record_id, delete)
+                self.ledger.change_later(history.table, record_id, delete)
         if any(history.has_excess for history in self._histories):  # records within GRACE_S: try again after that
             self._has_excess.set()
         return count
@@ -299,21 +280,21 @@ class Retention:
         """
         async with self._round:
             count = self.prune()
-            tombstones_s = self._settings.deletion_history_age_s
+            tombstones_s = self.settings.deletion_history_age_s
             self.ages.note_progress(tombstones_s)
             self.ages.forget_eras_before(max(self._all_ages()))
             forgotten = self.ages.newest_forgotten_revision(tombstones_s)
-            if not await self._ledger.flush():
+            if not await self.ledger.flush():
                 raise Unavailable("the store cannot be written", reason="STORE_UNAVAILABLE")
-            await self._ledger.compact(forgotten)
-            await self._ledger.store.reclaim()
+            await self.ledger.compact(forgotten)
+            await self.ledger.store.reclaim()
         return count
 
     async def compact(self) -> tuple[StoreStats, StoreStats, int]:
         """Run a round of upkeep; return the store's stats before and after, and the number of deleted records."""
-        before = await self._ledger.store.stats()
+        before = await self.ledger.store.stats()
         count = await self.run_round()
-        return before, await self._ledger.store.stats(), count
+        return before, await self.ledger.store.stats(), count
 
     def _make_list(
         self, table: Table[T], limits: HistoryLimits, ended_at: Callable[[T], float | None], size_of: Callable[[T], int]
@@ -322,12 +303,12 @@ class Retention:
 
         def total_limits(size: int = TOTAL_HISTORY_BYTES) -> RetentionLimits:
             """Return the limits over all servers, with this number of bytes."""
-            count, age_s = limits(self._settings)
+            count, age_s = limits(self.settings)
             return RetentionLimits(count, math.inf if age_s is None else age_s, size)
 
         def server_limits(server: str) -> RetentionLimits:
             """Return the limits of one server; the hub's number and age if it was removed."""
-            record = self._servers.record(server)
+            record = self.servers.record(server)
             if record is None:
                 return total_limits(HISTORY_BYTES)
             count, age_s = limits(record.config)
@@ -344,7 +325,7 @@ class Retention:
             size_of=size_of,
             total=total_limits,
             own=server_limits,
-            now=self._clock.now,
+            now=self.clock.now,
         )
 
     def _follow_change(self, history: RetentionList[Any], before: Any, after: Any) -> None:
@@ -378,10 +359,10 @@ class Retention:
 
     def _all_ages(self) -> Iterator[float]:
         """Yield all retention ages that are set, of the hub and of servers, in seconds."""
-        limited: list[HubSettings | ServerConfig] = [self._settings, *(record.config for record in self._servers)]
+        limited: list[HubSettings | ServerConfig] = [self.settings, *(record.config for record in self.servers)]
         for each in limited:
             yield from filter(None, (each.call_history_age_s, each.request_history_age_s, each.task_history_age_s))
-        yield from (self._settings.deletion_history_age_s, self._settings.audit_history_age_s)
+        yield from (self.settings.deletion_history_age_s, self.settings.audit_history_age_s)
 
 
 def _settled_at(request: PendingRequest) -> float | None:

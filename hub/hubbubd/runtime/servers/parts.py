@@ -85,48 +85,32 @@ class ServerParts:
         return "host" not in fault.details or (url is not None and fault.details["host"] == urlsplit(url).hostname)
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class Assembly:
-    """Factory of ServerParts: holds what all servers share, and dismantles the parts again."""
+    """Factory of ServerParts: holds what all servers share, and dismantles the parts again.
 
-    def __init__(
-        self,
-        *,
-        connector: Connector,
-        inbox: Inbox,
-        calls: Calls,
-        tasks: Tasks,
-        client_tasks: ClientTasks,
-        consents: Consents,
-        authorizations: Authorizations,
-        catalog: Catalog,
-        events: EventFeed,
-        subscriptions: Subscriptions,
-        log_levels: LogLevels,
-        measures: Measures,
-        audit: Audit,
-        clock: Clock,
-        background: Background,
-        may_act: Callable[[], bool],
-        me: str,
-    ) -> None:
-        """`me` is this member's name; empty without a fleet."""
-        self._may_act = may_act
-        self._me = me
-        self._connector = connector
-        self._inbox = inbox
-        self._calls = calls
-        self._tasks = tasks
-        self._client_tasks = client_tasks
-        self._consents = consents
-        self._authorizations = authorizations
-        self._catalog = catalog
-        self._events = events
-        self._subscriptions = subscriptions
-        self.log_levels = log_levels
-        self._measures = measures
-        self._audit = audit
-        self._clock = clock
-        self._background = background
+    `me` is this member's name; empty without a fleet.
+    """
+
+    connector: Connector
+    inbox: Inbox
+    calls: Calls
+    tasks: Tasks
+    client_tasks: ClientTasks
+    consents: Consents
+    authorizations: Authorizations
+    catalog: Catalog
+    events: EventFeed
+    subscriptions: Subscriptions
+    log_levels: LogLevels
+    measures: Measures
+    audit: Audit
+    clock: Clock
+    background: Background
+    may_act: Callable[[], bool]
+    me: str
+
+    def __post_init__(self) -> None:
         self._connect_limits = ConnectLimits()
 
     def make(
@@ -145,44 +129,44 @@ class Assembly:
         """
         config = record.config
         if queue is None:
-            queue = self._calls.open_queue(record.effective_config)
+            queue = self.calls.open_queue(record.effective_config)
         else:
             queue.adopt(record.effective_config)
-        catalog = self._catalog.open(config, notes.note)
-        self._events.open(config.name)
+        catalog = self.catalog.open(config, notes.note)
+        self.events.open(config.name)
         inbound = ServerInbound(
             name=config.name,
             queue=queue,
-            inbox=self._inbox,
-            tasks=self._tasks,
-            client_tasks=self._client_tasks,
-            consents=self._consents,
-            receiver=ReceiverTasks(queue, self._tasks, self._inbox, self._clock),
-            clock=self._clock,
-            background=self._background,
-            on_log=self._calls.publish_log,
-            events=self._events,
-            subscriptions=self._subscriptions,
+            inbox=self.inbox,
+            tasks=self.tasks,
+            client_tasks=self.client_tasks,
+            consents=self.consents,
+            receiver=ReceiverTasks(queue, self.tasks, self.inbox, self.clock),
+            clock=self.clock,
+            background=self.background,
+            on_log=self.calls.publish_log,
+            events=self.events,
+            subscriptions=self.subscriptions,
             catalog=catalog,
-            authorizations=self._authorizations,
-            audit=self._audit,
+            authorizations=self.authorizations,
+            audit=self.audit,
             notes=notes,
         )
         shell = ConnectionShell(
             config=config,
-            connector=self._connector,
+            connector=self.connector,
             inbound=inbound,
             queue=queue,
-            clock=self._clock,
-            measures=self._measures,
+            clock=self.clock,
+            measures=self.measures,
             on_change=on_change,
             confinement=confinement,
             limits=self._connect_limits,
-            background=self._background,
-            may_act=self._may_act,
+            background=self.background,
+            may_act=self.may_act,
             notes=notes,
         )
-        is_away = bool(self._me) and record.home not in ("", self._me)
+        is_away = bool(self.me) and record.home not in ("", self.me)
         return ServerParts(record, queue, shell, catalog, notes, published=published, is_away=is_away)
 
     def adopt(self, parts: ServerParts, record: ServerRecord) -> None:
@@ -193,7 +177,7 @@ class Assembly:
         parts.record = record
         parts.queue.adopt(record.effective_config)
         parts.shell.adopt(record.config)
-        self._catalog.adopt(record.config)
+        self.catalog.adopt(record.config)
         if record.wanted and parts.shell.state in (ConnectionState.DISCONNECTED, ConnectionState.ERROR):
             parts.shell.connect()
 
@@ -201,7 +185,7 @@ class Assembly:
         """Pass the current connection on to those that send requests of their own."""
         name, link = parts.record.name, parts.shell.link
         parts.catalog.set_link(link)
-        self._subscriptions.set_link(name, link)
+        self.subscriptions.set_link(name, link)
         self.log_levels.set_link(name, link)
 
     async def detach_queue(self, parts: ServerParts, fault: Fault) -> ServerQueue:
@@ -211,7 +195,7 @@ class Assembly:
         """
         await parts.shell.hand_over(fault)
         parts.scope.cancel()
-        self._catalog.close(parts.record.name)
+        self.catalog.close(parts.record.name)
         return parts.queue
 
     async def drop(self, parts: ServerParts, fault: Fault) -> None:
@@ -219,42 +203,42 @@ class Assembly:
         name = parts.record.name
         await parts.shell.disconnect(fault)
         parts.scope.cancel()
-        self._catalog.close(name)
-        await self._calls.close_queue(name, fault)
+        self.catalog.close(name)
+        await self.calls.close_queue(name, fault)
 
     async def release(self, parts: ServerParts, fault: Fault) -> None:
         """End the connection of a server that another member takes over; calls that can be resumed are left to that."""
         name = parts.record.name
         await parts.shell.disconnect(fault, End.SHUTTING_DOWN)
         parts.scope.cancel()
-        self._catalog.close(name)
-        await self._calls.close_queue(name, fault, End.SHUTTING_DOWN)
-        self._inbox.stop_acting(name)
-        self._tasks.stop_acting(name)
+        self.catalog.close(name)
+        await self.calls.close_queue(name, fault, End.SHUTTING_DOWN)
+        self.inbox.stop_acting(name)
+        self.tasks.stop_acting(name)
         self.forget(name)
 
     async def end_tasks(self, name: str) -> None:
         """Cancel and delete a server's receiver tasks, with their pending requests."""
-        await self._tasks.clear(name)
+        await self.tasks.clear(name)
 
     def forget(self, name: str) -> None:
         """Forget the events, watched resources and log level that are kept under a server's name."""
-        self._events.forget(name)
-        self._subscriptions.forget(name)
+        self.events.forget(name)
+        self.subscriptions.forget(name)
         self.log_levels.forget(name)
 
     async def forget_login(self, name: str) -> None:
         """Forget the OAuth tokens and the registered client of a server. Raises Unavailable."""
         try:
-            await self._connector.delete_oauth_secrets(name)
+            await self.connector.delete_oauth_secrets(name)
         except OSError as exc:
             raise Unavailable(f"the log-in at {name} could not be deleted: {exc}") from None
 
     async def forget_peer(self, name: str) -> None:
         """Forget what belongs to the server behind the name: tasks, catalog, OAuth tokens."""
         await self.end_tasks(name)
-        self._catalog.forget(name)
+        self.catalog.forget(name)
         try:
-            await self._connector.delete_oauth_secrets(name)
+            await self.connector.delete_oauth_secrets(name)
         except OSError as exc:
             log.warning("server tokens not deleted", server=name, error=str(exc))

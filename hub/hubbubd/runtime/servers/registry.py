@@ -1,10 +1,10 @@
 """The registry of servers: those of files and of the API, wanted or not. Changes of one server are serialized."""
 
 import os
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
-from functools import partial
-from typing import Any, TypeVar, TypeVarTuple
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from dataclasses import InitVar, dataclass, replace
+from functools import partial, wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar, TypeVarTuple
 from weakref import WeakValueDictionary
 
 import anyio
@@ -35,45 +35,50 @@ from hubbubd.timing.clock import Clock
 
 Ts = TypeVarTuple("Ts")
 R = TypeVar("R")
+P = ParamSpec("P")
 
 log = structlog.get_logger(__name__)
 
 
+def _exclusively(
+    change: Callable[Concatenate["Servers", str, P], Awaitable[R]],
+) -> Callable[Concatenate["Servers", str, P], Coroutine[Any, Any, R]]:
+    """Make a change of the server whose name comes first one that runs as by `Servers.run_exclusively`."""
+
+    @wraps(change)
+    async def run_exclusively(servers: "Servers", name: str, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return await servers.run_exclusively(name, partial(change, servers, name, *args, **kwargs))
+
+    return run_exclusively
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
 class Servers:
     """All servers."""
 
-    def __init__(
-        self,
-        *,
-        ledger: Ledger,
-        table: Table[ServerRecord],
-        calls: Table[Call],
-        assembly: Assembly,
-        secrets: SpecSecrets,
-        audit: Audit,
-        clock: Clock,
-        alarms: Alarms,
-        background: Background,
-        settings: HubSettings,
-        ownership: Ownership,
-    ) -> None:
-        self._ledger = ledger
-        self._table = table
-        self._assembly = assembly
-        self._secrets = secrets
-        self._audit = audit
-        self._background = background
-        self._confining = ConfinementCheck(settings, ownership.me)
-        self._ownership = ownership
+    ledger: Ledger
+    table: Table[ServerRecord]
+    calls: InitVar[Table[Call]]
+    assembly: Assembly
+    secrets: SpecSecrets
+    audit: Audit
+    clock: InitVar[Clock]
+    alarms: InitVar[Alarms]
+    background: Background
+    settings: InitVar[HubSettings]
+    ownership: Ownership
+
+    def __post_init__(self, calls: Table[Call], clock: Clock, alarms: Alarms, settings: HubSettings) -> None:
+        self._confining = ConfinementCheck(settings, self.ownership.me)
         self._configured: Mapping[str, ServerConfig] = {}
         self._active = ActiveServers(
-            ledger=ledger,
-            table=table,
+            ledger=self.ledger,
+            table=self.table,
             calls=calls,
-            assembly=assembly,
+            assembly=self.assembly,
             clock=clock,
             alarms=alarms,
-            background=background,
+            background=self.background,
             confined=self._confining.find_confinement,
         )
         self._locks: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
@@ -89,7 +94,7 @@ class Servers:
         parts = self._active.get(name)
         if parts is not None:
             return replace(parts.record, counts=parts.queue.counts())
-        return self._table.record(name) if self._ownership.me else None
+        return self.table.record(name) if self.ownership.me else None
 
     def config(self, name: str) -> ServerConfig:
         """Return a server's configuration. Raises NotFound."""
@@ -113,11 +118,11 @@ class Servers:
 
     def names_elsewhere(self) -> list[str]:
         """Return the names of the servers that other members of a fleet have, or none yet, in no particular order."""
-        return [each.name for each in self._table if each.name not in self._active] if self._ownership.me else []
+        return [each.name for each in self.table if each.name not in self._active] if self.ownership.me else []
 
     def watch(self, chosen: ServerFilter, token: str = "") -> Watch[ServerRecord]:
         """Watch the servers: snapshot, then changes; `token` resumes."""
-        return self._table.feed.watch(chosen, token)
+        return self.table.feed.watch(chosen, token)
 
     def set_configured(self, configured: Mapping[str, ServerConfig]) -> None:
         """Set the servers of the files, by name, and warn of missing commands; `take_over` starts them."""
@@ -128,22 +133,22 @@ class Servers:
     def candidates(self) -> CandidateServers:
         """The servers as this member of a fleet considers them: which it may take, and after whom."""
         return CandidateServers(
-            table=self._table,
+            table=self.table,
             active=self._active,
             confining=self._confining,
             configured=lambda: self._configured,
-            ownership=self._ownership,
+            ownership=self.ownership,
             is_at_work=self.is_at_work,
         )
 
     async def refresh_secrets(self, takeover: Takeover) -> None:
         """Read the secrets again of servers that another member of the fleet has had. Raises Unavailable."""
         if not takeover.alone:
-            await self._secrets.refresh(self._owned_names(takeover))
+            await self.secrets.refresh(self._owned_names(takeover))
 
     def _owned_names(self, takeover: Takeover) -> list[str]:
         """Return the names of the servers that this hub takes over: those added over the API, then those of files."""
-        added = [record.name for record in self._table if record.name not in self._configured]
+        added = [record.name for record in self.table if record.name not in self._configured]
         return list(filter(takeover.owns, (*added, *self._configured)))
 
     async def take_over(self, takeover: Takeover) -> None:
@@ -152,27 +157,27 @@ class Servers:
             async with self._lock_for(name):  # at once: calls that go on read their answers before any may be deleted
                 if takeover.owns(name):  # still, after it has waited
                     await self._take_over_one(name)
-        await self._ledger.flush()  # so that the first snapshot of a watch is whole
+        await self.ledger.flush()  # so that the first snapshot of a watch is whole
 
     async def _take_over_one(self, name: str) -> None:
         """Start a server; forget one of a file that is no longer in it."""
-        record = self._table.record(name)
+        record = self.table.record(name)
         if name in self._active:
             return  # since it was tried before, and failed half way
         if (config := self._configured.get(name)) is not None:
             await self._apply_configured(config)
         elif record is not None and record.source == "file":
-            if not self._ownership.me:  # the file of another member may still have it
+            if not self.ownership.me:  # the file of another member may still have it
                 await self._forget(record)
         elif record is not None:
-            config = await self._secrets.add_secrets(record)
-            home = record.home or self._ownership.me
+            config = await self.secrets.add_secrets(record)
+            home = record.home or self.ownership.me
             record = replace(record, config=config, connection=ServerConnection(), pid=None, home=home)
             await self._active.start_new(record)
 
     async def release(self, name: str, fault: Fault) -> None:
         """Stop a server that another member of the fleet takes over; its calls end, but for those that go on there."""
-        await self._run_exclusively(name, self._active.release, name, fault)
+        await self.run_exclusively(name, self._active.release, name, fault)
 
     def is_at_work(self, server: str) -> bool:
         """Return whether a server is at work here, or is being changed, when it may be missing for a moment."""
@@ -182,22 +187,22 @@ class Servers:
         """Apply reloaded files and live settings; return what changed. Raises Unavailable; then it must be repeated."""
         await self._apply_settings(settings)
         self._configured = configured
-        own = {name: config for name, config in configured.items() if self._ownership.owns(name)}
-        left = [record for record in self._table if record.source == "file" and self._ownership.owns(record.name)]
+        own = {name: config for name, config in configured.items() if self.ownership.owns(name)}
+        left = [record for record in self.table if record.source == "file" and self.ownership.owns(record.name)]
         diff = ServerDiff(
             added=tuple(name for name in own if name not in self._active),
             changed=tuple(name for name, config in own.items() if self._differs(config)),
             # In a fleet such a server goes to a member whose files still have it.
-            removed=() if self._ownership.me else tuple(each.name for each in left if each.name not in configured),
+            removed=() if self.ownership.me else tuple(each.name for each in left if each.name not in configured),
         )
         troubles: list[HubError] = []
 
         async def apply_one(name: str) -> None:
             try:
                 if name in configured:
-                    await self._run_exclusively(name, self._reapply_configured, configured[name])
+                    await self.run_exclusively(name, self._reapply_configured, configured[name])
                 else:
-                    await self._run_exclusively(name, self._remove_configured, name)
+                    await self.run_exclusively(name, self._remove_configured, name)
             except HubError as exc:
                 troubles.append(exc)
 
@@ -214,8 +219,9 @@ class Servers:
         Raises AlreadyExists, InvalidArgument, PermissionDenied, ResourceExhausted and Unavailable.
         """
         self._confining.confinement_if(trusted).check(config, os.environ)
-        return await self._run_exclusively(config.name, self._add_locked, config, trusted)
+        return await self.run_exclusively(config.name, self._add_locked, config, trusted)
 
+    @_exclusively
     async def change(
         self,
         name: str,
@@ -230,36 +236,82 @@ class Servers:
         the settings must allow what it does. With `expected` its revision must be that (optimistic concurrency).
         Raises NotFound, FailedPrecondition, Stale, what `how` raises, and as `add`.
         """
-        return await self._run_exclusively(name, self._change_locked, name, how, expected, trusted)
+        before = self._find_changeable(name, expected)
+        config = how(before.config).with_unknown(before.config.unknown)
+        was_trusted = self._confining.trusts(before)
+        is_trusted = trusted(was_trusted)
+        home = self.ownership.me if is_trusted else before.home
+        self._confining.confinement_if(is_trusted).check(config, os.environ)
+        roots = lasting_roots(before, config)
+        revision = revisions.next_revision(self.table.feed.revision, before)
+        await self.secrets.store(config)
+        try:
+            changes = {"config": config, "fingerprint": config.fingerprint, "roots": roots, "trusted": is_trusted}
+            await self._change_record(name, revision=revision, home=home, bound=False, **changes)
+        except HubError as exc:
+            await self.secrets.restore(name, before.config, exc)
+            raise
+        record = new_record(config, "api", wanted=before.wanted, revision=revision, trusted=is_trusted, home=home)
+        moved = is_trusted is not was_trusted and config.url is not None  # other hosts may be reached
+        await self._active.match_record(replace(record, roots=roots), "its configuration was changed", reconnects=moved)
+        return self.get(name)
 
+    @_exclusively
     async def remove(self, name: str, *, expected: int | None = None) -> None:
         """Disconnect and forget a server. Raises NotFound, FailedPrecondition and Stale."""
-        await self._run_exclusively(name, self._remove_locked, name, expected)
+        if name not in self._active and self.ownership.is_free(name):
+            record = revisions.require_revision(self.get(name), expected)  # no member of the fleet can have it
+        else:
+            record = self._find_changeable(name, expected)
+            await self._active.drop(name, "it was removed")
+        await self._forget(record)
 
+    @_exclusively
     async def connect(self, name: str) -> ServerRecord:
         """Note that a server is wanted, and begin to connect it; return before it is connected. Raises NotFound."""
-        return await self._run_exclusively(name, self._connect_locked, name)
+        self._require_parts(name)
+        await self._change_record(name, wanted=True)
+        self._active[name].shell.connect()
+        return self.get(name)
 
+    @_exclusively
     async def disconnect(self, name: str) -> ServerRecord:
         """Note that a server is not wanted, disconnect it, and end its receiver tasks. Raises NotFound."""
-        return await self._run_exclusively(name, self._disconnect_locked, name)
+        self._require_parts(name)
+        await self._change_record(name, wanted=False)
+        await self._active[name].shell.disconnect(cancelled_fault(f"{name} was disconnected", "SERVER_DISCONNECTED"))
+        await self.assembly.end_tasks(name)
+        return self.get(name)
 
+    @_exclusively
     async def log_out(self, name: str) -> ServerRecord:
         """Forget a server's tokens and registered client, and connect it again. Raises NotFound, FailedPrecondition."""
-        return await self._run_exclusively(name, self._log_out_locked, name)
+        record = without_connection(self._require_parts(name).record)
+        if record.config.transport == "stdio":
+            raise FailedPrecondition(f"{name} is a process of the hub's; nobody logs in there")
+        await self._active.reconnect(record, "its log-in was forgotten", self.assembly.forget_login)
+        return self.get(name)
 
+    @_exclusively
     async def set_roots(self, name: str, roots: Roots | None, *, expected: int | None = None) -> ServerRecord:
         """Override the roots of a server (None: as configured), and notify it. Raises NotFound and Stale."""
-        return await self._run_exclusively(name, self._set_roots_locked, name, roots, expected)
+        self._require_parts(name)
+        before = revisions.require_revision(self.get(name), expected)
+        revision = revisions.next_revision(self.table.feed.revision, before)
+        await self._change_record(name, roots=roots, revision=revision)
+        parts = self._active[name]
+        parts.queue.adopt(parts.record.effective_config)
+        self._active.notify_of_roots(parts)
+        return self.get(name)
 
-    async def _run_exclusively(self, name: str, change: Callable[[*Ts], Awaitable[R]], *args: *Ts) -> R:
+    async def run_exclusively(self, name: str, change: Callable[[*Ts], Awaitable[R]], *args: *Ts) -> R:
         """Serialize changes of a server; run each to its end even if the caller is cancelled."""
 
         async def run_locked() -> R:
             async with self._lock_for(name):
                 return await change(*args)
 
-        return await self._background.run_shielded(run_locked)
+        return await self.background.run_shielded(run_locked)
 
     def _lock_for(self, name: str) -> anyio.Lock:
         return self._locks.setdefault(name, anyio.Lock(fast_acquire=True))
@@ -270,57 +322,20 @@ class Servers:
             raise revisions.exists_error(config.name)
         if len(self.names()) >= (most := self._confining.settings.max_servers):
             raise ResourceExhausted(f"at most {most} servers", reason="TOO_MANY_SERVERS")
-        revision = revisions.next_revision(self._table.feed.revision)
-        record = new_record(config, "api", wanted=True, revision=revision, trusted=trusted, home=self._ownership.me)
-        added = self._table.change(record.name, record)  # over what a removal left that the store refused
-        await self._secrets.store(config)
+        revision = revisions.next_revision(self.table.feed.revision)
+        record = new_record(config, "api", wanted=True, revision=revision, trusted=trusted, home=self.ownership.me)
+        added = self.table.change(record.name, record)  # over what a removal left that the store refused
+        await self.secrets.store(config)
         try:
-            await self._ledger.commit([added])
+            await self.ledger.commit([added])
         except WriteConflict:
             raise revisions.exists_error(config.name) from None
         except HubError as exc:
-            await self._secrets.restore(config.name, None, exc)
+            await self.secrets.restore(config.name, None, exc)
             raise
-        if self._ownership.owns(config.name):  # otherwise whoever gets it puts it to work
+        if self.ownership.owns(config.name):  # otherwise whoever gets it puts it to work
             self._active.start(record)
         return self.get(config.name)
-
-    async def _change_locked(
-        self,
-        name: str,
-        how: Callable[[ServerConfig], ServerConfig],
-        expected: int | None,
-        is_trusted_now: Callable[[bool], bool],
-    ) -> ServerRecord:
-        """Store a server's changed configuration, and reconnect it where needed. Raises as `change`."""
-        before = self._find_changeable(name, expected)
-        config = how(before.config).with_unknown(before.config.unknown)
-        was_trusted = self._confining.trusts(before)
-        trusted = is_trusted_now(was_trusted)
-        home = self._ownership.me if trusted else before.home
-        self._confining.confinement_if(trusted).check(config, os.environ)
-        roots = lasting_roots(before, config)
-        revision = revisions.next_revision(self._table.feed.revision, before)
-        await self._secrets.store(config)
-        try:
-            changes = {"config": config, "fingerprint": config.fingerprint, "roots": roots, "trusted": trusted}
-            await self._change_record(name, revision=revision, home=home, bound=False, **changes)
-        except HubError as exc:
-            await self._secrets.restore(name, before.config, exc)
-            raise
-        record = new_record(config, "api", wanted=before.wanted, revision=revision, trusted=trusted, home=home)
-        moved = trusted is not was_trusted and config.url is not None  # other hosts may be reached
-        await self._active.match_record(replace(record, roots=roots), "its configuration was changed", reconnects=moved)
-        return self.get(name)
-
-    async def _remove_locked(self, name: str, expected: int | None) -> None:
-        """Disconnect a server, if it is here, and delete all of it. Raises as `remove`."""
-        if name not in self._active and self._ownership.is_free(name):
-            record = revisions.require_revision(self.get(name), expected)  # no member of the fleet can have it
-        else:
-            record = self._find_changeable(name, expected)
-            await self._active.drop(name, "it was removed")
-        await self._forget(record)
 
     def _differs(self, config: ServerConfig) -> bool:
         """Return whether a server of the files exists with another configuration or from the API."""
@@ -329,17 +344,17 @@ class Servers:
 
     async def _apply_configured(self, config: ServerConfig) -> None:
         """Apply a server of the files, whatever had its name before."""
-        name, before = config.name, self._table.record(config.name)
+        name, before = config.name, self.table.record(config.name)
         if name not in self._active and before is not None and before.fingerprint != config.fingerprint:
-            await self._assembly.forget_peer(name)
+            await self.assembly.forget_peer(name)
         if before is not None and before.source == "api":
             log.warning("server of the API replaced by one of a configuration file", server=name)
-            self._audit.note("TakeOverServer", name)
-            await self._secrets.drop(name)
+            self.audit.note("TakeOverServer", name)
+            await self.secrets.drop(name)
         wanted = before.wanted if before is not None else True
         roots = lasting_roots(before, config) if before is not None else None
         record = replace(new_record(config, "file", wanted=wanted), roots=roots)
-        newest = self._table.feed.revision
+        newest = self.table.feed.revision
         differs = self._differs(config)
         revision = (
             revisions.next_revision(newest, before) if differs else revisions.file_revision(before, record, newest)
@@ -348,12 +363,12 @@ class Servers:
 
     async def _reapply_configured(self, config: ServerConfig) -> None:
         """Apply a server of reloaded files. In a fleet one that is not at work here is started by a takeover."""
-        if config.name in self._active or not self._ownership.me:
+        if config.name in self._active or not self.ownership.me:
             await self._apply_configured(config)
 
     async def _remove_configured(self, name: str) -> None:
         """Remove a server that is no longer in any file."""
-        record = self._table.record(name)
+        record = self.table.record(name)
         if record is None or record.source != "file":
             return
         if name in self._active:
@@ -364,7 +379,7 @@ class Servers:
         """Apply the settings; servers of the API whose confinement has changed are connected again."""
         if changed := self._confining.adopt(settings):
             for name in self._active:
-                await self._run_exclusively(name, self._apply_confinement, name, changed)
+                await self.run_exclusively(name, self._apply_confinement, name, changed)
 
     async def _apply_confinement(self, name: str, changed: frozenset[str]) -> None:
         """Reconnect a server of the API if the `changed` settings concern it. The caller has its lock."""
@@ -377,43 +392,10 @@ class Servers:
         else:
             parts.shell.confinement = self._confining.find_confinement(parts.record)
 
-    async def _connect_locked(self, name: str) -> ServerRecord:
-        """Note that a server is wanted, and start to connect it."""
-        self._require_parts(name)
-        await self._change_record(name, wanted=True)
-        self._active[name].shell.connect()
-        return self.get(name)
-
-    async def _disconnect_locked(self, name: str) -> ServerRecord:
-        """Note that a server is not wanted, disconnect it, and end its tasks."""
-        self._require_parts(name)
-        await self._change_record(name, wanted=False)
-        await self._active[name].shell.disconnect(cancelled_fault(f"{name} was disconnected", "SERVER_DISCONNECTED"))
-        await self._assembly.end_tasks(name)
-        return self.get(name)
-
-    async def _log_out_locked(self, name: str) -> ServerRecord:
-        record = without_connection(self._require_parts(name).record)
-        if record.config.transport == "stdio":
-            raise FailedPrecondition(f"{name} is a process of the hub's; nobody logs in there")
-        await self._active.reconnect(record, "its log-in was forgotten", self._assembly.forget_login)
-        return self.get(name)
-
-    async def _set_roots_locked(self, name: str, roots: Roots | None, expected: int | None) -> ServerRecord:
-        """Store a server's roots, and notify it of them. Raises NotFound and Stale."""
-        self._require_parts(name)
-        before = revisions.require_revision(self.get(name), expected)
-        revision = revisions.next_revision(self._table.feed.revision, before)
-        await self._change_record(name, roots=roots, revision=revision)
-        parts = self._active[name]
-        parts.queue.adopt(parts.record.effective_config)
-        self._active.notify_of_roots(parts)
-        return self.get(name)
-
     async def _change_record(self, name: str, **changes: Any) -> None:
         """Make a change of a server's record durable. Raises NotFound, Unavailable; Stale if it was reconfigured."""
         before = self.get(name)
-        await self._ledger.change(self._table, name, partial(revisions.with_changes, before, changes))
+        await self.ledger.change(self.table, name, partial(revisions.with_changes, before, changes))
         parts = self._active[name]
         parts.record, parts.published = (replace(each, **changes) for each in (parts.record, parts.published or before))
 
@@ -444,7 +426,7 @@ class Servers:
 
     async def _forget(self, record: ServerRecord) -> None:
         """Delete all that is stored or kept for a server: tasks, lists, secrets, and its record. Raises Unavailable."""
-        self._assembly.forget(record.name)
-        await self._assembly.forget_peer(record.name)
-        await self._ledger.change(self._table, record.name, delete)
-        await self._secrets.drop(record.name)
+        self.assembly.forget(record.name)
+        await self.assembly.forget_peer(record.name)
+        await self.ledger.change(self.table, record.name, delete)
+        await self.secrets.drop(record.name)

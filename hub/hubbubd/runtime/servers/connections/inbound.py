@@ -3,7 +3,7 @@
 import secrets
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import replace
+from dataclasses import InitVar, dataclass, replace
 from typing import Any, Final, cast
 
 import structlog
@@ -34,62 +34,46 @@ _WITH_TEXT: Final = ("notifications/message", "notifications/progress", "notific
 log = structlog.get_logger(__name__)
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class ServerInbound:
     """The hub's side of one server's requests and notifications; implements `upstream.ports.Inbound`."""
 
-    def __init__(
-        self,
-        *,
-        name: str,
-        queue: ServerQueue,
-        inbox: Inbox,
-        tasks: Tasks,
-        client_tasks: ClientTasks,
-        consents: Consents,
-        receiver: ReceiverTasks,
-        clock: Clock,
-        background: Background,
-        on_log: Callable[[str, dict[str, Any]], None],
-        events: EventFeed,
-        subscriptions: Subscriptions,
-        catalog: ServerCatalog,
-        authorizations: Authorizations,
-        audit: Audit,
-        notes: ServerNotes,
-    ) -> None:
+    name: str
+    queue: ServerQueue
+    inbox: Inbox
+    tasks: Tasks
+    client_tasks: ClientTasks
+    consents: Consents
+    receiver: ReceiverTasks
+    clock: Clock
+    background: Background
+    on_log: Callable[[str, dict[str, Any]], None]
+    events: EventFeed
+    subscriptions: Subscriptions
+    catalog: ServerCatalog
+    authorizations: Authorizations
+    audit: Audit
+    notes: InitVar[ServerNotes]
+
+    def __post_init__(self, notes: ServerNotes) -> None:
         self.note = notes.note
-        self._name = name
-        self._queue = queue
-        self._inbox = inbox
-        self._tasks = tasks
-        self._client_tasks = client_tasks
-        self._consents = consents
-        self._receiver = receiver
-        self._clock = clock
-        self._background = background
-        self._on_log = on_log
-        self._events = events
-        self._subscriptions = subscriptions
-        self._catalog = catalog
-        self._authorizations = authorizations
-        self._audit = audit
 
     async def on_request(self, request: InboundRequest) -> InboundReply:
         """Answer a server's request: at once, as a task, or when a person has answered. Raises ReplyError."""
         if request.method.startswith("tasks/"):
-            with inbound_request_span(self._queue.tracer, self._name, request):
-                return await self._receiver.serve(request.method, request.params)
+            with inbound_request_span(self.queue.tracer, self.name, request):
+                return await self.receiver.serve(request.method, request.params)
         kind = request_kind(request.method, request.params)
         if kind is None:
             raise ReplyError(METHOD_NOT_FOUND, "Method not found")
         if (wrong := find_problem(kind, request.params)) is not None:
             raise ReplyError(INVALID_PARAMS, f"Invalid params: {wrong}")
-        if kind is RequestKind.ROOTS and (roots := self._queue.config.roots) != "ask":
-            with inbound_request_span(self._queue.tracer, self._name, request):
+        if kind is RequestKind.ROOTS and (roots := self.queue.config.roots) != "ask":
+            with inbound_request_span(self.queue.tracer, self.name, request):
                 return InboundReply(result={"roots": list(roots)})
         related = _related_task(request.params)
-        known = self._client_tasks.find_active(self._name, related) if related else None
-        active, source = (known[0], CauseSource.WIRE) if known else self._queue.find_cause(request.call_id)
+        known = self.client_tasks.find_active(self.name, related) if related else None
+        active, source = (known[0], CauseSource.WIRE) if known else self.queue.find_cause(request.call_id)
         if active is None and request.call_id is not None and not self._wants_task(kind, request):
             raise ReplyError(INTERNAL_ERROR, "the call that this belongs to has ended")
         try:
@@ -111,85 +95,85 @@ class ServerInbound:
         if active is not None and pending.is_cause_certain and not _can_caller_answer(active, kind, request.params):
             raise ReplyError(METHOD_NOT_FOUND, "Method not found: the client did not declare this for its call")
         if self._wants_task(kind, request):
-            with inbound_request_span(self._queue.tracer, self._name, request):
+            with inbound_request_span(self.queue.tracer, self.name, request):
                 return await self._answer_as_task(request, pending, active)
         return await self._wait_for_answer(request, pending, active)
 
     def _wants_task(self, kind: RequestKind, request: InboundRequest) -> bool:
         """Return whether a server wants a task for its request, and may have one."""
-        return self._queue.config.receiver_tasks and kind is not RequestKind.ROOTS and "task" in request.params
+        return self.queue.config.receiver_tasks and kind is not RequestKind.ROOTS and "task" in request.params
 
     def on_notification(self, method: str, params: dict[str, Any], call_id: str | None) -> None:
         """Route a notification: to events, the catalog, client tasks, subscriptions, and calls that wait for a consent.
 
         Log messages of a known call also go to that call's watchers.
         """
-        self._catalog.handle_notification(method)
+        self.catalog.handle_notification(method)
         if method in _WITH_TEXT or not method.startswith("notifications/"):  # codex/event, and others of their own
             params = REDACTION.redact_value(params)
         if method == "notifications/message":
-            active, _ = self._queue.find_cause(call_id)
+            active, _ = self.queue.find_cause(call_id)
             if active is not None:
                 call_id = active.call.id
-                self._on_log(call_id, params)
+                self.on_log(call_id, params)
         elif method in ("notifications/tasks/status", "notifications/tasks"):
-            self._client_tasks.poll_soon(self._name, str(params.get("taskId")))
+            self.client_tasks.poll_soon(self.name, str(params.get("taskId")))
         elif method == "notifications/resources/updated":
-            self._subscriptions.handle_update(self._name, params)
+            self.subscriptions.handle_update(self.name, params)
         elif method == "notifications/elicitation/complete":
-            self._consents.note_completion(self._name, params.get("elicitationId"))
-        self._events.publish(self._name, method, params, call_id)
+            self.consents.note_completion(self.name, params.get("elicitationId"))
+        self.events.publish(self.name, method, params, call_id)
 
     def on_stderr(self, line: str) -> None:
         """Publish a line of stderr as an event."""
-        self._events.publish_stderr(self._name, line)
+        self.events.publish_stderr(self.name, line)
 
     def on_throttled(self, rate: float, unit: str) -> None:
         """Log, publish and audit that a server exceeds its rate limit."""
         line = f"it sends too much: {rate:.15g} {unit} a second are read, and the rest waits at the server"
-        log.warning("server throttled", server=self._name, rate=rate, unit=unit)
-        self._events.publish_throttling(self._name, line)
-        self._audit.note("ThrottleServer", self._name)
+        log.warning("server throttled", server=self.name, rate=rate, unit=unit)
+        self.events.publish_throttling(self.name, line)
+        self.audit.note("ThrottleServer", self.name)
 
     async def authorize(self, url: str, redirect_uri: str, call_id: str | None) -> str:
         """As `upstream.ports.Inbound`: ask a person to visit the authorization URL, as a pending request."""
-        active = self._queue.calls.get(call_id) if call_id else None
-        asked = InboundRequest(method="elicitation/create", params=authorization_params(self._name, url))
+        active = self.queue.calls.get(call_id) if call_id else None
+        asked = InboundRequest(method="elicitation/create", params=authorization_params(self.name, url))
         source = CauseSource.WIRE if active else None
         pending = self._make_pending_request(asked, RequestKind.ELICITATION_URL, active, source, None)
         pending = replace(pending, origin=Origin.AUTHORIZATION, candidate_call_ids=())
-        with self._queue.park_causes(active, pending.id) if active else nullcontext():
-            return await self._authorizations.ask(pending, url, redirect_uri)
+        with self.queue.park_causes(active, pending.id) if active else nullcontext():
+            return await self.authorizations.ask(pending, url, redirect_uri)
 
     def pause_clock(self, call_id: str | None) -> AbstractContextManager[None]:
         """As `upstream.ports.Inbound`: pause the deadlines of a call, or of the catalog's fetches."""
-        active = self._queue.calls.get(call_id) if call_id else None
-        return self._queue.park_causes(active) if active else self._catalog.deadlines.pause()
+        active = self.queue.calls.get(call_id) if call_id else None
+        return self.queue.park_causes(active) if active else self.catalog.deadlines.pause()
 
     async def _wait_for_answer(
         self, request: InboundRequest, pending: PendingRequest, active: ActiveCall | None
     ) -> InboundReply:
         """Open a pending request, park what caused it, and reply once it is settled. Raises ReplyError."""
-        self._inbox.require_capacity(self._name, 1, len(pending.request))  # raises before the causing call is parked
-        with self._queue.park_causes(active, pending.id, candidates=pending.candidate_call_ids):
+        self.inbox.require_capacity(self.name, 1, len(pending.request))  # raises before the causing call is parked
+        with self.queue.park_causes(active, pending.id, candidates=pending.candidate_call_ids):
             try:
-                await self._client_tasks.open_request(pending)
-                settled = await self._inbox.wait(pending.id)
+                await self.client_tasks.open_request(pending)
+                settled = await self.inbox.wait(pending.id)
             except BaseException:
                 reason = "the server withdrew it" if request.withdrawn() else "the connection to the server was lost"
-                self._inbox.abandon(pending.id, reason)
+                self.inbox.abandon(pending.id, reason)
                 raise
         return self._make_reply(settled)
 
     def _make_reply(self, settled: PendingRequest) -> InboundReply:
         """Return the reply with the answer of a settled request. Raises ReplyError."""
-        late = self._inbox.is_too_late(settled)
+        late = self.inbox.is_too_late(settled)
 
         def on_sent(reason: str | None) -> None:
             if reason is None:
-                self._inbox.mark_delivered(settled.id, late=late)
+                self.inbox.mark_delivered(settled.id, late=late)
             else:
-                self._inbox.mark_not_delivered(settled.id, reason)
+                self.inbox.mark_not_delivered(settled.id, reason)
 
         if settled.answer is None:
             raise ReplyError(INTERNAL_ERROR, settled.reason or "withdrawn")
@@ -202,22 +186,22 @@ class ServerInbound:
         self, request: InboundRequest, pending: PendingRequest, active: ActiveCall | None
     ) -> InboundReply:
         """Reply at once with a task of the hub, whose result is the answer to the pending request."""
-        task = self._receiver.new_task(request.params["task"], request.method, pending)
+        task = self.receiver.new_task(request.params["task"], request.method, pending)
         # The task's ttl also bounds its pending request, as nothing else would end it.
         deadline = core_tasks.expires_at(task)
         task = replace(task, trace=pending.trace)
-        question_trace = self._queue.tracer.begin(task.trace, f"ask {pending.kind}")
+        question_trace = self.queue.tracer.begin(task.trace, f"ask {pending.kind}")
         pending = replace(pending, origin=Origin.TASK, task_id=task.id, deadline=deadline, trace=question_trace)
-        await self._tasks.add(task, pending)
-        self._background.start_soon(self._park_until_settled, active, pending)
+        await self.tasks.add(task, pending)
+        self.background.start_soon(self._park_until_settled, active, pending)
         return InboundReply(result={"task": core_tasks.to_wire(task)})
 
     async def _park_until_settled(self, active: ActiveCall | None, pending: PendingRequest) -> None:
         """Park the call that caused a request until that is settled."""
         if active is not None and active.call.state.ended:
             return
-        with self._queue.park_causes(active, pending.id, candidates=pending.candidate_call_ids), suppress(NotFound):
-            await self._inbox.wait(pending.id)
+        with self.queue.park_causes(active, pending.id, candidates=pending.candidate_call_ids), suppress(NotFound):
+            await self.inbox.wait(pending.id)
 
     def _make_pending_request(
         self,
@@ -227,24 +211,24 @@ class ServerInbound:
         source: CauseSource | None,
         task_id: str | None,
     ) -> PendingRequest:
-        now = self._clock.now()
+        now = self.clock.now()
         return PendingRequest(
             id=f"req_{secrets.token_hex(8)}",
-            server=self._name,
+            server=self.name,
             kind=kind,
             origin=Origin.PLAIN,
             request=payload.dumps(request.params),
             created_at=now,
-            deadline=now + self._queue.config.find_answer_limit_s(durable=False)
-            if self._queue.config.auto_reject_on_timeout
+            deadline=now + self.queue.config.find_answer_limit_s(durable=False)
+            if self.queue.config.auto_reject_on_timeout
             else None,
             call_id=active.call.id if active else None,
             cause_source=source,
-            candidate_call_ids=() if active or request.call_id else self._queue.possible_cause_ids(),
-            alone=active is not None and task_id is None and self._queue.works_only_for(active.call.principal),
+            candidate_call_ids=() if active or request.call_id else self.queue.possible_cause_ids(),
+            alone=active is not None and task_id is None and self.queue.works_only_for(active.call.principal),
             principal=active.call.principal if active else None,
             task_id=task_id,
-            trace=self._queue.tracer.begin(request.trace or (active.last_span if active else None), f"ask {kind}"),
+            trace=self.queue.tracer.begin(request.trace or (active.last_span if active else None), f"ask {kind}"),
         )
 
 

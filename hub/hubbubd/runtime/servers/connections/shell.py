@@ -3,7 +3,7 @@
 import math
 import random
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import anyio
 import anyio.lowlevel
@@ -56,41 +56,28 @@ class ConnectLimits:
         return await self._slots.take()
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class ConnectionShell:
     """Keeps one server connected while it is wanted. `on_change` is called after every transition."""
 
-    def __init__(
-        self,
-        *,
-        config: ServerConfig,
-        connector: Connector,
-        inbound: Inbound,
-        queue: ServerQueue,
-        clock: Clock,
-        measures: Measures,
-        on_change: Callable[[], None],
-        confinement: Confinement | None,
-        limits: ConnectLimits,
-        background: Background,
-        may_act: Callable[[], bool],
-        notes: ServerNotes,
-    ) -> None:
-        self.config = config
-        self.confinement = confinement
+    config: ServerConfig
+    connector: Connector
+    inbound: Inbound
+    queue: ServerQueue
+    clock: Clock
+    measures: Measures
+    on_change: Callable[[], None]
+    confinement: Confinement | None
+    limits: ConnectLimits
+    background: Background
+    may_act: Callable[[], bool]
+    notes: ServerNotes
+
+    def __post_init__(self) -> None:
         self.connection = ServerConnection()
         self.hello: Hello | None = None
         self.link: McpLink | None = None
-        self._connector = connector
-        self._inbound = inbound
-        self._queue = queue
-        self._clock = clock
-        self._measures = measures
-        self._on_change = on_change
-        self._limits = limits
-        self._may_act = may_act
-        self._notes = notes
-        self._retry_policy = _retry_policy(config)
-        self._background = background
+        self._retry_policy = _retry_policy(self.config)
         self._pings: Pings | None = None
         self._handing_over = False
         self._end_of_calls = End.SERVER_GONE
@@ -108,7 +95,7 @@ class ConnectionShell:
 
     def connect(self) -> None:
         """Keep the server connected from now on: start an attempt, or cut the wait for one short."""
-        self._queue.closed = False
+        self.queue.closed = False
         self._end_of_calls = End.SERVER_GONE
         self._wanted.set()
         self._retry_now.set()
@@ -135,10 +122,10 @@ class ConnectionShell:
         if self._wanted.is_set():  # an unset event must stay: `run` may be waiting for it
             self._wanted = anyio.Event()
         if not self._handing_over:
-            self._queue.closed = True
+            self.queue.closed = True
         if self.state is ConnectionState.DISCONNECTED:
             if not self._handing_over:
-                self._queue.stop_all(fault, end)
+                self.queue.stop_all(fault, end)
             return
         if self.state is not ConnectionState.DISCONNECTING:
             self._apply_event(ConnectionEvent.DISCONNECT, fault=fault)
@@ -173,17 +160,17 @@ class ConnectionShell:
                 self._apply_event(ConnectionEvent.GIVE_UP)
             else:
                 self._retry_now = anyio.Event()
-                with anyio.move_on_after(max(self.connection.next_retry_at - self._clock.now(), 0.0)):
+                with anyio.move_on_after(max(self.connection.next_retry_at - self.clock.now(), 0.0)):
                     await self._retry_now.wait()
-                await self._limits.wait_for_reconnect()
+                await self.limits.wait_for_reconnect()
                 self._apply_event(ConnectionEvent.RECONNECT)
 
     async def _attempt_connection(self) -> tuple[ConnectionEvent, Fault]:
         """Open a connection and use it until it ends; return how it ended."""
-        end_attempt = await self._limits.begin()
-        self._notes.begin_attempt()
+        end_attempt = await self.limits.begin()
+        self.notes.begin_attempt()
         try:
-            async with self._connector.open(self.config, self._inbound, self._era, self.confinement) as link:
+            async with self.connector.open(self.config, self.inbound, self._era, self.confinement) as link:
                 end_attempt()
                 return await self._use(link)
         except UpstreamError as exc:
@@ -219,10 +206,10 @@ class ConnectionShell:
 
         waiting = anyio.CancelScope()
         self._pings = Pings(
-            link, self.config, self._background, is_busy=self._is_busy, on_silence=on_silence, note=self._notes.note
+            link, self.config, self.background, is_busy=self._is_busy, on_silence=on_silence, note=self.notes.note
         )
         try:
-            self._notes.drop_outdated()
+            self.notes.drop_outdated()
             self._apply_event(ConnectionEvent.HANDSHAKE_COMPLETE)
             with waiting:
                 fault = await link.wait_lost()
@@ -232,11 +219,11 @@ class ConnectionShell:
             self._pings.stop()
             self._pings = None
             self.link = None
-            self._queue.set_link(None)  # before the calls on the wire fail and others get their turns
+            self.queue.set_link(None)  # before the calls on the wire fail and others get their turns
 
     def _is_busy(self) -> bool:
         """Return whether there is a good reason for a ping without an answer: a call, or this hub may not act now."""
-        return self._queue.is_busy or not self._may_act()
+        return self.queue.is_busy or not self.may_act()
 
     def _loss_event(self, fault: Fault) -> ConnectionEvent:
         """Return SESSION_LOST, which reconnects at once, unless that happened recently: then the session flaps."""
@@ -250,27 +237,27 @@ class ConnectionShell:
 
     def _apply_event(self, event: ConnectionEvent, *, fault: Fault | None = None) -> None:
         """Make the transition that an event causes: measure it, act on it, log it and publish it."""
-        now = self._clock.now()
+        now = self.clock.now()
         jitter = random.random()  # noqa: S311 - spreads retries, guards nothing
         before = self.connection
         self.connection, effect = core.plan(before, event, now, self._retry_policy, fault=fault, jitter=jitter)
-        self._measures.record_transition(self.config, self.hello, before, event, fault)
+        self.measures.record_transition(self.config, self.hello, before, event, fault)
         if effect is not None:
             self._apply_effect(effect, event, fault)
         log_transition(self.config.name, event, self.connection, now, fault)
-        self._on_change()
+        self.on_change()
 
     def _apply_effect(self, effect: Effect, event: ConnectionEvent, fault: Fault | None) -> None:
         """Apply the effect of a transition to the server's calls."""
         match effect:
             case Effect.RELEASE_CALLS:
-                self._queue.set_link(self.link)
+                self.queue.set_link(self.link)
             case Effect.FAIL_ALL_CALLS:
                 if self._handing_over:
                     return
-                self._queue.closed = True
-                self._queue.given_up = self.connection.fault if event is ConnectionEvent.GIVE_UP else None
-                self._queue.stop_all(_end_fault(self.config.name, fault or self.connection.fault), self._end_of_calls)
+                self.queue.closed = True
+                self.queue.given_up = self.connection.fault if event is ConnectionEvent.GIVE_UP else None
+                self.queue.stop_all(_end_fault(self.config.name, fault or self.connection.fault), self._end_of_calls)
 
 
 def _retry_policy(config: ServerConfig) -> RetryPolicy:
