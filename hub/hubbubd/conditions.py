@@ -155,7 +155,7 @@ class EvaluationContext:
         """Raise ConditionProblem for an array or object in the call that is too long to loop over."""
         args = self.require_small()
         if self._is_short is None:
-            self._is_short = not any(map(_is_long, _iterate_containers([args, self.facts.hints])))
+            self._is_short = all(len(each) <= MOST_LOOPED for each in _iterate_containers([args, self.facts.hints]))
         if not self._is_short:
             raise ConditionProblem(f"it loops, and the call has more than {MOST_LOOPED} values in an array or object")
 
@@ -208,10 +208,6 @@ def _iterate_containers(values: list[object]) -> Iterator[Sized]:
             found = cast("dict[str, object] | list[object]", value)
             yield found
             values.extend(found.values() if isinstance(found, dict) else found)
-
-
-def _is_long(value: Sized) -> bool:
-    return len(value) > MOST_LOOPED
 
 
 def _compile(text: str) -> "cel.Expression":

@@ -226,7 +226,8 @@ def _merge_layers(
         hub = HubSettings(**values)
         check_settings(hub, [server.name for server in servers])
     except SettingsError as exc:
-        name = _find_setting_in_error(exc)
+        # The exception names the setting whose variable is wrong only in its text.
+        name = next(name for name in HubSettings.model_fields if f'"{name}"' in str(exc))
         what = (
             f"{NO_TABLE}: {TABLES[name]}" if name in TABLES else 'is not valid JSON, which lists are here: ["a", "b"]'
         )
@@ -241,12 +242,6 @@ def _merge_layers(
     except ConfigError as exc:
         raise ConfigError(_describe_origin(exc.key, command_line, environ, files), exc.problem) from None
     return hub
-
-
-def _find_setting_in_error(exc: SettingsError) -> str:
-    """Return the setting whose environment variable is wrong."""
-    # The exception names it only in its text.
-    return next(name for name in HubSettings.model_fields if f'"{name}"' in str(exc))
 
 
 def _describe_origin(

@@ -50,7 +50,12 @@ class RequestInstrumentation:
         finally:
             self._record_duration(request, time.perf_counter() - begun, outcome)
             if trace is not None and self._tracer.on:
-                about = {**attributes, **_span_attributes(request), "jsonrpc.request.id": mcp.bounded_text(request.id)}
+                about = {
+                    **attributes,
+                    **_connection_attributes(request),
+                    "hubbub.principal": mcp.bounded_text(request.host.principal.name),
+                    "jsonrpc.request.id": mcp.bounded_text(request.id),
+                }
                 span = Span(name=name, kind=SpanKind.SERVER, trace=trace, start=start, attributes=about)
                 self._tracer.export_span(span, self._tracer.now(), error=outcome.error or None)
 
@@ -67,8 +72,3 @@ class RequestInstrumentation:
 def _connection_attributes(request: HostRequest) -> Attributes:
     """Return the attributes of a host's transport and revision."""
     return mcp.connection_attributes("stdio" if request.host.via == "stdio" else "http", request.host.revision)
-
-
-def _span_attributes(request: HostRequest) -> Attributes:
-    """Return the attributes of a span beside those of its method."""
-    return {**_connection_attributes(request), "hubbub.principal": mcp.bounded_text(request.host.principal.name)}

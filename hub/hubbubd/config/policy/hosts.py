@@ -89,7 +89,7 @@ class HostRules:
         elif name == "localhost" or name.endswith(".localhost"):
             self.check(host, [IPv4Address("127.0.0.1")])
         elif self._denies_name(name) or not (
-            self._networks or PUBLIC in self._names or self._allows_name_or_trusts(name)
+            self._networks or PUBLIC in self._names or self._allows_name(name) or name == self._trusted_host
         ):
             raise _make_host_error(host)
 
@@ -111,10 +111,6 @@ class HostRules:
     def _denies_address(self, address: Address) -> bool:
         """Return whether an address is denied, whatever its name."""
         return _is_within(address, self._denied_networks) or (PUBLIC in self._denied_names and is_public(address))
-
-    def _allows_name_or_trusts(self, name: str) -> bool:
-        """Return whether `allow_hosts` has a name that matches, or it is the trusted host."""
-        return self._allows_name(name) or name == self._trusted_host
 
     def _allows_name(self, name: str) -> bool:
         """Return whether `allow_hosts` has a name that matches."""

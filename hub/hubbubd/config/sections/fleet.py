@@ -22,17 +22,12 @@ MemberName = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?
 ExpandedPath = Annotated[Path, AfterValidator(Path.expanduser)]
 
 
-def _get_host_name() -> str:
-    """Return this machine's name, in lower case."""
-    return socket.gethostname().lower()
-
-
 class FleetSettings(BaseModel):
     """This hub as a member of a fleet. `*_s` are seconds."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
-    name: MemberName = Field(default_factory=_get_host_name, validate_default=True)
+    name: MemberName = Field(default_factory=lambda: socket.gethostname().lower(), validate_default=True)
     """The member's name, of which the fleet has one; by default the host's."""
 
     listen: Listen = "127.0.0.1:7879"

@@ -217,11 +217,8 @@ def _check_elicitation(result: dict[str, Any], kind: RequestKind, request: Mappi
         return {key: value for key, value in result.items() if key != "content"}
     if content is not None and not isinstance(content, dict):
         raise InvalidArgument.field("content", "must be a JSON object")
-    return {**result, "content": fill_in_defaults(_requested_schema(request), cast("dict[str, Any]", content or {}))}
-
-
-def _requested_schema(request: Mapping[str, Any]) -> Mapping[str, Any]:
-    return _as_mapping(request.get("requestedSchema"))
+    schema = _as_mapping(request.get("requestedSchema"))
+    return {**result, "content": fill_in_defaults(schema, cast("dict[str, Any]", content or {}))}
 
 
 def check_arguments(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:

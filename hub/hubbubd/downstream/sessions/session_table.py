@@ -138,7 +138,7 @@ class EndpointSessions:
         session = entry.session or self._restore_session(id_, entry, principal, endpoint)
         if session is None or session.endpoint is not endpoint:
             return None
-        if self._hub.ownership.me and self._is_use_note_due(entry):
+        if self._hub.ownership.me and self._clock.steady() - entry.noted_at >= NOTE_EVERY_S:
             # In a fleet the record says first that the session is used here, for members that make room.
             self._move_to_end(session.key, entry)
             await self._records.note_use_durably(session.key, self._stamp_use(entry))
@@ -278,10 +278,6 @@ class EndpointSessions:
         self._by_principal[entry.principal].move_to_end(session.key)
         if entry.used_at - entry.noted_at >= NOTE_EVERY_S:
             self._records.note_use(session.key, self._stamp_use(entry))
-
-    def _is_use_note_due(self, entry: _SessionEntry) -> bool:
-        """Return whether the use of a session is to be noted in its record again."""
-        return self._clock.steady() - entry.noted_at >= NOTE_EVERY_S
 
     def _stamp_use(self, entry: _SessionEntry) -> float:
         """Note that the use of a session goes into its record now; return the time for that, in epoch seconds."""

@@ -20,7 +20,9 @@ M = TypeVar("M")
 
 def grpc_credentials(files: TlsFiles) -> grpc.ServerCredentials:
     """Return credentials for a gRPC port (TLS 1.2 and 1.3), which follow the files. Raises ConfigError."""
-    followed = _RereadFiles(files, _make_grpc_configuration)
+    followed = _RereadFiles(
+        files, lambda tls: grpc.ssl_server_certificate_configuration([(tls.key, tls.chain)], tls.client_ca)
+    )
     known: Any = followed.current()
 
     def find_changed() -> Any:
@@ -30,10 +32,6 @@ def grpc_credentials(files: TlsFiles) -> grpc.ServerCredentials:
         return None if known is before else known
 
     return grpc.dynamic_ssl_server_credentials(known, find_changed, files.client_ca is not None)
-
-
-def _make_grpc_configuration(tls: ServerTls) -> Any:
-    return grpc.ssl_server_certificate_configuration([(tls.key, tls.chain)], tls.client_ca)
 
 
 def channel_credentials(files: TlsFiles) -> Callable[[], grpc.ChannelCredentials]:

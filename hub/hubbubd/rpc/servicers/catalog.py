@@ -38,7 +38,7 @@ class CatalogService:
         found, token = pages.page_ordered(
             lambda after: self._entries_after(lists, after, backwards),
             request,
-            _position,
+            lambda entry: (float(entry.place), entry.catalog_list.id),
             _render_entry,
             list_filter=request.filter,
             scope=scope,
@@ -90,11 +90,6 @@ class CatalogService:
                 entries = self._catalog.entries(record.id)
                 end = min(last, len(entries)) if record.id == list_id else len(entries)
                 yield from (_Entry(record, at, entries[at]) for at in range(end - 1, -1, -1))
-
-
-def _position(entry: _Entry) -> Position:
-    """Return an entry's position in the pages of entries."""
-    return float(entry.place), entry.catalog_list.id
 
 
 def _render_entry(entry: _Entry) -> pb.CatalogEntry:

@@ -10,6 +10,7 @@ import socket
 import ssl
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -347,7 +348,8 @@ async def _check_server(config: ServerConfig, environ: Mapping[str, str]) -> Fin
     if environ.get(f"{url.scheme}_proxy".upper()) or environ.get(f"{url.scheme}_proxy"):
         return Finding(about, Severity.OK, "it is reached through a proxy, which was not tried")
     host, port = url.hostname or "", url.port or (443 if url.scheme == "https" else 80)
-    failure = await _try_to_reach(host, port, _tls_context_factory(resolved) if url.scheme == "https" else None)
+    make_context = partial(ssl.create_default_context, cafile=resolved.ca) if url.scheme == "https" else None
+    failure = await _try_to_reach(host, port, make_context)
     if failure is not None:
         problem, advice = failure
         return Finding(about, Severity.WARN, f"{host}:{port}: {problem}", advice)
@@ -364,11 +366,6 @@ def _error_text(exc: BaseException) -> str:
 _UNREACHABLE_ADVICE = "start the server, or correct its url"
 _HTTP_OPTIONS, _STDIO_OPTIONS = ("headers",), ("args", "env", "cwd")
 """Options that only one kind of server uses."""
-
-
-def _tls_context_factory(config: ServerConfig) -> Callable[[], ssl.SSLContext]:
-    """Return a function that makes a TLS context which trusts what a server's option `ca` names."""
-    return lambda: ssl.create_default_context(cafile=config.ca)
 
 
 async def _try_to_reach(

@@ -234,7 +234,7 @@ class StreamableHttp:
             await self._follow_stream(response, request)
         else:
             response.close()
-            raise ResponseLost(_content_type_fault(response))
+            raise ResponseLost(faults.fault("INVALID_RESPONSE", f"its content type is {response.content_type[:100]!r}"))
 
     async def _read_body(self, response: HttpResponse) -> bytes:
         """Return the whole body of a response. Raises ResponseLost."""
@@ -332,8 +332,3 @@ def _placeholder_error(fault: Fault) -> ErrorData:
 def _misdirected_fault(answered_id: int | str, request: JSONRPCRequest) -> Fault:
     """Return the fault of a request for which the response to another one arrived."""
     return faults.fault("INVALID_RESPONSE", f"a response to request {answered_id!r} came for request {request.id}")
-
-
-def _content_type_fault(response: HttpResponse) -> Fault:
-    """Return the fault of a response that is neither JSON nor a stream of events."""
-    return faults.fault("INVALID_RESPONSE", f"its content type is {response.content_type[:100]!r}")

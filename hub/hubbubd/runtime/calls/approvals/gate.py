@@ -209,7 +209,7 @@ class ApprovalGate:
             definition=tool.digest,
             request_id=request.id,
             asked=asked,
-            arguments=_changed_arguments(call),
+            arguments=call.approval.arguments if call.approval is not None else None,
         )
         with queue.park(active, request.id, at_server=active.was_sent):
             await self._commit_question(active, approval, request)
@@ -378,11 +378,6 @@ class ApprovalGate:
 def _deciding_rule(verdict: Judgement) -> ApprovalRule:
     """Return the rule by which a verdict was found; the default's where none matches."""
     return verdict.rule or DEFAULT_RULE
-
-
-def _changed_arguments(call: Call) -> bytes | None:
-    """Return the arguments to which those who approved a call have changed it; None if they have not."""
-    return call.approval.arguments if call.approval is not None else None
 
 
 def _describe_change_since(call: Call, tool: ToolDefinition) -> str:
