@@ -22,8 +22,6 @@ from hubbubd.runtime.calls import (
     ApprovalGate,
     Calls,
     ClientTasks,
-    Consents,
-    MultiRound,
     open_people_queue,
     people_config,
 )
@@ -38,14 +36,10 @@ from hubbubd.runtime.wiring import (
     build_catalog,
     build_configuration,
     build_events,
-    build_gate,
     build_inbox,
-    build_logins,
     build_retention,
     build_servers,
     build_tasks,
-    build_tokens,
-    build_visitors,
     build_work,
     load_tables,
 )
@@ -184,21 +178,11 @@ class Hub:
         ledger, tables, clock = env.ledger, env.tables, env.clock
         quotas = Quotas(env.settings, clock.steady)
         audit = Audit(ledger, tables.audit, clock, env.settings)
+        tokens = Tokens(ledger, tables.tokens, tables.minted, clock, max_tokens=env.settings.max_tokens)
         inbox = build_inbox(env, quotas, lambda name: people_config() if name == HOST else servers.config(name))
         catalog = build_catalog(env, lambda: servers.names_elsewhere())
         client_tasks = ClientTasks(ledger, tables.tasks, tables.calls, inbox, clock)
-        consents = Consents(rounds := MultiRound(inbox, tables.calls, clock), clock)
-        gate = build_gate(env, inbox, catalog)
-        calls = build_calls(
-            env,
-            gate=gate,
-            quotas=quotas,
-            catalog=catalog,
-            inbox=inbox,
-            rounds=rounds,
-            consents=consents,
-            client_tasks=client_tasks,
-        )
+        calls = build_calls(env, quotas=quotas, catalog=catalog, inbox=inbox, client_tasks=client_tasks)
         tasks = build_tasks(env, inbox, client_tasks, lambda name, method, params: servers.notify(name, method, params))
         events, log_levels, subscriptions = build_events(env, calls)
         servers = build_servers(
@@ -207,8 +191,6 @@ class Hub:
             inbox=inbox,
             calls=calls,
             tasks=tasks,
-            client_tasks=client_tasks,
-            consents=consents,
             catalog=catalog,
             events=events,
             subscriptions=subscriptions,
@@ -221,17 +203,17 @@ class Hub:
             inbox=inbox,
             work=build_work(env, inbox),
             calls=calls,
-            approvals=gate,
+            approvals=calls.gate,
             tasks=tasks,
             events=events,
             subscriptions=subscriptions,
             log_levels=log_levels,
             catalog=catalog,
             retention=build_retention(env, audit),
-            tokens=(tokens := build_tokens(env)),
-            logins=build_logins(env, tokens),
+            tokens=tokens,
+            logins=Logins(ledger, tables.codes, tables.login_decisions, tables.login_keys, tokens, clock),
             host_sessions=HostSessions(ledger, tables.host_sessions, tokens, env.background),
-            visitors=build_visitors(env, tokens),
+            visitors=Visitors(ledger, tables.login_codes, tables.visits, tokens, clock),
             audit=audit,
             quotas=quotas,
             configuration=build_configuration(env, loaded, load, servers, audit, events),
@@ -252,8 +234,7 @@ class Hub:
 
     async def catch_up(self) -> None:
         """Apply all that other members have committed until now. Raises Unavailable."""
-        if self.ownership.me:
-            await self._ledger.catch_up()
+        await self._ledger.catch_up()
 
     async def find_call(self, call_id: str) -> Call:
         """Return a call, also one that another member has just made. Raises NotFound and Unavailable."""

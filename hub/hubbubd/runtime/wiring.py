@@ -24,7 +24,7 @@ from hubbubd.runtime.calls import (
 )
 from hubbubd.runtime.catalog import Catalog
 from hubbubd.runtime.inbox import Authorizations, Inbox, Notify, Tasks, Work
-from hubbubd.runtime.oversight import Ages, Audit, Logins, Quotas, Retention, Tokens, Visitors
+from hubbubd.runtime.oversight import Ages, Audit, Quotas, Retention
 from hubbubd.runtime.ownership import Ownership, owner_changing_error
 from hubbubd.runtime.records import Ledger, Stored, WatcherLimit
 from hubbubd.runtime.servers import (
@@ -69,7 +69,7 @@ async def load_tables(
     watcher_limit = WatcherLimit(settings.max_watchers)
     stored = await Stored.read(store, watcher_limit)
     tables = Tables(stored, ownership)
-    return Ledger(store, tables.all(), stored, meter, now=clock.now), tables
+    return Ledger(store, tables.all(), stored, meter, now=clock.now, shared=bool(ownership.me)), tables
 
 
 def build_catalog(env: HubEnvironment, remote_servers: Callable[[], Collection[str]]) -> Catalog:
@@ -112,39 +112,6 @@ def build_events(env: HubEnvironment, calls: Calls) -> tuple[EventFeed, LogLevel
     )
 
 
-def build_tokens(env: HubEnvironment) -> Tokens:
-    """Return the API tokens; in a fleet they ask the store for one that they do not know."""
-    tables = env.tables
-    return Tokens(
-        env.ledger,
-        tables.tokens,
-        tables.minted,
-        env.clock,
-        max_tokens=env.settings.max_tokens,
-        catch_up=env.ledger.catch_up if env.ownership.me else None,
-    )
-
-
-def build_logins(env: HubEnvironment, tokens: Tokens) -> Logins:
-    """Return the log-ins of hosts."""
-
-    async def catch_up() -> None:
-        """Apply what other members of a fleet have committed; nothing without a fleet. Raises Unavailable."""
-        if env.ownership.me:
-            await env.ledger.catch_up()
-
-    tables = env.tables
-    return Logins(
-        env.ledger, tables.codes, tables.login_decisions, tables.login_keys, tokens, env.clock, catch_up=catch_up
-    )
-
-
-def build_visitors(env: HubEnvironment, tokens: Tokens) -> Visitors:
-    """Return the login codes, and the visits that people at browsers begin with them."""
-    tables = env.tables
-    return Visitors(env.ledger, tables.login_codes, tables.visits, tokens, env.clock, in_fleet=bool(env.ownership.me))
-
-
 def build_work(env: HubEnvironment, inbox: Inbox) -> Work:
     """Return the dispatcher that assigns open requests of the inbox to workers."""
     return Work(
@@ -165,8 +132,6 @@ def build_servers(
     inbox: Inbox,
     calls: Calls,
     tasks: Tasks,
-    client_tasks: ClientTasks,
-    consents: Consents,
     catalog: Catalog,
     events: EventFeed,
     subscriptions: Subscriptions,
@@ -179,8 +144,8 @@ def build_servers(
         inbox=inbox,
         calls=calls,
         tasks=tasks,
-        client_tasks=client_tasks,
-        consents=consents,
+        client_tasks=calls.exchange.client_tasks,
+        consents=calls.exchange.consents,
         authorizations=Authorizations(inbox),
         catalog=catalog,
         events=events,
@@ -253,18 +218,12 @@ def build_gate(env: HubEnvironment, inbox: Inbox, catalog: Catalog) -> ApprovalG
 
 
 def build_calls(
-    env: HubEnvironment,
-    *,
-    gate: ApprovalGate,
-    quotas: Quotas,
-    catalog: Catalog,
-    inbox: Inbox,
-    rounds: MultiRound,
-    consents: Consents,
-    client_tasks: ClientTasks,
+    env: HubEnvironment, *, quotas: Quotas, catalog: Catalog, inbox: Inbox, client_tasks: ClientTasks
 ) -> Calls:
     """Return the registry of calls, with the parts that send them and that resume them after a restart."""
     ledger, tables, clock = env.ledger, env.tables, env.clock
+    gate = build_gate(env, inbox, catalog)
+    consents = Consents(rounds := MultiRound(inbox, tables.calls, clock), clock)
 
     def missing_queue_error(server: str) -> HubError:
         """Return the error for a call to a server without a queue here: it has no owner, or there is none."""

@@ -17,8 +17,8 @@ import hashlib
 import hmac
 import re
 import secrets
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import KW_ONLY, dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from hubbubd.bounds import Moment, Span
@@ -141,7 +141,7 @@ class _NewTokens:
 
 @dataclass(eq=False, repr=False)
 class Logins:
-    """The log-ins of hosts. `catch_up` applies what other members of a fleet have committed until now."""
+    """The log-ins of hosts."""
 
     ledger: Ledger
     codes: Table[AuthorizationCode]
@@ -149,14 +149,12 @@ class Logins:
     keys: Table[LoginKey]
     tokens: Tokens
     clock: Clock
-    _: KW_ONLY
-    catch_up: Callable[[], Awaitable[None]]
 
     async def statement_key(self) -> bytes:
         """Return the key that signs statements and codes; it is made if missing, and durable. Raises Unavailable."""
         key = self.keys.record(KEY_ID)
         if key is None:
-            await self.catch_up()
+            await self.ledger.catch_up()
             new = LoginKey(secrets.token_hex(32))
             key = await self.ledger.change(self.keys, KEY_ID, lambda stored: stored or new)
         assert key is not None, "it is never deleted"
@@ -225,7 +223,7 @@ class Logins:
         """Return the record of a code, used or not. Raises LoginRefusal, Unavailable."""
         found = self.codes.record(token_digest(code))
         if found is None:
-            await self.catch_up()
+            await self.ledger.catch_up()
             found = self.codes.record(token_digest(code))
         if found is None:
             raise invalid_grant("this code is not known here: log in again")
@@ -311,7 +309,7 @@ class Logins:
         """
         token_id = text.removeprefix(PREFIX).removeprefix(REFRESH)[:12]
         if self.tokens.find_by_id(token_id) is None:
-            await self.catch_up()
+            await self.ledger.catch_up()
 
         def plan_revocation() -> tuple[Token | None, Sequence[Change[Any]]]:
             """Plan the end of the log-in whose token this is, and return it; None if there is none."""
@@ -334,7 +332,7 @@ class Logins:
             raise _unknown_refresh_error()
         token = self.tokens.find_by_id(form[1])
         if token is None or token.login is None or token.login.refresh != token_digest(refresh_token):
-            await self.catch_up()
+            await self.ledger.catch_up()
         return form[1], form[2]
 
     def _make_token(

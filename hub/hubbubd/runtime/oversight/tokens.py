@@ -8,7 +8,7 @@ import hashlib
 import hmac
 import re
 import secrets
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -78,18 +78,9 @@ class Tokens:
     """The tokens of a hub; implements `rpc.auth.Authenticator`."""
 
     def __init__(
-        self,
-        ledger: Ledger,
-        table: Table[Token],
-        minted: Table[Minted],
-        clock: Clock,
-        *,
-        max_tokens: int,
-        catch_up: Callable[[], Awaitable[None]] | None = None,
+        self, ledger: Ledger, table: Table[Token], minted: Table[Minted], clock: Clock, *, max_tokens: int
     ) -> None:
-        """`catch_up` applies what other members of a fleet have committed until now."""
         self.max_tokens = max_tokens
-        self._catch_up = catch_up
         self._store_lookups = Bucket(LOOKUPS_PER_S, LOOKUPS_PER_S, clock.steady())
         self._ledger = ledger
         self._table = table
@@ -230,9 +221,9 @@ class Tokens:
 
     async def _catch_up_if_allowed(self) -> bool:
         """Apply what other members have committed, if not too often; return whether it was done."""
-        if self._catch_up is None or self._store_lookups.take(self._clock.steady()):
+        if not self._ledger.shared or self._store_lookups.take(self._clock.steady()):
             return False
-        await self._catch_up()
+        await self._ledger.catch_up()
         return True
 
     def _find(self, token_id: str, digest: str) -> tuple[Token, Principal] | None:

@@ -49,14 +49,7 @@ class Visitors:
     """All codes, and all browsers whose person is known."""
 
     def __init__(
-        self,
-        ledger: Ledger,
-        codes: Table[LoginCode],
-        table: Table[Visit],
-        tokens: Tokens,
-        clock: Clock,
-        *,
-        in_fleet: bool,
+        self, ledger: Ledger, codes: Table[LoginCode], table: Table[Visit], tokens: Tokens, clock: Clock
     ) -> None:
         self.address: str | None = None
         """The address of the hub's own pages, as browsers have it; None where hosts cannot log in."""
@@ -65,7 +58,7 @@ class Visitors:
         self._table = table
         self._tokens = tokens
         self._clock = clock
-        self._store_lookups = Bucket(LOOKUPS_PER_S, LOOKUPS_BURST, clock.steady()) if in_fleet else None
+        self._store_lookups = Bucket(LOOKUPS_PER_S, LOOKUPS_BURST, clock.steady())
         tokens.on_revoked(self._forget_visits)
 
     async def create_code(self, principal: Principal) -> tuple[str, LoginCode]:
@@ -179,7 +172,7 @@ class Visitors:
 
     async def _catch_up_if_allowed(self) -> None:
         """Apply what other members have committed, unless that was done too often of late."""
-        if self._store_lookups is not None and not self._store_lookups.take(self._clock.steady()):
+        if self._ledger.shared and not self._store_lookups.take(self._clock.steady()):
             await self._ledger.catch_up()
 
     def _forget_visits(self, credential: str) -> None:

@@ -72,9 +72,11 @@ class Ledger:
         meter: Meter = OFF,
         *,
         now: Callable[[], float],
+        shared: bool = False,
     ) -> None:
-        """`stored` is what the tables were loaded from."""
+        """`stored` is what the tables were loaded from; `shared` says that others commit to the store, too."""
         self.store = store
+        self.shared = shared
         self._now = now
         self.watcher_limit = stored.watcher_limit
         self._progress = stored.progress
@@ -125,8 +127,9 @@ class Ledger:
         return await self._check_guard(Precondition(known.key, known.expected))
 
     async def catch_up(self) -> None:
-        """Apply all that others have committed until now. Raises Unavailable."""
-        await self._check_guard(Precondition("", ABSENT))
+        """Apply all that others have committed until now; nothing unless the store is shared. Raises Unavailable."""
+        if self.shared:
+            await self._check_guard(Precondition("", ABSENT))
 
     async def _check_guard(self, guard: Precondition) -> bool:
         """Return whether a precondition holds, by a commit that writes nothing. Raises Unavailable."""
