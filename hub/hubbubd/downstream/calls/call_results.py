@@ -19,7 +19,7 @@ OWN_META = "io.modelcontextprotocol/"
 """Prefix of the members of `_meta` that belong to one connection."""
 
 NOT_PASSED_ON = frozenset({"progressToken", "traceparent", "tracestate", "baggage"})
-"""Further members of `_meta` that the hub has of its own towards servers."""
+"""Further members of `_meta` that are not passed on: towards servers the hub sets its own."""
 
 
 async def make_call(calls: Calls, request: HostRequest, server: str, method: str, params: Mapping[str, Any]) -> Call:
@@ -35,7 +35,10 @@ async def make_call(calls: Calls, request: HostRequest, server: str, method: str
 
 
 def without_own_meta(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy of the params without the members of `_meta` that are between the host and the hub."""
+    """Return a copy of the params without the members of `_meta` that are between the host and the hub.
+
+    The level of log messages stays: it is for the server, too.
+    """
     sent = dict(params)
     if not (meta := sent.pop("_meta", None)):
         return sent
@@ -67,7 +70,7 @@ def read_tool_result(ended: Call, revision: str) -> bytes:
 
 
 def refusal_from_fault(fault: Fault) -> Refusal:
-    """Return a call's fault as an error for the host: the server's own error as it was."""
+    """Return a call's fault as an error for the host; an error of the server itself is passed on unchanged."""
     code = fault.details.get("jsonrpc_code")
     if fault.code == "SERVER_ERROR" and isinstance(code, int):
         return Refusal(code, str(fault.details.get("jsonrpc_message", "")), fault.details.get("jsonrpc_data"))

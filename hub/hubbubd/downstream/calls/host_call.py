@@ -36,11 +36,11 @@ from hubbubd.runtime.hub import Hub
 EVERY_S: Final = 10.0
 """Seconds between two messages of progress from the hub itself."""
 
-SOON_S: Final = 1.0
-"""Seconds in which nothing is said and no hold ends: a host that can be asked is asked in them."""
+QUIET_S: Final = 1.0
+"""Seconds after a question in which nothing is reported and no hold ends: a host that can be asked is asked first."""
 
 RETURN_S: Final = 5.0
-"""Seconds in which a host whose connection broke may resume its stream, before it has left: clients try after one."""
+"""Seconds in which a host whose connection broke may resume it before it counts as gone: clients try after one."""
 
 PROGRESS_STEP: Final = 1e-6
 """By how much progress grows when the hub has something to say: far less than a server's own progress does."""
@@ -81,7 +81,7 @@ class CallReporter:
         """Send a message of the hub's own to the host, as progress; nothing for None."""
         if message is None:
             return
-        next_progress = max(self._latest + PROGRESS_STEP, math.nextafter(self._latest, math.inf))
+        next_progress = max(self._latest + PROGRESS_STEP, math.nextafter(self._latest, math.inf))  # if rounded off
         self._send_progress(0.0 if self._latest < 0 else next_progress, None, message)
 
     def _send_progress(self, progress: float, total: float | None, message: str | None) -> None:
@@ -217,20 +217,20 @@ class Attendance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HoldTerms:
-    """When a hold ends: at `until` of the steady clock, or with `dialogs` once the host's own dialog is closed.
+    """When the hold of a request, the time for which it is kept open, ends: at `until` (steady clock).
 
-    With `without_question` it ends even if no person is asked. A host that is asked by a result has `return_s` seconds
-    to come back: it may have gone, and nothing tells of that.
+    Only while people are asked, unless `ends_without_question`; and with `waits_for_dialogs` not while a dialog of the
+    host's own is open. A host that is asked by a result may go unnoticed: it has `return_s` seconds to come back.
     """
 
     until: float
     return_s: float
-    dialogs: bool = False
-    without_question: bool = False
+    waits_for_dialogs: bool = False
+    ends_without_question: bool = False
 
     @classmethod
     def for_request(cls, policy: QuestionPolicy, request: HostRequest, now: float, *, progress: bool) -> "HoldTerms":
-        """Return when the hold of a request ends that arrives `now` (steady clock); `progress`: its host gets it."""
+        """Return the terms of a request that arrives `now` (steady clock); `progress`: its host gets it."""
         host, chosen_s = request.host, request.hold_s
         if chosen_s is None and policy.hold_s != "auto":
             chosen_s = policy.hold_s
@@ -238,7 +238,7 @@ class HoldTerms:
         return_s = min(hold_s, GONE_S) if chosen_s is None else hold_s
         if policy.on_hold_end == "wait":
             return cls(until=math.inf, return_s=return_s)
-        return cls(until=now + hold_s, return_s=return_s, dialogs=chosen_s is None)
+        return cls(until=now + hold_s, return_s=return_s, waits_for_dialogs=chosen_s is None)
 
 
 class HostCallState(Enum):
@@ -254,7 +254,7 @@ class HostCall:
     """One request of a host, while its call is under way."""
 
     def __init__(self, questions: HostQuestions, attendance: Attendance, request: HostRequest, spec: CallSpec) -> None:
-        """Raises Refusal for a wrong progress token."""
+        """`spec` must have an id. Raises Refusal for a wrong progress token."""
         assert spec.call_id is not None, "a host's call has an id"
         self.request = request
         self.spec = spec
@@ -273,16 +273,16 @@ class HostCall:
         self._terms: HoldTerms | None = None
         self._waiting: dict[str, PendingRequest] = {}
         """What the call waits for, or may wait for, oldest first."""
-        self._asked_at = self._began_at
-        self._say_at = self._began_at + SOON_S
+        self._asked_at = self._began_at  # when it last began to wait
+        self._report_at = self._began_at + QUIET_S  # when the host is next told what is waited for
         self._open_dialogs = 0
-        self._news = asyncio.Event()
-        self._limit = asyncio.timeout(None)
+        self._question_changed = asyncio.Event()
+        self._limit = asyncio.timeout(None)  # ends the work for the request once `_timer` has set its time
         self._timer: asyncio.Task[None] | None = None
 
     @property
     def terms(self) -> HoldTerms:
-        """When the hold ends. Looked up once it matters: most calls end without a question."""
+        """When the hold ends. Made when first needed: most calls end without a question."""
         if self._terms is None:
             progress = self.reporter.reports_progress
             self._terms = HoldTerms.for_request(self._questions.policy, self.request, self._began_at, progress=progress)
@@ -291,20 +291,20 @@ class HostCall:
     def end_hold_within(self, wait_s: float | None) -> None:
         """End the hold, even if nobody is asked, `wait_s` after its begin at the latest; None: as its terms say."""
         until = self.terms.until if wait_s is None else min(self.terms.until, self._began_at + wait_s)
-        self._terms = replace(self.terms, until=until, without_question=True)
+        self._terms = replace(self.terms, until=until, ends_without_question=True)
 
     @property
     def awaited_questions(self) -> list[PendingRequest] | None:
         """The questions that the call is certain to wait for, oldest first; None if it waits for no answer at all."""
         if not self._waiting:
             return None
-        # Others may be of other principals.
+        # Those whose cause is not certain may be of other principals, who alone may hear of them.
         return [each for each in self._waiting.values() if each.call_id == self.call_id and each.is_cause_certain]
 
     @property
     def outlives_host(self) -> bool:
         """Whether the call goes on when its host leaves: the host was promised that it can fetch the result later."""
-        return self.state is HostCallState.TICKETED or (self._terms is not None and self._terms.without_question)
+        return self.state is HostCallState.TICKETED or (self._terms is not None and self._terms.ends_without_question)
 
     @contextmanager
     def report_to_host(self) -> Generator[None]:
@@ -326,13 +326,13 @@ class HostCall:
 
     async def run_until_hold_ends(self, work: Coroutine[Any, Any, T]) -> T | None:
         """Run the work for the request and return its result; None if the hold ends before. Raises as the work does."""
-        if self._terms is not None and self._terms.without_question:
+        if self._terms is not None and self._terms.ends_without_question:
             self._start_timer()
         try:
             async with self._limit:
                 return await work
         except TimeoutError:
-            if self.state is not HostCallState.TICKETED:
+            if self.state is not HostCallState.TICKETED:  # a timeout of the work itself, not of the hold
                 raise
             return None
         finally:
@@ -361,8 +361,7 @@ class HostCall:
 
     def _count_host(self, call: Call | None) -> None:
         """Note that the host is there, and count it among those that wait for the call, unless it is counted."""
-        if self._departure is not None:
-            self._cancel_departure()
+        self._cancel_departure()
         if self.state is HostCallState.GONE:
             self.state = HostCallState.ASKED if self._waiting else HostCallState.RUNNING
         if not self._is_counted:
@@ -377,13 +376,13 @@ class HostCall:
 
     def _uncount_host(self, *, left: bool) -> None:
         """Count the host no longer among those that wait, if it is counted; `left` as in `Attendance.remove_host`."""
-        if self._departure is not None:
-            self._cancel_departure()
+        self._cancel_departure()
         if self._is_counted:
             self._is_counted = False
             self._attendance.remove_host(self.call_id, left=left)
 
     def _cancel_departure(self) -> None:
+        """Do not count the host as gone after RETURN_S, as it is back, or counts as gone already."""
         if self._departure is not None:
             self._departure.cancel()
             self._departure = None
@@ -396,14 +395,14 @@ class HostCall:
         if question.state is RequestState.OPEN:
             if not self._waiting:
                 self._asked_at = self._hub.clock.steady()
-                self._say_at = max(self._say_at, self._asked_at + SOON_S)
+                self._report_at = max(self._report_at, self._asked_at + QUIET_S)
             self._waiting[question.id] = question
             self._start_timer()
         else:
             self._waiting.pop(question.id, None)
         if self.state in (HostCallState.RUNNING, HostCallState.ASKED):
             self.state = HostCallState.ASKED if self._waiting else HostCallState.RUNNING
-        self._news.set()
+        self._question_changed.set()
 
     def _start_timer(self) -> None:
         """Start the task that ends the hold in time, unless it runs."""
@@ -411,12 +410,12 @@ class HostCall:
             self._timer = asyncio.get_running_loop().create_task(self._end_hold_in_time())
 
     async def _end_hold_in_time(self) -> None:
-        """Report to the host what is waited for, and end the hold in time; the call is detached first, and goes on."""
+        """Report to the host what is waited for; in time detach the call, so that it goes on, and end the hold."""
         while True:
             await self._wait_for_hold_end()
             try:
                 await self._hub.calls.start(self.spec, self.request.host.principal.name)
-            except HubError as exc:  # it is held until it can be kept
+            except HubError as exc:  # the request is held until its call can be made durable
                 log.warning("a call could not be detached from its host", call=self.call_id, error=exc.message)
                 await asyncio.sleep(EVERY_S)
                 continue
@@ -425,25 +424,26 @@ class HostCall:
             return
 
     async def _wait_for_hold_end(self) -> None:
-        """Wait until the hold is to end, and report each EVERY_S what is waited for."""
+        """Wait until the hold is to end, which a changed question may move; report each EVERY_S what is waited for."""
         while (end := self._find_hold_end()) > (now := self._hub.clock.steady()):
-            has_something_to_say = bool(self._waiting) or self.terms.without_question
-            if has_something_to_say and now >= self._say_at:
+            reports = bool(self._waiting) or self.terms.ends_without_question  # who fetches a late result waits, too
+            if reports and now >= self._report_at:
                 self.reporter.report_message(self._describe_wait())
-                self._say_at = now + EVERY_S
-            wake_at = min(end, self._say_at) if has_something_to_say else end
-            self._news.clear()
+                self._report_at = now + EVERY_S
+            wake_at = min(end, self._report_at) if reports else end
+            self._question_changed.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(None if wake_at == math.inf else wake_at - now):
-                    await self._news.wait()
+                    await self._question_changed.wait()
 
     def _find_hold_end(self) -> float:
-        """Return when the hold ends (steady clock), as far as is known now; infinity while nobody is asked."""
-        waits_for_dialog = self.terms.dialogs and self._open_dialogs > 0
-        if waits_for_dialog or not (self._waiting or self.terms.without_question):
+        """Return when the hold ends (steady clock), as `HoldTerms` says; infinity if that is not known yet."""
+        waits_for_dialog = self.terms.waits_for_dialogs and self._open_dialogs > 0
+        if waits_for_dialog or not (self._waiting or self.terms.ends_without_question):
             return math.inf
-        return max(self.terms.until, self._asked_at + SOON_S)
+        return max(self.terms.until, self._asked_at + QUIET_S)
 
     def _describe_wait(self) -> str:
-        questions = self.awaited_questions
-        return "the call is under way" if questions is None else describe_question(questions)
+        """Return in a few words what the host is told to wait for."""
+        asked = self.awaited_questions
+        return "the call is under way" if asked is None else describe_question(asked)

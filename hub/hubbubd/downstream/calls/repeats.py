@@ -1,4 +1,4 @@
-"""Calls that are made again while they go on: a host gave up, a person did not, and the host tries once more."""
+"""Calls that are made again while they go on: a host gave up, a person did not, and the host calls again."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping

@@ -20,7 +20,7 @@ LONGEST_WAIT_S: Final = 86_400.0
 """The longest wait that is taken from a host, in seconds."""
 
 MAX_NAMED: Final = 5
-"""Pending requests that are named."""
+"""The most pending requests that one text names."""
 
 ENTRY: Final = payload.dumps(
     {
@@ -94,7 +94,7 @@ def render_ticket(call: Call, asked: Sequence[PendingRequest] | None, *, as_erro
 
 
 def refusal_for_late_answer(call: Call, asked: Sequence[PendingRequest] | None) -> Refusal:
-    """Return the error in place of a ticket, for requests that have none. `asked` as in `render_ticket`."""
+    """Return the error in place of a ticket, where there are no tickets. `asked` as in `render_ticket`."""
     reason = "ANSWER_AWAITED"
     text = (
         f"{_describe_wait(call, asked)} The call goes on: hubbub calls show {call.id} has its result once there is one."
