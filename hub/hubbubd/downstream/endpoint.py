@@ -39,7 +39,7 @@ from hubbubd.downstream.utilities import Utilities
 from hubbubd.downstream.views import own_tools
 from hubbubd.downstream.views.list_groups import ListGroups
 from hubbubd.downstream.views.profile_view import ProfileView
-from hubbubd.downstream.views.view import EndpointIntroduction, EndpointView, ServerView, settle_targets
+from hubbubd.downstream.views.view import EndpointIntroduction, EndpointView, ServerView, settle_lookup
 from hubbubd.errors import HubError, NotFound, Unauthenticated
 from hubbubd.runtime.calls import ASK, HOST
 from hubbubd.runtime.hub import Hub
@@ -55,9 +55,10 @@ NAMED: Final[Mapping[str, tuple[CatalogKind, str]]] = MappingProxyType(
         "resources/directory/read": (CatalogKind.SKILL, "uri"),
     }
 )
-"""The methods that become calls, with the param that names what they are about."""
+"""The methods that become calls by a name or URI: the kind of what it names, and the param that it is in."""
 
 BECOME_CALLS: Final = frozenset({*NAMED, "completion/complete"})
+"""All methods that become calls."""
 
 log = structlog.get_logger(__name__)
 
@@ -113,7 +114,7 @@ class McpEndpoint:
 
     def _show_to_operators(self, host: McpHost, connected: ConnectedHost) -> None:
         """Let operators see whether a host listens, and why it is not asked questions."""
-        connected.is_listening = lambda: host.is_listening()
+        connected.is_listening = lambda: host.is_listening()  # looked up anew: a session replaces it
         connected.asked = partial(self._calls.describe_questions, host)
 
     def remove_host(self, host: McpHost) -> None:
@@ -150,11 +151,11 @@ class McpEndpoint:
         try:
             return await handler(request)
         except asyncio.CancelledError:
-            if self.is_removed and task.uncancel() <= cancellations:  # by `remove`, and by nothing else
+            if self.is_removed and task.uncancel() <= cancellations:  # cancelled by `remove`, and by nothing else
                 raise self.removed_error from None
             raise
         finally:
-            if not self.is_removed:  # else `wait_until_removed` waits until the host was notified, too
+            if not self.is_removed:  # else it stays, so that `wait_until_removed` waits until the error is sent, too
                 self._open.discard(task)
 
     @property
@@ -206,6 +207,7 @@ class McpEndpoint:
                 if handler is None or not self._declares_method(request):
                     raise messages.refusal_for_method(request.method)
                 result = await self._serve_until_removed(request, handler)
+                # Good enough for a measurement, and the result is not parsed for it.
                 outcome.error = TOOL_ERROR if request.method == "tools/call" and b'"isError":true' in result else ""
                 return messages.make_result_response(request.id, result)
             except Refusal as refusal:
@@ -283,14 +285,14 @@ class McpEndpoint:
             raise Refusal(INVALID_PARAMS, f"params.{member} must be a string")
         messages.check_length(named, f"params.{member}")
         if not self.view.transparent:  # a server's own endpoint leaves it to the server what is there
-            await settle_targets(self.view, kind)
-        host, own = request.host, named
+            await settle_lookup(self.view, kind)
+        host, own_name = request.host, named
         try:
             target = self.view.find_target(kind, named, host.principal, None if by_search else host.pages_read)
-            own, request.by_app = target.name, target.app
+            own_name, request.by_app = target.name, target.app
             if request.method in skills.METHODS:
                 self._require_skills(target.server, request.method)
-            params = {**params, member: own}
+            params = {**params, member: own_name}
             if request.log_level is None:
                 result = await self._calls.call(request, target.server, request.method, params)
             else:
@@ -298,13 +300,13 @@ class McpEndpoint:
                     result = await self._calls.call(request, target.server, request.method, params)
             if kind is not CatalogKind.RESOURCE:
                 return self._render_result(request, target.server, result)
-            if host.note_read(target.server, own) and request.notifications is not None:
+            if host.note_read(target.server, own_name) and request.notifications is not None:
                 await request.notifications.store_change(partial(with_page_of, target.server))
-            return self._render_result(request, target.server, result, spelled={own: named})
+            return self._render_result(request, target.server, result, spelled={own_name: named})
         except (NotFound, Refusal) as exc:
             if kind is not CatalogKind.RESOURCE:
                 raise
-            raise revisions.render_read_error(exc, named, own, host.revision) from None
+            raise revisions.render_read_error(exc, named, own_name, host.revision) from None
 
     def _require_skills(self, server: str, method: str) -> None:
         """Raise Refusal where a URI leads to a server that does not have a method of skills, as far as is known."""
@@ -333,13 +335,16 @@ class McpEndpoint:
     def _render_result(
         self, request: HostRequest, server: str, result: bytes, method: str = "", spelled: Spelling = USUAL_SPELLING
     ) -> bytes:
-        """Return a server's result as a host sees it: that of its request, or of another method."""
+        """Return a server's result as a host sees it; `method` says of which method, if not of that of the request.
+
+        `spelled` is how the host spells some URIs in it.
+        """
         shown, origin = self.view.render_result(server, result, spelled), self._hub.servers.protocol_version(server)
         return revisions.render_result(method or request.method, shown, request.host.revision, origin)
 
 
 class McpEndpoints:
-    """Endpoints, made when they are first asked for. What a caller may not use is not there."""
+    """Endpoints, made when they are first asked for. For a caller, a server that it may not call has none."""
 
     def __init__(self, hub: Hub, tokens: StateTokens) -> None:
         self._hub = hub
@@ -349,7 +354,7 @@ class McpEndpoints:
         hub.configuration.on_adopted(self._remove_gone_profiles)
 
     def find(self, endpoint: EndpointName, caller: Principal) -> McpEndpoint:
-        """Return an endpoint. Raises NotFound, and Unauthenticated for a token that is for another one (RFC 8707)."""
+        """Return an endpoint. Raises NotFound, and Unauthenticated for a token of another endpoint (RFC 8707)."""
         if caller.endpoint and endpoint.path != caller.endpoint:
             raise Unauthenticated(
                 f"this token was given for {caller.endpoint}: log in for {endpoint.path}, too",
@@ -372,7 +377,7 @@ class McpEndpoints:
         view = ServerView(self._hub, name) if endpoint is None else endpoint.view
         if not view.servers(caller):
             raise NotFound("server", name)
-        self._hub.servers.config(name)  # raises
+        self._hub.servers.config(name)  # raises NotFound
         return endpoint or self._add_endpoint(view)
 
     def who_answers(self, endpoint: McpEndpoint) -> dict[str, str]:

@@ -14,7 +14,7 @@ from hubbubd.downstream.hosts.host import HostRequest
 from hubbubd.downstream.notifications.session_notifications import LEVEL_S, SessionNotifications
 from hubbubd.downstream.protocol import revisions
 from hubbubd.downstream.protocol.messages import Refusal, check_length, refusal_for_method
-from hubbubd.downstream.views.view import EndpointView, ServerTarget, settle_targets
+from hubbubd.downstream.views.view import EndpointView, ServerTarget, settle_lookup
 from hubbubd.errors import FailedPrecondition, PeerError
 from hubbubd.runtime.hub import Hub
 
@@ -30,11 +30,11 @@ class Utilities:
 
     @asynccontextmanager
     async def with_log_level(self, request: HostRequest, server: str) -> AsyncGenerator[None]:
-        """Have a server send log messages as a request asks for, during the block."""
+        """Have a server send log messages of the level that a request asks for, if it asks, during the block."""
         if request.log_level is None:
             yield
             return
-        holder = object()
+        holder = object()  # each request wants a level of its own, under an identity of its own
         self._hub.log_levels.set_wanted(server, holder, request.log_level)
         try:
             await self._hub.log_levels.wait_until_sent(server, LEVEL_S)
@@ -66,7 +66,7 @@ class Utilities:
                 INVALID_PARAMS, 'params.ref must be {"type": "ref/prompt", "name"} or {"ref/resource", "uri"}'
             )
         check_length(named, f"params.ref.{member}")
-        await settle_targets(self._view, kind)
+        await settle_lookup(self._view, kind)
         target = self._view.find_target(kind, named, request.host.principal)
         return target, {**ref, member: target.name}
 

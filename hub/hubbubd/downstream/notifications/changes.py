@@ -12,7 +12,7 @@ from hubbubd.core.hosts.host_uris import respell_for_host
 from hubbubd.core.jsonrpc import HUB_FAILED, INVALID_PARAMS
 from hubbubd.core.servers.catalog import SOURCES, CatalogKind
 from hubbubd.downstream.protocol.messages import Refusal
-from hubbubd.downstream.views.view import EndpointView, ServerTarget, settle_targets
+from hubbubd.downstream.views.view import EndpointView, ServerTarget, settle_lookup
 from hubbubd.runtime.hub import Hub
 
 QUIET_S: Final = 0.25
@@ -77,16 +77,16 @@ class ListChanges:
     def _schedule_comparison(self, method: str) -> None:
         """Plan to compare the lists that `method` is about, and to notify the host if they differ.
 
-        This is QUIET_S after its last notification at the earliest. Does nothing if it is planned.
+        The comparison is QUIET_S after the last notification at the earliest. Does nothing if one is planned.
         """
         if method not in self._timers:
             loop = asyncio.get_running_loop()
             at = max(loop.time(), self._notified_at.get(method, 0.0) + QUIET_S)
-            look = partial(self._call_when_settled, self._kinds[method], partial(self._notify_if_changed, method))
-            self._timers[method] = loop.call_at(at, look)
+            compare = partial(self._call_when_settled, self._kinds[method], partial(self._notify_if_changed, method))
+            self._timers[method] = loop.call_at(at, compare)
 
     def _call_when_settled(self, kinds: Collection[CatalogKind], then: Callable[[], None]) -> None:
-        """Call `then` once the lists of these kinds are ready: now if they are."""
+        """Call `then` once the lists of these kinds are ready; at once if they are."""
         if all(map(self._view.is_settled, kinds)):
             then()
             return
@@ -136,11 +136,11 @@ class WatchedResources:
         watched = self._watched[uri]
         watched.waiting += 1
         try:
-            await asyncio.shield(begun)
+            await asyncio.shield(begun)  # others may wait for the same
         finally:
             watched.waiting -= 1
             if not begun.done() and not watched.waiting and self._watched.get(uri) is watched:
-                self.unwatch(uri)  # it was cancelled, and nobody else knows of it yet
+                self.unwatch(uri)  # this request was cancelled, and no other waits for the resource
 
     def begin_watch(self, uri: str) -> asyncio.Future[None]:
         """Begin to subscribe to a resource; the future is done as `watch` returns or raises. Raises Refusal."""
@@ -150,7 +150,7 @@ class WatchedResources:
                 raise Refusal(INVALID_PARAMS, f"{most}; give up others first")
             loop = asyncio.get_running_loop()
             begun: asyncio.Future[None] = loop.create_future()
-            begun.add_done_callback(lambda done: done.cancelled() or done.exception())  # it may have no reader
+            begun.add_done_callback(lambda done: done.cancelled() or done.exception())  # read: nobody may wait
             self._watched[uri] = watched = _WatchedResource(loop.create_task(self._follow_resource(uri, begun)), begun)
             watched.task.add_done_callback(lambda _: self._drop_ended(uri, watched))
         return self._watched[uri].begun
@@ -178,14 +178,14 @@ class WatchedResources:
 
     async def _follow_resource(self, uri: str, begun: asyncio.Future[None]) -> None:
         """Subscribe to a resource at its server, and notify of its changes until that ends; complete `begun`."""
-        target = ServerTarget("", "")
+        target = ServerTarget("", "")  # until it is found
 
         def on_change(changed: str) -> None:
             if target.server in self._view.servers(self._get_principal()):
                 self._notify(respell_for_host(target.server, target.name, uri, changed))
 
         try:
-            await settle_targets(self._view, CatalogKind.RESOURCE)
+            await settle_lookup(self._view, CatalogKind.RESOURCE)
             target = self._view.find_target(CatalogKind.RESOURCE, uri, self._get_principal())
             async with self._hub.subscriptions.follow_changes(target.server, target.name, on_change) as failed:
                 begun.set_result(None)
@@ -194,14 +194,14 @@ class WatchedResources:
             if not begun.done():
                 begun.set_exception(Refusal(HUB_FAILED, "the subscription was given up meanwhile"))
             raise
-        except Exception as exc:  # noqa: BLE001 - it belongs to those who wait
+        except Exception as exc:  # noqa: BLE001 - raised where `begun` is awaited
             if not begun.done():
                 begun.set_exception(exc)
 
 
 @dataclass(slots=True, eq=False)
 class _WatchedResource:
-    """A resource that is watched, or will be once `begun` is done; so many requests wait for that."""
+    """A resource that is watched, or will be once `begun` is done. `waiting` is how many requests wait for that."""
 
     task: asyncio.Task[None]
     begun: asyncio.Future[None]

@@ -44,7 +44,7 @@ class SessionNotifications:
     ) -> None:
         """`apps` as in `ListChanges`."""
         self.level: str | None = None
-        """The least level of log messages that the host wants; None if it has not said."""
+        """The least level of log messages that the host wants; None if it has not set one."""
         self.resources = WatchedResources(hub, view, get_principal, self._notify_updated)
         self.store_change: StoreChange = _store_nothing
         """Stores a change of what the host has requested, for the next process."""
@@ -162,6 +162,6 @@ def _find_change_methods(capabilities: dict[str, Any]) -> set[str]:
 
 
 def announces_changes(capabilities: dict[str, Any], capability: str) -> bool:
-    """Return whether a capability is declared with `listChanged`."""
+    """Return whether capabilities declare this one with `listChanged`."""
     declared: object = capabilities.get(capability)
     return isinstance(declared, dict) and cast("dict[str, Any]", declared).get("listChanged") is True

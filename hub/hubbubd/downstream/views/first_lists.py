@@ -13,11 +13,11 @@ from hubbubd.runtime.hub import Hub
 MAX_WAIT_S: Final = 2.0
 """Seconds that hosts wait for a server's list: few ask again before they are told of a change, and some never do."""
 RECHECK_S: Final = 0.1
-"""Seconds after which they look again: no list tells of an attempt that failed, nor of a server that was removed."""
+"""Seconds after which hosts look again: no change of a list tells of a failed attempt, nor of a removed server."""
 
 
 class FirstLists:
-    """The lists that an endpoint's hosts have waited for. None holds up its hosts for longer than MAX_WAIT_S in all."""
+    """The lists that an endpoint's hosts wait for. One list holds up its hosts for MAX_WAIT_S at most, all told."""
 
     def __init__(self, hub: Hub, view: EndpointView) -> None:
         self._hub = hub
@@ -27,7 +27,7 @@ class FirstLists:
     async def wait(self, kind: CatalogKind, principal: Principal) -> None:
         """Wait until no server of the view is about to list this kind for the first time, MAX_WAIT_S at most.
 
-        It does not wait for a server whose list is known, even if that is out of date, nor for an unreachable one.
+        A server whose list is known, even if that is out of date, is not waited for, nor one that cannot be reached.
         """
         if not self._remaining_s(kind, principal):
             return

@@ -18,19 +18,19 @@ class KindTable:
     """By server."""
 
     distinct: tuple[ListGroup, ...]
-    """The same, each once."""
+    """The same groups, each once: servers that are named together share one."""
 
     chosen: bool
-    """Whether some are left out by their names."""
+    """Whether the profile leaves out tools by their names."""
 
     entries: dict[str, tuple[ListEntry, ...]]
-    """By server, what there is."""
+    """By server, all entries that hosts may use, listed or not."""
 
     listed: dict[str, tuple[bytes, ...]]
-    """By server, what is listed of it."""
+    """By server, the entries that are listed, as JSON."""
 
     listed_with_apps: dict[str, tuple[bytes, ...]]
-    """The same for hosts that show pages: what pages need, too."""
+    """The same for hosts that show pages of apps: what pages need is listed, too."""
 
     indexes: dict[str, Index] = field(default_factory=dict[str, Index])
     """By server, where a profile shows a part of its tools; made by the first search."""
@@ -44,7 +44,7 @@ class KindTable:
         return known_indexes[server]
 
     def has_same(self, server: str, group: ListGroup) -> bool:
-        """Return whether the table has a server's entries from this very group."""
+        """Return whether the table was made with the very entries that a group has of a server."""
         return server in self.groups and self.groups[server].entries[server] is group.entries[server]
 
     def find(self, shown_name: str) -> ListEntry | None:

@@ -27,7 +27,7 @@ Source = tuple[bytes, ...]
 """A server's list as the catalog has it."""
 
 MATCHED_CHARS: Final = 128 * 1024
-"""Characters of templates that an original URI is compared with; the others are reached by their shown URI."""
+"""Characters of templates that a server's own URI is compared with; the others are reached by their shown URI."""
 
 MEMBERS: Final = {
     CatalogKind.TOOL: "tools",
@@ -37,6 +37,7 @@ MEMBERS: Final = {
     CatalogKind.SKILL: "skills",
 }
 NAMED_KINDS: Final = (CatalogKind.TOOL, CatalogKind.PROMPT)
+"""Kinds of entries with a name; those of all others have a URI."""
 URI_MEMBERS: Final = {CatalogKind.RESOURCE: "uri", CatalogKind.TEMPLATE: "uriTemplate", CatalogKind.SKILL: "uri"}
 URI_KINDS: Final = (*URI_MEMBERS, CatalogKind.TOOL)
 """Where a URI is looked for that a host names: a tool may have a page."""
@@ -44,7 +45,9 @@ URI_KINDS: Final = (*URI_MEMBERS, CatalogKind.TOOL)
 
 @dataclass(frozen=True, slots=True)
 class ListEntry:
-    """One entry of a list: its server, the name or URI of its own, how it is shown, and what the server said."""
+    """One entry of a list: the server's own name or URI for it (`own`) and the one that hosts see (`name`), its JSON as
+    hosts see it (`shown`) and as the server sent it (`source`).
+    """
 
     server: str
     own: str
@@ -56,7 +59,7 @@ class ListEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListRendering:
-    """How a profile shows lists of a kind. Those with an equal one share what is made."""
+    """How a profile shows lists of a kind. Profiles with an equal rendering share the groups."""
 
     kind: CatalogKind
     rule: NameRule | None = None
@@ -103,7 +106,7 @@ class ListGroup:
     """The templates that an original URI may fit, MATCHED_CHARS of them."""
 
     def was_made_from(self, sources: Mapping[str, Source]) -> bool:
-        """Return whether it was made from these lists."""
+        """Return whether the group was made from these lists, by identity: a changed list is a new one."""
         same = self.sources.keys() == sources.keys()
         return same and all(self.sources[server] is source for server, source in sources.items())
 
@@ -258,7 +261,7 @@ def _render_entry(rendering: ListRendering, entry: dict[str, Any], server: str, 
 
 
 def index_in_steps(entries: Iterable[ListEntry]) -> Generator[None, None, Index]:
-    """Return a search index of the tools that are for models, made in short steps."""
+    """Return a search index of the tools that are for models, made in short steps so that the loop is not blocked."""
     texts: dict[str, tuple[str, ...]] = {}
     for each in entries:
         yield

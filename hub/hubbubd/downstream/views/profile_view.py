@@ -62,9 +62,9 @@ from hubbubd.timing.turns import run_at_once, run_in_turns
 ENTRIES_AT_ONCE: Final = 1000
 """Entries of changed lists that are read when they are needed; more are made ready in turns."""
 BYTES_AT_ONCE: Final = 256 * 1024
-"""And their bytes."""
+"""The same in bytes: the lists must be within both."""
 MAX_ROUNDS: Final = 5
-"""How often a table is made while lists change meanwhile; then the last one will do until the next look."""
+"""How often `settle` makes a table anew as lists change meanwhile; then the last one has to do."""
 MAX_NAMED: Final = 10
 """Candidates that an error names."""
 MAX_INSTRUCTIONS: Final = 2000
@@ -74,7 +74,7 @@ MAX_SERVER_INSTRUCTIONS: Final = 400
 CUT_MARK: Final = " [... cut here]"
 """The end of what was longer."""
 MAX_WORD: Final = 40
-"""Characters within which a word ends, else it is cut."""
+"""Characters at the end of a cut text in which a whole word is looked for; a longer one is cut through."""
 
 
 class ProfileView:
@@ -214,7 +214,7 @@ class ProfileView:
         entry = self._usable_table(kind).find(named)
         if entry is not None and principal.may(Permission.CALL, entry.server):
             by_page = not entry.audience.for_models
-            if by_page and pages_read and pages_read.servers and named == entry.own:  # bare: others may have the name
+            if by_page and pages_read and pages_read.servers and named == entry.own:  # others may have it, too
                 return self._find_app_tool(named, principal, pages_read)
             if by_page and (pages_read is None or not select_servers([entry.server], pages_read)):
                 raise InvalidArgument.field("params.name", f"{named!r} is for the pages of {entry.server} alone")

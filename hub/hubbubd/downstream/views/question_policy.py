@@ -48,9 +48,9 @@ NAMES: Final[Mapping[RequestKind, str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuestionPolicy:
-    """Who is asked at an endpoint, by kind; within `unattended_s` seconds an answer that needs nobody is none.
+    """Who is asked at an endpoint, by kind. An answer that needs no person, within `unattended_s` seconds, is none.
 
-    `named` puts the server's name before its message, where an endpoint has several servers. `hold_s`, `on_hold_end`
+    `named` puts the server's name before its message, as an endpoint of several servers needs. `hold_s`, `on_hold_end`
     and `join_s` are as in the settings, but that there are tickets only where the hub has tools of its own.
     """
 
@@ -110,7 +110,7 @@ class QuestionPolicy:
         return self.who_answers(kind) in ("host", "host-first")
 
     def call_capabilities(self, host_capabilities: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the capabilities of a call: the host's own where only it is asked, else the hub's; and its pages."""
+        """Return the capabilities of a call: the host's where only it is asked, else the hub's; and its pages."""
         ui = app_entry(host_capabilities)
         capabilities: dict[str, Any] = {}
         modes: dict[str, Any] = {
@@ -178,7 +178,7 @@ def select_known_capabilities(host_capabilities: Mapping[str, Any]) -> dict[str,
 def judge_result(
     policy: QuestionPolicy, kind: RequestKind, params: Mapping[str, Any], result: Mapping[str, Any], took_s: float
 ) -> Verdict:
-    """Return what the result that a host gave after so many seconds means.
+    """Return what the result that a host gave after `took_s` seconds means.
 
     Where only the host is asked, the server judges: nobody else could give a better answer.
     """
@@ -224,7 +224,7 @@ def judge_error(policy: QuestionPolicy, kind: RequestKind, error: Mapping[str, A
 
 
 def _can_come_without_person(params: Mapping[str, Any], result: Mapping[str, Any]) -> bool:
-    """Return whether an acceptance has nothing in it but the form's defaults."""
+    """Return whether a result is an acceptance with no content, or with nothing but the form's defaults."""
     content = result.get("content")
     if result.get("action") != "accept" or not content:
         return result.get("action") == "accept"

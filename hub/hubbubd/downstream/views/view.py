@@ -24,7 +24,7 @@ PASSED_ON = ("tools", "prompts", "resources", "completions", "logging", "experim
 """Capabilities of a server that a host may use through the hub, as the server declares them."""
 
 EXAMINED_AT_ONCE: Final = 1000
-"""Tools of a list that are looked at when they are needed; of more, in turns."""
+"""Tools of a list that are looked at when they are needed; a longer list is looked at in turns of the loop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class EndpointIntroduction:
 
 
 class EndpointView(Protocol):
-    """What an endpoint shows to a principal. What it may not call does not exist for it."""
+    """What an endpoint shows to a principal. Servers that the principal may not call do not exist for it."""
 
     @property
     def name(self) -> str:
@@ -63,7 +63,7 @@ class EndpointView(Protocol):
 
     @property
     def transparent(self) -> bool:
-        """Whether it passes on what its server says of changed lists, even if they are the same."""
+        """Whether it shows one server as that is. It passes on that a list has changed even if the list is the same."""
         ...
 
     def servers(self, principal: Principal) -> list[str]:
@@ -105,7 +105,7 @@ class EndpointView(Protocol):
     def find_target(
         self, kind: CatalogKind, named: str, principal: Principal, pages_read: PagesRead | None = None
     ) -> ServerTarget:
-        """Return the server that has a tool, prompt or resource, and its own name for it. Raises NotFound.
+        """Return the server that has a tool, prompt or resource, and the server's own name for it. Raises NotFound.
 
         `pages_read` says of which servers the host has read pages of apps; None for a host that shows none. A page
         calls a tool by its server's own name for it, so among these servers such a name is searched for as well.
@@ -127,7 +127,7 @@ class EndpointView(Protocol):
 
 
 class ConfiguredQuestionPolicy:
-    """The policy of an endpoint as it is configured now. It is made again when the settings have changed."""
+    """Makes the policy of an endpoint from settings, again only when these have changed."""
 
     def __init__(self, *, named: bool) -> None:
         """`named` as in `QuestionPolicy`."""
@@ -136,7 +136,7 @@ class ConfiguredQuestionPolicy:
         self._policy = QuestionPolicy()
 
     def for_settings(self, settings: ProfileSettings) -> QuestionPolicy:
-        """Return the policy that the settings of a profile give."""
+        """Return the policy that the settings of a profile give; the last one while these are the same object."""
         if settings is not self._settings:
             self._settings, self._policy = settings, QuestionPolicy.from_settings(settings, named=self._named)
         return self._policy
@@ -187,7 +187,7 @@ class ServerView:
         return EndpointIntroduction(info, capabilities, record.instructions)
 
     def _probable_capabilities(self) -> dict[str, Any]:
-        """Return what a server can probably do that has not been connected yet: what it listed last, or any list."""
+        """Return what a server that is not connected yet can probably do: the lists that it had last, or all kinds."""
         known = [kind for kind in CatalogKind if self._hub.catalog.record(self._server, kind) is not None]
         capabilities: dict[str, Any] = {
             SOURCES[kind].capability: {"listChanged": True} for kind in known or CatalogKind
@@ -251,8 +251,11 @@ class ServerView:
         return []
 
 
-async def settle_targets(view: EndpointView, kind: CatalogKind) -> None:
-    """Wait until what a view shows is ready where a name or URI of this kind is looked for (`EndpointView.settle`)."""
+async def settle_lookup(view: EndpointView, kind: CatalogKind) -> None:
+    """Wait until a name or URI of this kind can be looked up: all lists in which `find_target` looks are ready.
+
+    A URI is looked up in the lists of all URI_KINDS.
+    """
     for each in URI_KINDS if kind in URI_MEMBERS else (kind,):
         await view.settle(each)
 
