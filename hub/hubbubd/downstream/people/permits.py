@@ -46,8 +46,9 @@ class Permits:
         self._profile = view.removeprefix("p/")
         self._prefix = f"permit_{hashlib.sha256(view.encode()).hexdigest()[:8]}_"
         self._left_calls: OrderedDict[str, str] = OrderedDict()
-        """The calls of which no host has heard the end, by what was asked."""
+        """The calls of which no host has heard the end, by what was asked (`_question_key`)."""
         self._waited_for = set[str]()
+        """The calls for which a host waits now."""
 
     async def render_decision(self, request: HostRequest) -> bytes:
         """Return what people decide, as the result of a tool with one block of JSON. Raises Refusal."""
@@ -129,7 +130,7 @@ class Permits:
 
 
 def _question_key(request: HostRequest, query: PermitQuery) -> str:
-    """Return a hash of who asks what."""
+    """Return a hash of who asks what: the same for identical questions of one principal."""
     asked = payload.dumps([request.host.principal.name, query.tool, query.arguments, query.cwd])
     return hashlib.sha256(asked).hexdigest()
 
@@ -142,7 +143,7 @@ def _identify_question(params: Mapping[str, Any]) -> tuple[str, bytes, str]:
 def _read_decision(call: Call) -> Mapping[str, Any]:
     """Return the decision of a call that has ended."""
     try:
-        result = payload.loads(read_tool_result(call, ""))
+        result = payload.loads(read_tool_result(call, ""))  # no host gets it, so no revision
     except Refusal as refusal:
         return _make_denial(str(refusal))
     text = str(result["content"][0]["text"])

@@ -101,9 +101,9 @@ ENTRIES: Final = tuple(
 
 @dataclass(frozen=True, slots=True)
 class PermitQuery:
-    """What a host asks permission for: a tool of its own with its arguments, in a folder; "" if it does not say.
+    """What a host asks permission for: a tool of its own with its arguments, in the folder `cwd` ("" if not given).
 
-    `suggestions` are what else it would have people allow.
+    `form` is the shape of the result that it wants, `suggestions` are what else people may allow with the answer.
     """
 
     tool: str
@@ -203,7 +203,7 @@ def _make_form(properties: dict[str, Any], required: list[Any]) -> dict[str, Any
 
 def _are_short_texts(value: object, most: int) -> bool:
     """Return whether this is a list of at most `most` texts, none of them empty or too long."""
-    words = cast("list[object]", value) if isinstance(value, list) else [None]
+    words = cast("list[object]", value) if isinstance(value, list) else [None]  # None is no text
     return len(words) <= most and all(isinstance(each, str) and 0 < len(each) <= MAX_WORD for each in words)
 
 

@@ -19,7 +19,7 @@ MAX_ID: Final = 256
 PROTOCOL_VERSION: Final = "io.modelcontextprotocol/protocolVersion"
 """The member of a request's `_meta` that says its revision (2026-07-28, basic)."""
 
-_HEAD: Final = 64 + 12 * MAX_ID  # bytes before the result or error, if each character of the id is escaped
+_HEAD_BYTES: Final = 64 + 12 * MAX_ID  # the most before a result or error: each character of the id may be escaped
 
 Id = str | int | float
 """The id of a request. JSON-RPC 2.0, section 4; MCP has no null."""
@@ -36,7 +36,7 @@ class Refusal(Exception):
 
 
 class MessageTooLarge(Refusal):
-    """A message with more than it may have; `limit` says what that is."""
+    """A message with more bytes or values than it may have; `limit` is how many it may."""
 
     def __init__(self, message: str, limit: int) -> None:
         super().__init__(INVALID_REQUEST, message, {"reason": "MESSAGE_TOO_LARGE", "limit": str(limit)})
@@ -135,7 +135,7 @@ def _parse_id(message: Mapping[str, Any]) -> Id:
 def find_refused_id(body: bytes) -> Id | None:
     """Return the id of a request that `parse` has refused, if it has a valid one. Never raises.
 
-    It may have one though it is nested too deeply, or has NaN as a number.
+    A request may have a valid id though it is nested too deeply, or has NaN as a number.
     """
     try:
         message: object = json.loads(body.decode())
@@ -158,17 +158,20 @@ def make_error_response(id_: Id | None, refusal: Refusal) -> bytes:
 
 
 def read_error_code(response: bytes) -> int | None:
-    """Return the code of a response made here; None for one with a result, which is not parsed."""
-    # What is in an id is escaped, and so is no member.
-    before, _, _ = response[:_HEAD].partition(b',"result":')
+    """Return the code of an error response that was made here; None for one with a result, which is not parsed."""
+    # The quotes in an id are escaped, so no id looks like the beginning of a result or error.
+    before, _, _ = response[:_HEAD_BYTES].partition(b',"result":')
     return payload.loads(response)["error"]["code"] if b',"error":' in before else None
 
 
 def read_response_id(message: bytes) -> Id | None:
-    """Return the id of a response with a result that was made here, which is not parsed; None for anything else."""
-    before, is_there, _ = message[:_HEAD].partition(b',"result":')
+    """Return the id of a result response that was made here; None for any other message.
+
+    Only the head is parsed, as the result may be large: `make_result_response` puts the result last.
+    """
+    before, is_there, _ = message[:_HEAD_BYTES].partition(b',"result":')
     try:
-        head: object = payload.loads(before + b"}") if is_there else None
+        head: object = payload.loads(before + b"}") if is_there else None  # an object of what is before the result
     except ValueError:
         return None
     return cast("dict[str, Any]", head)["id"] if isinstance(head, dict) and head.keys() == {"jsonrpc", "id"} else None
@@ -186,7 +189,7 @@ def make_request(id_: Id, method: str, params: Mapping[str, Any]) -> bytes:
 
 
 def with_members(raw: bytes, **members: Any) -> bytes:
-    """Return a JSON object with further members, which it must not have already. It is not parsed."""
+    """Return a JSON object with further members, without parsing it. It must not have any of them already."""
     if not members:
         return raw
     first = payload.dumps(members)

@@ -103,16 +103,16 @@ _BESIDE: Final = ("annotations", "_meta")
 """Members of every block."""
 
 _OTHER_TYPE: Final = re.compile(rb'"type"\s*:\s*"(?!(?:%s)")' % "|".join(_KNOWN_TYPES).encode())
-"""What a block of no known type has; other members of a result may look so, too."""
+"""Matches the type of a block if no revision knows it; what is no block may match, too."""
 
 _NEEDED: Final = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
-"""What is put in where a revision needs it."""
+"""What is put in where a revision needs a member and the server has not sent it."""
 
 
 def render_result(method: str, raw: bytes, revision: str, origin: str | None) -> bytes:
     """Return a server's result as a revision has it. `origin` is the server's own revision, None for unknown.
 
-    It is not parsed if nothing can have to change.
+    The result is only parsed if something may have to change.
     """
     members = RESULTS.get(method, RESULT)
     stateless = revision >= STATELESS
@@ -136,7 +136,7 @@ def render_result(method: str, raw: bytes, revision: str, origin: str | None) ->
 
 
 def render_entry(kind: CatalogKind, raw: bytes, revision: str) -> bytes:
-    """Return an entry of a list as a revision has it. It is not parsed if nothing can have to change."""
+    """Return an entry of a list as a revision has it; parsed only if something may have to change."""
     left_out = [member.name for member in ENTRIES[kind] if not member.is_known_in(revision)]
     if kind is CatalogKind.TOOL and revision < STATELESS and _may_have(raw, ["outputSchema"]):
         parsed = cast("dict[str, Any]", payload.loads(raw))
@@ -162,15 +162,15 @@ def select_server_info(own: Mapping[str, Any], revision: str) -> dict[str, Any]:
     return _select_known(own, SERVER_INFO, revision)
 
 
-def render_read_error(why: Refusal | NotFound, uri: str, own: str, revision: str) -> Refusal:
+def render_read_error(why: Refusal | NotFound, uri: str, own_uri: str, revision: str) -> Refusal:
     """Return the error of `resources/read`, of a server or the hub, as a revision has it.
 
-    Revisions have different codes for a resource that is not there. `uri` is the host's URI for it, `own` the server's.
+    Revisions have different codes for a missing resource. `uri` is the host's URI for it, `own_uri` the server's.
     """
     refusal = Refusal(RESOURCE_NOT_FOUND, why.message) if isinstance(why, NotFound) else why
     said: object = refusal.data
     data = cast("dict[str, Any]", said) if isinstance(said, dict) else {}
-    names_it = data.get("uri") in (uri, own)
+    names_it = data.get("uri") in (uri, own_uri)  # else INVALID_PARAMS may mean anything
     if refusal.code != RESOURCE_NOT_FOUND and not (refusal.code == INVALID_PARAMS and names_it):
         return refusal
     code = INVALID_PARAMS if revision >= STATELESS else RESOURCE_NOT_FOUND
@@ -191,18 +191,18 @@ def _make_task_optional(raw: bytes) -> bytes:
 
 
 def _select_known(own: Mapping[str, Any], members: Iterable[RevisionMember], revision: str) -> dict[str, Any]:
-    """Return the members without those of this table that the revision does not have."""
+    """Return the members of `own` without those that, by the table `members`, the revision does not have."""
     left_out = {member.name for member in members if not member.is_known_in(revision)}
     return {name: value for name, value in own.items() if name not in left_out}
 
 
 def _may_have(raw: bytes, names: Iterable[str]) -> bool:
-    """Return whether a JSON object may have some of these members. They may also be deeper in it."""
+    """Return whether a JSON object may have some of these members, or has them deeper in it. False is certain."""
     return any(b'"' + name.encode() + b'"' in raw for name in names)
 
 
 def _remove_members(raw: bytes, names: list[str]) -> bytes:
-    """Return a JSON object without these members. It is not parsed if it cannot have them."""
+    """Return a JSON object without these members; parsed only if it may have them."""
     if not _may_have(raw, names):
         return raw
     parsed = cast("dict[str, Any]", payload.loads(raw))
@@ -222,7 +222,7 @@ def _unknown_marks(revision: str) -> re.Pattern[bytes] | None:
 
 
 def render_blocks(method: str, raw: bytes, revision: str) -> bytes:
-    """Return a result with blocks of known types alone. It is not parsed if nothing can have to change."""
+    """Return a result with blocks of known types alone; parsed only if something may have to change."""
     if method not in ("tools/call", "prompts/get"):
         return raw
     marks = _unknown_marks(revision)

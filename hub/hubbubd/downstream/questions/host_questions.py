@@ -46,7 +46,7 @@ UNATTENDED_S: Final = 1800.0
 """Seconds for which it is remembered that nobody is at a host: somebody may have come back."""
 
 MAX_LEFT_QUESTIONS: Final = 10_000
-"""Questions of which it is remembered that their host has left them to others: the latest."""
+"""The most questions that are remembered as left to others by their host: the latest."""
 
 _HUB_MEMBERS: Final = ("task", "_meta")
 """Members of a question that are between the server and the hub."""
@@ -101,7 +101,7 @@ class HostQuestions:
     def make_waiting_host(
         self, host: McpHost, for_s: float = MAX_CLAIM_S, *, why_absent: Callable[[], str] = lambda: ""
     ) -> WaitingHost:
-        """Return a host as one that waits for a call, for the inbox; `for_s` is how long questions are reserved for it.
+        """Return a host as one that waits for a call, for the inbox; questions are reserved for it for `for_s` seconds.
 
         `why_absent` returns why it cannot be asked now, whatever the question; "" if it can.
         """
@@ -114,7 +114,7 @@ class HostQuestions:
         )
 
     def note_host_decision(self, host: McpHost, question: PendingRequest) -> None:
-        """Note in an open question whether a host is asked, and why not, unless that is noted for this host."""
+        """Note in an open question whether a host is asked, or why not: once per host, for MAX_HOSTS of them."""
         open_ = question.state is RequestState.OPEN
         if open_ and len(question.hosts) < MAX_HOSTS and all(each.host != host.name for each in question.hosts):
             decision = AskedHost(host=host.name, at=self.hub.clock.now(), why_not=self.why_not(host, question))
@@ -219,7 +219,10 @@ class HostQuestions:
                 await self.hub.inbox.release(question_id, claim_id)
 
     async def _answer(self, host: McpHost, question_id: str, given: Given) -> bool:
-        """Answer a question for a host, as soon as no other client has claimed it; return whether that was accepted."""
+        """Answer a question for a host, as soon as no other client has claimed it; return whether that was accepted.
+
+        What the host may not answer, or not any more, is left to others. Raises InvalidArgument if it does not fit.
+        """
         changed = asyncio.Event()
         inbox = self.hub.inbox
         with inbox.listen(question_id, lambda _request, _live: changed.set()):

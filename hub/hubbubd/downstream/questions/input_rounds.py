@@ -27,13 +27,13 @@ from hubbubd.errors import InvalidArgument, NotFound
 from hubbubd.runtime.calls import CallSpec
 
 MAX_ROUNDS: Final = 8
-"""How often a host is asked for input in one call; clients give up after 10. Then it waits for the inbox."""
+"""How often a host is asked for input in one call: clients give up after 10. After that it waits for people."""
 
 STATE_S: Final = 86_400.0
 """Seconds for which a host may come back with its answers."""
 
 MAX_ASKED: Final = 100
-"""The most questions of one round; others are of the next."""
+"""The most questions of one round; further ones come in the next."""
 
 MAX_ANSWERS: Final = 1000
 """The most answers in one request."""
@@ -53,7 +53,7 @@ class InputRounds:
         self._view = view
 
     async def find_call(self, request: HostRequest) -> tuple[CallSpec, StateToken] | tuple[None, None]:
-        """Return the spec that joins the call which a request continues, and its state; None if it continues none.
+        """Return the spec that joins the call which a request continues, and its state; two None if it continues none.
 
         Raises Refusal for a state of another principal or request, CallLost if there is no such call any more, and
         Unavailable.
@@ -72,10 +72,12 @@ class InputRounds:
     async def run_call(self, host_call: HostCall, token: StateToken | None) -> Call | bytes | None:
         """Make or join a call; return it once it has ended, or a result that asks for input. Raises as `Calls.call`.
 
-        None if the hold ends before. `token` is the state that the host has sent to continue a call.
+        None if the hold (the time for which the host's request is kept open, `HoldTerms`) ends before. `token` is the
+        state that the host has sent to continue a call.
         """
         round_number = token.round if token is not None else 0
         is_last = round_number >= MAX_ROUNDS
+        # In the last round the host is asked no more: it counts as absent, so that people can answer at once.
         waiting = self._questions.make_waiting_host(
             host_call.request.host,
             host_call.terms.return_s,
@@ -126,7 +128,7 @@ class InputRounds:
             await _cancel_tasks(tasks)
 
     async def _render_questions(self, host_call: HostCall, round_number: int, asked: list[PendingRequest]) -> bytes:
-        """Return a result that asks the host these questions, with a sealed state."""
+        """Return a result that asks the host these questions in round `round_number`, with a sealed state."""
         request, call = host_call.request, self._hub.calls.get(host_call.call_id)
         input_requests = {
             key: {"method": METHODS[question.kind], "params": self._questions.render_question(request.host, question)}
@@ -176,7 +178,7 @@ class InputRounds:
 
 
 def make_joining_spec(call: Call) -> CallSpec:
-    """Return the spec of a call: to call it again joins the call that is under way."""
+    """Return a spec with the id of a call: to make a call of it is to join that one."""
     return CallSpec(server=call.server, method=call.method, params=call.params, call_id=call.id, as_task=call.as_task)
 
 

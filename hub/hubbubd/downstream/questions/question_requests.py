@@ -29,7 +29,7 @@ from hubbubd.runtime.servers import ServerEvent, ServerEventKind
 log = structlog.get_logger(__name__)
 
 _OF_RESULTS: Final = frozenset({Origin.ROUNDS, Origin.TASK_INPUT})
-"""Questions whose server is not there to say when a page is done with: it is when the call goes on."""
+"""Origins of questions whose server does not say when a page is done with: it is once the question is closed."""
 
 
 class QuestionRequests:
@@ -38,7 +38,7 @@ class QuestionRequests:
     def __init__(
         self, questions: HostQuestions, request: HostRequest, host_call: HostCall | None = None, *, again: bool = False
     ) -> None:
-        """To be closed. `host_call` is held while the host asks its person.
+        """To be closed. While the host asks its person, the hold of `host_call` may last longer (`count_dialog`).
 
         `again`: the host may ask again what becomes of the call, and is then asked again what is still open.
         """
@@ -93,7 +93,7 @@ class QuestionRequests:
                     self._questions.note_asked(self._request.host, question.id)
 
     async def _ask_host(self, question: PendingRequest) -> None:
-        """Send a question to the host as a request, and accept its answer. Cancelled once it is answered elsewhere."""
+        """Send a question to the host as a request, and accept its answer. Cancelled once others have answered."""
         questions, host = self._questions, self._request.host
         assert self._request.ask is not None, "its revision has requests of servers"
         with questions.count_asking(question.id):
@@ -122,7 +122,7 @@ class QuestionRequests:
                 log.exception("asking a host failed: internal error", request=question.id)
 
     def _judge(self, question: PendingRequest, response: ResponseMessage, took_s: float) -> Verdict:
-        """Return what the response of the host means, which came after so many seconds."""
+        """Return what the response of the host means, which came after `took_s` seconds."""
         policy = self._questions.policy
         if response.result is None:
             return judge_error(policy, question.kind, response.error or {})
@@ -130,7 +130,7 @@ class QuestionRequests:
 
     def _make_late_listener(self, question_id: str) -> Callable[[ResponseMessage], None]:
         """Return a listener that notes an answer which comes after the question was withdrawn."""
-        questions, host = self._questions, self._request.host  # not its request: this may be the last to refer to it
+        questions, host = self._questions, self._request.host  # not `self`: the listener may outlive the request
 
         def note_late_answer(response: ResponseMessage) -> None:
             question = questions.hub.inbox.find(question_id)
@@ -140,7 +140,7 @@ class QuestionRequests:
         return note_late_answer
 
     async def _accept(self, question: PendingRequest, verdict: Verdict) -> None:
-        """Accept a verdict. One that does not fit leaves the question to others, or ends it if there are none."""
+        """Accept a verdict. If it does not fit, leave the question to others, or refuse it if there are none."""
         questions, host = self._questions, self._request.host
         try:
             await questions.accept_verdict(host, question.id, verdict)

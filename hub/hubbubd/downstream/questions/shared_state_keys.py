@@ -18,7 +18,7 @@ SHARED_LOOK_S: Final = 60.0
 """Seconds between looks at keys that a fleet shares."""
 
 SETTLED_S: Final = 3 * SHARED_LOOK_S
-"""Seconds after which all members of a fleet know a new key; until then the older one seals."""
+"""Seconds after which all members of a fleet know a new key. Until then the older one seals, so that all can open."""
 
 SHARED: Final = "@hosts/keys"
 """The name of a fleet's keys in its vault; no server can have it."""
@@ -53,7 +53,7 @@ class SharedStateKeyRing(StateKeyRing):
     async def open_shared(cls, vault: SharedSecrets, clock: Clock) -> "SharedStateKeyRing":
         """Read the keys from the vault, or make the first one. Raises OSError, and StoreError for damaged ones."""
         ring = cls(vault, clock)
-        for _ in range(2):  # another member may make the first at the same time
+        for _ in range(2):  # the second turn finds the key that this member has added, or another one meanwhile
             await ring._read_vault()
             if ring.secrets:
                 return ring

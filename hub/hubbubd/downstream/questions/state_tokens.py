@@ -85,7 +85,7 @@ class StateTokens:
     def seal(self, call_id: str, round_: int, bound: BoundRequest, *, ttl_s: float, asked: Sequence[str] = ()) -> str:
         """Return the state of a call's round, for this request. It lives for `ttl_s`, 30 days at most.
 
-        `asked` are the ids of the round's pending requests.
+        `asked` are the ids of the round's pending requests. `import_cipher` must have been awaited before.
         """
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # lazy: see `import_cipher`
 
