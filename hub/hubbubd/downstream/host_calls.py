@@ -42,7 +42,7 @@ LOST: Final = (
 )
 
 _RESTARTS: Final = frozenset({"HUB_RESTARTED", "OWNER_LOST", "SHUTTING_DOWN"})
-"""Codes of faults that say nothing about the call but that the hub has ended meanwhile."""
+"""Codes of the faults of calls that ended only because their hub did."""
 
 
 class HostCalls:
@@ -106,7 +106,10 @@ class HostCalls:
         return None
 
     async def resume_call(self, request: HostRequest, call: Call) -> bytes:
-        """Return the result of an earlier call, as its server returned it. Raises Refusal (HUB_RESTARTED), HubError."""
+        """Return the result of an earlier call, as its server returned it; of a task, the result that says so.
+
+        Raises Refusal (HUB_RESTARTED) and HubError.
+        """
         request.note_call(call.id)
         if call.detached and self.tasks.find_task_call(request.host, call.id) is not None:
             return self.session_tasks.render_created(request.host, call)
@@ -120,7 +123,7 @@ class HostCalls:
     async def _find_own_call(self, call_id: str, principal: Principal) -> Call:
         """Return a tool's call that this principal has made at this endpoint.
 
-        Raises Refusal (the call does not exist, or is of another one) and Unavailable.
+        Raises Refusal (there is no such call, or it is of another principal or endpoint) and Unavailable.
         """
         try:
             call = await self._hub.find_call(call_id)
@@ -228,8 +231,8 @@ class HostCalls:
     ) -> CallSpec:
         """Return the spec of a new call of a host: its message, capabilities, id and origin."""
         message = without_own_meta(params)
-        message.pop("task", None)  # between the host and the hub
-        if policy.asks_host_alone or request.host.shows_apps:  # else those of the hub are good for it
+        message.pop("task", None)  # it asks the hub for a task; `as_task` asks the server
+        if policy.asks_host_alone or request.host.shows_apps:  # else what the hub itself declares is right
             capabilities = policy.call_capabilities(request.host.capabilities)
             message["_meta"] = {**(message.get("_meta") or {}), CAPABILITIES: capabilities}
         origin = request.host.origins.get(server) or self._find_origin(request.host, server)
@@ -262,7 +265,10 @@ class HostCalls:
 
 
 def _render_end(request: HostRequest, call: Call, *, was_known: bool) -> bytes:
-    """Return the result of a call that has ended; `was_known` if its host has asked for it before. Raises Refusal."""
+    """Return the result of a call that has ended. Raises Refusal.
+
+    `was_known`: its host was told before that the call goes on, so the model gets to read that a restart has ended it.
+    """
     if was_known and call.fault is not None and call.fault.code in _RESTARTS:
         return _render_lost(request)
     if request.method == "tools/call":

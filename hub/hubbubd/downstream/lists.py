@@ -20,7 +20,7 @@ PAGE_ENTRIES: Final = 5000
 """Entries of one page: many hosts read only the first."""
 
 PAGE_BYTES: Final = 4 * 1024 * 1024
-"""Their bytes, unless there is only one."""
+"""The most bytes of a page with more than one entry."""
 
 MAX_MOVED: Final = 5000
 """Places by which an entry may have moved since a page ended with it."""
@@ -54,7 +54,7 @@ class EndpointLists:
         self._first_lists = FirstLists(hub, view)
 
     async def wait(self, kind: CatalogKind, request: HostRequest) -> None:
-        """Wait for servers that are about to list this kind for the first time, as `FirstLists`."""
+        """Wait for servers that are about to list this kind for the first time, as `FirstLists.wait`."""
         await self._first_lists.wait(kind, request.host.principal)
 
     async def render_page(self, request: HostRequest) -> bytes:

@@ -59,6 +59,7 @@ class HostOutbox:
         self._news: asyncio.Future[bool] | None = None
         self.closed = False
         self.overrun = False
+        """Whether the stream was closed because too much waited in it."""
 
     @property
     def unread_bytes(self) -> int:
@@ -71,7 +72,7 @@ class HostOutbox:
             self.send(message)
 
     def send(self, message: bytes) -> None:
-        """Put a message into the stream; dropped once it is closed."""
+        """Put a message into the stream; dropped once that is closed. If too much waits then, the stream is closed."""
         if self.closed:
             return
         if self._bytes + len(message) > self._max_bytes and self._waiting:
@@ -82,7 +83,7 @@ class HostOutbox:
         self.send_always(message)
 
     def send_always(self, message: bytes) -> None:
-        """Put a message into the stream that must not be lost, however much waits; dropped once it is closed."""
+        """Put a message into the stream, however much waits there; dropped once the stream is closed."""
         if self.closed:
             return
         self._waiting.append(message)
@@ -212,7 +213,7 @@ class McpHost:
     def note_read(self, server: str, uri: str) -> bool:
         """Note that it has read a resource of a server; return whether it is its first page of this server.
 
-        What pages call is looked for there.
+        The tools that its pages call are looked for at the servers whose pages it has read.
         """
         if not is_page(uri) or not self.shows_apps or server in self.read_from:
             return False
@@ -238,7 +239,7 @@ class TaskMode(Enum):
 
     NONE = "never: the host or its revision has no tasks, or the method has none"
     REQUESTED = "the host requests it (2025-11-25)"
-    POSSIBLE = "if the hub makes one of it: the host follows it (2026-07-28)"
+    POSSIBLE = "as the hub decides in the course of the call: the host follows tasks (2026-07-28)"
 
 
 class RequestSender(Protocol):

@@ -13,16 +13,16 @@ UNKNOWN_S: Final = 45.0
 """Seconds for which hosts are held that are not listed: most give up after 60."""
 
 GONE_S: Final = 300.0
-"""Seconds for which a question is kept for a host that may have gone, as nothing tells of that, whatever it waits."""
+"""The most seconds for which a question is kept for a host that may have gone: nothing tells of that."""
 
 HTTP: Final = "http"
 STDIO: Final = "stdio"
 
 LEAST_MARGIN_S: Final = 3.0
-"""Seconds by which a request is held for less than its host waits, at least: responses take a while. Else a tenth."""
+"""A request is held for a tenth less than its host waits, as responses take a while; these are the least seconds."""
 
 MOST_MARGIN_S: Final = 15.0
-"""The same at most: a tenth of ten minutes would be one."""
+"""And the most: a tenth of ten minutes would be a whole one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ from hubbubd.runtime.calls import Calls
 VIA: Final = "stdio"
 
 RETURN_S: Final = 30.0
-"""Seconds in which a bridge whose stream broke may come back, before its calls are cancelled. It looks each 5 s."""
+"""Seconds in which a bridge whose stream broke may come back before its calls are cancelled: it tries every 5 s."""
 
 LASTING: Final = "subscriptions/listen"
 """The method whose requests last until the host leaves, whichever process of the hub serves them."""
@@ -71,7 +71,7 @@ class BridgedHosts:
     def end_stream(self, host: "BridgedHost", *, left: bool) -> None:
         """End a stream. The calls of a host that has `left` are cancelled now, others unless it comes back for them.
 
-        One whose credential has ended has left, too.
+        A host whose credential has ended counts as one that has left.
         """
         name = host.principal.name, host.key
         if self._hosts.get(name) is host:
@@ -81,7 +81,7 @@ class BridgedHosts:
             self.cancel_calls(host.running)
             host.end()
         else:
-            # It waits for them as any caller does; who has come back by then waits for them, too.
+            # Until then its requests wait for their calls, which go on; a host that comes back waits for them anew.
             asyncio.get_running_loop().call_later(RETURN_S, host.end)
 
     def is_call_known(self, call_ids: Iterable[str]) -> bool:
@@ -125,7 +125,7 @@ class BridgedHost:
         return frozenset(call_id for id_ in self._serving for call_id in self._call_ids(id_))
 
     def receive(self, raw: bytes, *, again: bool = False) -> None:
-        """Handle a message of the host; errors are sent to the host. `again`: it may have been sent before."""
+        """Handle a message of the host; errors are sent to the host. `again`: the message may have been sent before."""
         try:
             message = messages.parse(raw)
         except Refusal as refusal:
@@ -205,7 +205,7 @@ class BridgedHost:
             host=host,
             send=self.outlet.send,
             call_key=self._call_id(request.id),
-            leaving=asyncio.Event(),  # it goes on with the next process
+            leaving=asyncio.Event(),  # never set: the bridge sends requests that last again to the next process
         )
         return asyncio.get_running_loop().create_task(self.endpoint.serve(host_request))
 

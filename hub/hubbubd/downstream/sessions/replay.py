@@ -116,7 +116,7 @@ class ReplayStream:
 
 
 class ReplayStreams:
-    """All such streams of a session; beyond the limits the oldest events go."""
+    """The streams of a session's requests; beyond the limits the oldest events are dropped."""
 
     def __init__(self, limits: HostLimits, session: str = "") -> None:
         self._limits = limits
@@ -128,9 +128,10 @@ class ReplayStreams:
         self._streams: dict[int, ReplayStream] = {}
         self._open: set[int] = set()
         self._events = OrderedDict[tuple[int, int], bytes]()
-        self._held: dict[int, int] = {}
+        self._kept: dict[int, int] = {}
         """How many events of each stream are kept."""
         self.bytes = 0
+        """The bytes of all events that are kept."""
 
     def __len__(self) -> int:
         """Return how many events are kept."""
@@ -190,17 +191,17 @@ class ReplayStreams:
         if key not in self._streams:
             return
         self._events[key, number] = message
-        self._held[key] = self._held.get(key, 0) + 1
+        self._kept[key] = self._kept.get(key, 0) + 1
         self.bytes += len(message)
-        self._enforce_limits(1)  # a long one that nobody has taken yet stays until the next one comes
+        self._enforce_limits(1)  # not this one: however long, it stays until the next one comes
 
     def events_after(self, key: int, number: int, last: int) -> list[tuple[int, bytes]]:
-        """Return the numbers and messages of a stream's events after one, as far as they are stored."""
+        """Return the numbers and messages of a stream's events after `number`, as far as kept; `last` is the newest."""
         first = max(number + 1, last - self._limits.kept_events)
         return [(each, self._events[key, each]) for each in range(first, last + 1) if (key, each) in self._events]
 
     def keep_only_last(self, key: int, last: int) -> None:
-        """Drop all but the last event of a stream."""
+        """Drop all but the last event of a stream, which is number `last`."""
         for each in range(max(1, last - self._limits.kept_events), last):
             self._drop(key, each)
         self._enforce_limits(0)
@@ -213,7 +214,7 @@ class ReplayStreams:
     def forget(self, key: int) -> None:
         """Drop a stream and its events."""
         self._open.discard(key)
-        if key in self._held:
+        if key in self._kept:
             for number in [number for stream, number in self._events if stream == key]:
                 self._drop(key, number)
         self._remove_if_done(key)
@@ -230,12 +231,12 @@ class ReplayStreams:
         if message is None:
             return
         self.bytes -= len(message)
-        self._held[key] -= 1
-        if not self._held[key]:
-            del self._held[key]
+        self._kept[key] -= 1
+        if not self._kept[key]:
+            del self._kept[key]
             self._remove_if_done(key)
 
     def _remove_if_done(self, key: int) -> None:
         """Remove a stream that has ended, and has no event left."""
-        if key not in self._open and key not in self._held and (replay := self._streams.pop(key, None)) is not None:
+        if key not in self._open and key not in self._kept and (replay := self._streams.pop(key, None)) is not None:
             self._named.pop(replay.name, None)

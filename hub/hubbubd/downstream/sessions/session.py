@@ -23,7 +23,7 @@ WAITING_BYTES: Final = 256 * 1024
 """Bytes of what belongs to no request that wait while the host listens to nothing; beyond it they are dropped."""
 
 MAX_LATE_LISTENERS: Final = 100
-"""Cancelled requests of a session whose response is heard all the same: the latest."""
+"""Requests to a host that were cancelled, but whose late responses are noted: the latest."""
 
 Serve = Callable[[HostRequest], Coroutine[Any, Any, bytes]]
 
@@ -41,7 +41,7 @@ class EndpointSession:
         on_use: Callable[["EndpointSession"], None] = lambda _: None,
         id_: str = "",
     ) -> None:
-        """`on_use` is called each time it is used. `id_` is what its host names it by, where it does."""
+        """`on_use` is called each time the session is used. `id_` is its id over HTTP; behind a bridge it has none."""
         self.id = id_
         self.key = record_id(id_)
         """The id of its record."""
@@ -63,7 +63,7 @@ class EndpointSession:
         answer to what one of those has asked is none to what this one asks."""
         self._sent_requests: dict[Id, asyncio.Future[ResponseMessage]] = {}
         self._late_listeners = OrderedDict[Id, Callable[[ResponseMessage], None]]()
-        """Who hears of the response to a request that was cancelled."""
+        """By cancelled request, who is called with a response that comes all the same."""
         self.used_at = clock()
         host.is_listening = lambda: self.listening > 0
         endpoint.add_host(host)
@@ -180,7 +180,7 @@ class EndpointSession:
         if principal != self.host.principal:
             self.host.principal = principal
             if not self.listening:
-                self.outlet.take_all()  # it may be about what the principal may no longer know
+                self.outlet.take_all()  # dropped: the messages may be about what the principal may no longer know
 
     def touch(self) -> None:
         """Note that the session is in use."""

@@ -44,10 +44,10 @@ BUSY_EVERY_S: Final = 30.0
 """Seconds between two looks for sessions at work, whose records are to say so to the other members."""
 
 BUSY_AT_ONCE: Final = 500
-"""How many of them one turn of the event loop looks after."""
+"""How many busy sessions one turn of the event loop touches."""
 
 ELSEWHERE_S: Final = 2 * 60.0
-"""Seconds for which a session may be in use at another member before this one hears of it, whether it has it, too: more
+"""Seconds after which a session that another member has noted in use, and not again, counts as not in use there: more
 than NOTE_EVERY_S and BUSY_EVERY_S."""
 
 
@@ -261,7 +261,7 @@ class EndpointSessions:
             self._drop(idle)
 
     def _find_idle(self, entries: OrderedDict[str, _SessionEntry]) -> str | None:
-        """Return the session that was idle for the longest time; None if all are at work, or may be elsewhere."""
+        """Return the key of the session that was idle the longest; None if all are at work, or may be elsewhere."""
         elsewhere = self._clock.steady() - ELSEWHERE_S
         for key, entry in entries.items():
             if entry.elsewhere_at <= elsewhere and not (entry.session is not None and entry.session.is_busy):

@@ -40,7 +40,7 @@ class ResultRenderer(Protocol):
 
 
 AWAY_S: Final = 60.0
-"""Seconds without a request about a task, after which its questions are no longer kept for its host."""
+"""Seconds without a request about a task after which its questions are no longer reserved for its host."""
 
 LONGEST_ID: Final = 256
 """Characters of an id that is looked up. Those of tasks have 46."""
@@ -59,7 +59,9 @@ class _PresentHost:
     shown_at: dict[str, float] = field(default_factory=dict[str, float])
     """When the host was first shown each question, by id."""
     timer: asyncio.TimerHandle | None = None
+    """Looks whether the host is away (`_give_back_if_away`)."""
     stack: ExitStack = field(default_factory=ExitStack)
+    """The reservation of questions and the listener, until the call has ended."""
     watching: ExitStack = field(default_factory=ExitStack)
 
 
@@ -159,7 +161,7 @@ class HostTasks:
         present.stack.enter_context(self.hub.calls.listen(call_id, on_call_event))
 
     def _remaining_s(self, present: _PresentHost) -> float:
-        """Return the seconds for which a host still counts as there, if it makes no request about the task."""
+        """Return the seconds for which a host still counts as there if it makes no further request about the task."""
         return AWAY_S if present.waiting else present.seen_at + AWAY_S - self.hub.clock.steady()
 
     def _start_timer(self, call_id: str, present: _PresentHost) -> None:
@@ -286,14 +288,14 @@ class HostTasks:
 
     def to_task(self, host: McpHost, call: Call) -> Task:
         """Return a call as the task that its host sees."""
-        own, waiting, asked = (
+        server_task, waiting, asked = (
             self._find_server_task(call),
             self._open_questions(call),
             self.find_asked_questions(host, call),
         )
         at = [call.created_at, call.started_at or 0.0, *(question.created_at for question in waiting)]
-        if own is not None:
-            at.append(own.last_updated_at)
+        if server_task is not None:
+            at.append(server_task.last_updated_at)
         if (present := self._present_hosts.get(call.id)) is not None:
             at.append(present.changed_at)
         return Task(
@@ -305,7 +307,7 @@ class HostTasks:
             created_at=call.created_at,
             last_updated_at=max(at) if call.completed_at is None else call.completed_at,
             status=_task_status(host, call, asked),
-            status_message=_status_message(call, [question for question in waiting if question not in asked], own),
+            status_message=_status_message(call, [each for each in waiting if each not in asked], server_task),
         )
 
     def _find_server_task(self, call: Call) -> Task | None:
@@ -333,7 +335,7 @@ def add_task_capabilities(capabilities: Mapping[str, Any], host: McpHost) -> dic
 
 
 def _task_status(host: McpHost, call: Call, asked: list[PendingRequest]) -> TaskStatus:
-    """Return the status of a task as a host sees it; `asked` are the questions that it waits for."""
+    """Return the status of a task as a host sees it; `asked` are the open questions that this host is to answer."""
     match call.state:
         case CallState.COMPLETED:
             # Up to 2025-11-25 a tool's error is one of its task; from 2026-07-28 on only one of the protocol is.
@@ -347,15 +349,15 @@ def _task_status(host: McpHost, call: Call, asked: list[PendingRequest]) -> Task
             return TaskStatus.INPUT_REQUIRED if asked else TaskStatus.WORKING
 
 
-def _status_message(call: Call, others: list[PendingRequest], own: Task | None) -> str | None:
-    """Return why a task has failed, or what it waits for; else what its server says of it."""
+def _status_message(call: Call, others: list[PendingRequest], server_task: Task | None) -> str | None:
+    """Return why a task has failed, or which answers of people it waits for (`others`); else what its server says."""
     if call.fault is not None:
         return call.fault.message
     if call.state.ended:
         return None
     if others:
         return describe_question([question for question in others if question.is_cause_certain])
-    return own.status_message if own is not None else None
+    return server_task.status_message if server_task is not None else None
 
 
 def _is_tool_error(call: Call) -> bool:

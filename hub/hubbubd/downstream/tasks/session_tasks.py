@@ -149,7 +149,7 @@ def _notify_about_task(task_id: str, session: SessionNotifications, message: byt
 
 
 def _add_task_id(raw: bytes, task_id: str) -> bytes:
-    """Return a result with the id of its task in `_meta`. It is not parsed if it has no `_meta`."""
+    """Return a result with the id of its task in `_meta`; parsed only if it may have a `_meta`."""
     related = {RELATED_TASK: {"taskId": task_id}}
     if b'"_meta"' not in raw:
         return with_members(raw, _meta=related)

@@ -45,10 +45,10 @@ class TaskExtension:
         }
 
     async def run_call(self, host_call: HostCall) -> Call | bytes:
-        """Make a call; return it once it has ended, or the result that makes it a task. Raises as `Calls.call`."""
+        """Make a call; return it once it has ended, or a result that says it is a task now. Raises as `Calls.call`."""
         request, spec, observer = host_call.request, host_call.spec, host_call.observer
         principal = request.host.principal.name
-        observer.on_candidate = None  # a task is not held, and only its own questions are its host's
+        observer.on_candidate = None  # it is for the hold, and such a request is not held
         try:
             with self._tasks.keep_present(request.host, host_call.call_id), host_call.report_to_host():
                 running = asyncio.get_running_loop().create_task(self._hub.calls.call(spec, principal))
@@ -109,7 +109,7 @@ class TaskExtension:
         return self._render_detailed(request, await self._find_call(request), {"resultType": "complete"})
 
     def _render_detailed(self, request: HostRequest, call: Call, members: dict[str, Any]) -> bytes:
-        """Return a task as the extension's DetailedTask, as JSON; `members` come first, and it adds to them."""
+        """Return a task as the extension's DetailedTask, as JSON; its members are added behind `members`."""
         host = request.host
         task = self._tasks.to_task(host, call)
         members |= _render_task(task)
