@@ -59,7 +59,7 @@ class McpConnector:
             await self._vault.refresh(server)
             if self._vault.get(name) is not None:
                 raise
-            # Another member has removed the server of this name, and nobody adds one.
+            # Another member has removed the server of this name, and none has been added since: nothing is overwritten.
             await self._vault.put(name, secrets or None)
 
     async def refresh_secrets(self, *servers: str) -> None:
@@ -86,7 +86,7 @@ class McpConnector:
 
 
 def _spec_key(server: str) -> str:
-    """Return the vault's key for the secrets of a server's spec; server names have no slash."""
+    """Return the vault's key for the secrets of a server's spec; never a server's name, as that has no slash."""
     return f"{server}/spec"
 
 

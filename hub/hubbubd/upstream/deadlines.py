@@ -12,6 +12,7 @@ class PausableDeadlines:
 
     def __init__(self) -> None:
         self._remaining_s: dict[anyio.CancelScope, float] = {}
+        """Of each limit, the seconds that remained when its clock was last stopped or started."""
         self._open_pauses = 0
 
     @contextmanager

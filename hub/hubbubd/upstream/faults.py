@@ -19,10 +19,10 @@ BODY_EXCERPT: Final = 300
 """Characters of an error response's body that are kept in a fault's details."""
 
 BODY_IN_MESSAGE: Final = 150
-"""Characters of it that are in the message, too."""
+"""Characters of such a body that are in the fault's message, too."""
 
 PAGE_BYTES: Final = 4096
-"""As much of a page is searched for its title."""
+"""Bytes of an error response's body that are looked at, for an excerpt or the title of a page."""
 
 _TITLE: Final = re.compile(r"<title[^>]{0,200}>([^<]{1,300})", re.IGNORECASE)
 
@@ -65,7 +65,10 @@ def fault(
     retry_after_s: float | None = None,
     **details: Any,
 ) -> Fault:
-    """Return a fault of the table; `message` is appended to its sentence, details that are None are left out."""
+    """Return a fault of the table; `message` is appended to its sentence, details that are None are left out.
+
+    `retryable` is as the table says where it is None.
+    """
     category, usually_retryable, sentence = _CODES[code]
     return Fault(
         code=code,
@@ -83,9 +86,10 @@ def error(code: str, message: str | None = None, **details: Any) -> UpstreamErro
 
 
 def fault_from_status(status: int, headers: Mapping[str, str], body: bytes, *, session: bool) -> Fault:
-    """Return the fault for an HTTP status of 400 and above; `session` says that the request named a session.
+    """Return the fault for an HTTP status of 400 and above.
 
-    The names of `headers` are found in any case.
+    `session` says that the request named a session: then 404 means that the server does not know that any more. Names
+    of `headers` are looked up in lower case, so the mapping has to find them in any case.
     """
     text = _body_excerpt(headers, body)
     wait = retry_after_s(headers)
@@ -154,7 +158,10 @@ def fault_from_exception(exc: BaseException) -> Fault:
 
 
 def _iterate_causes(exc: BaseException) -> Iterator[BaseException]:
-    """Yield an exception, what caused it, and the members of groups among them; at most 100."""
+    """Yield an exception, what caused it, and the members of groups among them: each once (there may be a cycle).
+
+    At most 100 are looked at.
+    """
     waiting: list[BaseException] = [exc]
     seen: set[int] = set()
     while waiting and len(seen) < 100:

@@ -62,7 +62,7 @@ class InboundReply:
 
 
 class ReplyError(Exception):
-    """An error for the server instead of an `InboundReply`; `sent` as there."""
+    """An error for the server instead of an `InboundReply`; `sent` is called as that of a reply."""
 
     def __init__(self, code: int, message: str, data: Any = None, sent: Callable[[str | None], None] | None = None):
         super().__init__(message)
@@ -101,17 +101,18 @@ class Inbound(Protocol):
     def note(self, kind: str, text: str | None, *, lasting: bool = False) -> None:
         """Note for the operator what the server does otherwise than it should, and what the hub makes of it.
 
-        `text` is one sentence about "it"; `deviations.describe_deviation` has those of the table. A later text of the
-        same `kind` replaces the earlier one, and None withdraws it. A note holds until the next connection is made, a
-        `lasting` one until it is withdrawn. A note that changes nothing costs almost nothing. Must not block or raise.
+        `text` is one sentence in which "it" is the server; `deviations.describe_deviation` has those of the table. A
+        later text of the same `kind` replaces the earlier one, and None withdraws it. A note holds until the next
+        connection is made, a `lasting` one until it is withdrawn. A note that changes nothing costs almost nothing.
+        Must not block or raise.
         """
         ...
 
     async def authorize(self, url: str, redirect_uri: str, call_id: str | None) -> str:
         """Have a person visit `url` to authorize the hub; return the URL that the browser was redirected to.
 
-        That one starts with `redirect_uri`, on loopback, and has the `state` of `url`. The only time limit is that of a
-        pending request. Raises HubError when it is refused, or not answered in time.
+        The returned URL starts with `redirect_uri`, on loopback, and has the `state` of `url`. The only time limit is
+        that of a pending request. Raises HubError when the person refuses, or does not answer in time.
         """
         ...
 
@@ -148,7 +149,7 @@ class SecretsVault(Protocol):
 
 
 def oauth_owner(server: str) -> str:
-    """Return the redaction owner of a server's OAuth secrets; server names have no slash."""
+    """Return the name under which a server's OAuth secrets are redacted; never a server's, as that has no slash."""
     return f"{server}/oauth"
 
 
@@ -165,7 +166,7 @@ class McpLink(Protocol):
     """An open connection to a server."""
 
     log_level: str | None
-    """The level of log messages that each request asks for which names none itself (from 2026-07-28 on)."""
+    """The log level that requests ask for if they name none themselves (from 2026-07-28 on); None asks for none."""
 
     @property
     def hello(self) -> Hello:
@@ -184,8 +185,9 @@ class McpLink(Protocol):
         """Send a request and return its result, validated against the negotiated revision.
 
         The request carries `span`, which ends here; without one it gets a span of its own. There is no time limit: the
-        caller owns the clock. Cancellation is sent to the server. A `resultType: "input_required"` result is returned
-        as it is. Raises PeerError (the server's own error) or UpstreamError: CONNECTION_LOST, SESSION_LOST,
+        caller owns the clock. Cancellation is sent to the server. `on_progress` gets the progress, or None when another
+        notification names the request: a sign of work. A `resultType: "input_required"` result is returned as it is.
+        Raises PeerError (the server's own error) or UpstreamError: CONNECTION_LOST, SESSION_LOST,
         AUTHENTICATION_FAILED, RATE_LIMITED, INVALID_RESPONSE, HTTP_ERROR, METHOD_NOT_IN_REVISION.
         """
         ...
@@ -195,7 +197,9 @@ class McpLink(Protocol):
         ...
 
     async def listen(self, notifications: dict[str, Any], on_acknowledged: Callable[[dict[str, Any]], None]) -> None:
-        """Subscribe to a stateless server's notifications (2026-07-28, subscriptions/listen); return when it ends that.
+        """Subscribe to a stateless server's notifications, and return when the server ends the subscription.
+
+        (2026-07-28, subscriptions/listen.)
 
         `notifications` is the filter; `on_acknowledged` gets the part of it that the server honours, before any
         notification. These arrive at `Inbound.on_notification`. There is no replay: fetch again after each
@@ -212,7 +216,7 @@ class McpLink(Protocol):
         ...
 
     async def wait_lost(self) -> Fault:
-        """Wait until the connection has ended by itself; return why (exit code and stderr of a process)."""
+        """Wait until the connection has ended or is closed; return why (of a process with exit code and stderr)."""
         ...
 
     def missing_response_hint(self) -> str | None:

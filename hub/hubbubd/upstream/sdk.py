@@ -14,7 +14,7 @@ PACKAGES: Final = ("mcp", "mcp.client")
 
 
 def defer_packages() -> None:
-    """Let the packages of the SDK be run when something of their own is needed, not with their first submodule."""
+    """Have the SDK's packages run when an attribute of theirs is used, and not when a submodule is imported."""
     for name in PACKAGES:
         if name not in sys.modules and (spec := importlib.util.find_spec(name)) is not None:
             package = sys.modules[name] = importlib.util.module_from_spec(spec)
@@ -22,7 +22,7 @@ def defer_packages() -> None:
 
 
 def _load_attribute(package: ModuleType, name: str) -> Any:
-    """Run a deferred package, and return its attribute: its `__getattr__` until then (PEP 562).
+    """Run a deferred package, and return an attribute of it. Until it is run, this is its `__getattr__` (PEP 562).
 
     Raises AttributeError, and runs nothing, for names that begin with two underscores.
     """

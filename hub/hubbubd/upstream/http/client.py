@@ -60,7 +60,8 @@ REDIRECTS: Final = (301, 302, 303, *KEEPS_METHOD)
 class HttpFailure(Exception):
     """A request had no response, or its body broke off.
 
-    `reached` says that the server may have had the request, `too_slow` that the connection did not break.
+    `reached` says that the server may have had the request, `too_slow` that a time limit ended it: the connection did
+    not break.
     """
 
     def __init__(self, fault: Fault, *, reached: bool, too_slow: bool = False) -> None:
@@ -180,7 +181,7 @@ class HttpClient:
         self._access = access
         self._limit_s = config.connect_timeout_s
         self.cookies = ServerCookies(URL(config.url or ""), wanted=config.cookies)
-        # A proxy would resolve names itself.
+        # A proxy would resolve names itself, past the checks of `hosts`.
         self._proxies = Proxies({} if hosts is not None else getproxies())
         self._headers = CIMultiDict(DEFAULT_HEADERS)
         for name, value in config.headers.items():
@@ -334,7 +335,10 @@ class Proxies:
 
 
 def redirect_target(request: HttpRequest, response: HttpResponse) -> URL | None:
-    """Return where a redirect that may be followed leads; None for any other response."""
+    """Return where a redirect that may be followed leads; None for any other response.
+
+    It may be if it keeps the method, stays within the origin, and has no user or password in its URL.
+    """
     if not is_redirect(response) or not (request.method == "GET" or response.status in KEEPS_METHOD):
         return None
     here = request.url

@@ -142,7 +142,7 @@ class HttpWithSse:
         try:
             response = await self._delivery.send(request)
         except MessageRefused:
-            return  # noted in the exchange; the connection is lost
+            return  # noted in the `OutgoingMessage`; the connection is lost
         self._write_stream.start(response.drain_and_close())
 
 

@@ -178,14 +178,14 @@ class StreamableHttp:
             return
         try:
             response = await self._delivery.send(request)
-        except MessageRefused as refusal:  # noted in the exchange
+        except MessageRefused as refusal:  # noted in the `OutgoingMessage`
             if refusal.fault.code == FaultCode.SESSION_LOST:
                 self._handle_not_found(message)
             return
         self._write_stream.start(response.drain_and_close())
 
     def _handle_not_found(self, message: JSONRPCMessage) -> None:
-        """Note a notification that got 404; for an answer, too, start to check whether the session is over."""
+        """Start to check whether the session is over, as a notification or an answer got 404; note a notification."""
         if isinstance(message, JSONRPCNotification):
             about = describe_deviation(Deviation.NOTIFICATION_REFUSED, f"{message.method}, HTTP 404")
             self._callbacks.note(Deviation.NOTIFICATION_REFUSED, about)
@@ -325,7 +325,10 @@ class StreamableHttp:
 
 
 def _placeholder_error(fault: Fault) -> ErrorData:
-    """Return the error that takes the place of a missing response; its `OutgoingMessage` has the fault."""
+    """Return the error that settles a request whose response cannot come.
+
+    The link reports the fault that was noted in the request's `OutgoingMessage`, and not this error.
+    """
     return ErrorData(code=CONNECTION_CLOSED, message=fault.message)
 
 

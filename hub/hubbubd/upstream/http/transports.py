@@ -26,7 +26,7 @@ from hubbubd.upstream.ports import Inbound, Permit, SecretsVault
 
 OPENINGS: Final = 16
 OPENING_S: Final = 0.25
-"""Servers' own streams that are opened at once, and the seconds for which one counts: then it waits for its server."""
+"""Servers' own streams that are opened at once, and the seconds for which each counts: then it only waits."""
 
 
 class HttpTransports:

@@ -26,7 +26,10 @@ Send = Callable[[dict[str, Any] | None], Awaitable[dict[str, Any]]]
 
 
 class LinkInstrumentation:
-    """The instrumentation of one connection. `version` is the protocol revision, None until it is negotiated."""
+    """The instrumentation of one connection.
+
+    `on` says whether anything is traced or measured. `version` is the protocol revision, None until it is negotiated.
+    """
 
     def __init__(self, config: ServerConfig, tracer: Tracer, meter: Meter) -> None:
         self.on = tracer.on or meter.on
@@ -40,7 +43,7 @@ class LinkInstrumentation:
 
     @contextmanager
     def trace_connect(self) -> Generator[None]:
-        """Export the block as the span of an attempt to connect."""
+        """Export the block as the span of an attempt to connect; the spans of requests in it are below that span."""
         trace = self._tracer.begin(None, "connect", SpanKind.INTERNAL) if self._tracer.on else None
         if trace is None:
             yield
@@ -120,7 +123,7 @@ class LinkInstrumentation:
                 self._tracer.export_span(span, self._tracer.now(), attributes=about, error=error)
 
     def _begin_span(self, method: str, params: dict[str, Any] | None) -> Span | None:
-        """Begin a span below the one in SPAN_SCOPE; return None when there is no tracing."""
+        """Begin a span below the one in SPAN_SCOPE; return None for a request that is not traced."""
         if not self._tracer.on:
             return None
         name, attributes = mcp.describe_request(method, params)

@@ -52,7 +52,7 @@ MAX_TOOL_PAGES: Final = 100
 REASON_LIMIT_S: Final = 5.0
 """Seconds a failed request waits for the reason why its connection ended."""
 
-_UNREACHABLE: Final = (Category.CONNECTION, Category.TIMEOUT)
+_UNREACHABLE: Final = (Category.CONNECTION, Category.TIMEOUT)  # of faults of requests that did not reach the server
 
 log = structlog.get_logger(__name__)
 
@@ -80,19 +80,19 @@ class ServerLink:
         self._result_notes = ResultNotes(inbound.note)
         self._streams: TransportStreams | None = None
         self._dispatcher: Dispatcher | None = None
-        self._hello: Hello | None = None
+        self._hello: Hello | None = None  # once `connect` has succeeded
         self.log_level: str | None = None
-        self._revision: Revision | None = None
+        self._revision: Revision | None = None  # once it is negotiated
         self._session_loss = SessionLossDetector()
-        self._tool_listing = anyio.Lock()
+        self._tool_listing_lock = anyio.Lock()
         self._tools_listed = False
-        self._fault: Fault | None = None
-        self._ready = anyio.Event()
+        self._fault: Fault | None = None  # why the connection is lost
+        self._ready = anyio.Event()  # the transport is open, or could not be opened
         self._lost = anyio.Event()
-        self._hold_scope = anyio.CancelScope(shield=True)
+        self._hold_scope = anyio.CancelScope(shield=True)  # of `hold_open`; shielded, as only `close` ends that
         self._receive_scope = anyio.CancelScope()
-        self._closing = anyio.Event()
-        self._closed = anyio.Event()
+        self._closing = anyio.Event()  # `close` was called
+        self._closed = anyio.Event()  # the transport is closed
 
     async def hold_open(self) -> None:
         """Open the transport and hold it open until `close`. Never raises."""
@@ -130,7 +130,7 @@ class ServerLink:
             self._closed.set()
 
     async def connect(self, hint: Era | None) -> None:
-        """Wait for the transport and negotiate the revision. Raises UpstreamError."""
+        """Wait for the transport, negotiate the revision; `hint` is the era found last time. Raises UpstreamError."""
         await self._ready.wait()
         if self._fault is not None:
             raise UpstreamError(self._fault)
@@ -153,7 +153,7 @@ class ServerLink:
         """End the connection and wait until its transport is closed."""
         self._closing.set()
         if not self._ready.is_set():
-            self._hold_scope.cancel()
+            self._hold_scope.cancel()  # the transport is still being opened, and nobody looks at `_closing` yet
         self._mark_lost(faults.fault("CONNECTION_LOST", "it was closed"))
         with anyio.CancelScope(shield=True):
             await self._closed.wait()
@@ -255,7 +255,7 @@ class ServerLink:
             await self._dispatcher.notify(method, *self._revision.fit_params(method, params))
 
     async def listen(self, notifications: dict[str, Any], on_acknowledged: OnAcknowledged) -> None:
-        """Subscribe to a stateless server's notifications, and return when the server ends that, as `ports.McpLink`."""
+        """Subscribe to a stateless server's notifications until the server ends that; as `ports.McpLink.listen`."""
         assert self._revision is not None, "connected"
         method = "subscriptions/listen"
         if self._revision.era is Era.HANDSHAKE:
@@ -272,7 +272,8 @@ class ServerLink:
     async def _probe_session(self, method: str, other_refusal: Exception | None = None) -> None:
         """Send a request to which any response is a sign of life: an error, a refusal, a page of HTML.
 
-        Raises UpstreamError without one, and if a refused ping shows the session is over: that ends the connection.
+        Raises UpstreamError if none comes, or if a refused ping may mean that the session is over; if it is, the link
+        is marked as lost.
         """
         assert self._revision is not None, "connected"
         try:
@@ -300,7 +301,7 @@ class ServerLink:
 
     @property
     def _has_session(self) -> bool:
-        """Whether the server has a session to forget, and answer 404 then: a handshake over HTTP (`receipts`)."""
+        """Whether the server may keep a session, and forget it: after a handshake over HTTP, which has `receipts`."""
         handshake = self._revision is not None and self._revision.era is Era.HANDSHAKE
         return handshake and self._streams is not None and self._streams.receipts and self._hello is not None
 
@@ -380,28 +381,28 @@ class ServerLink:
                 return self._request_error(fault, method, is_unreachable=True)
 
     def _request_error(self, fault: Fault, method: str, *, is_unreachable: bool) -> UpstreamError:
-        """Return the error of a request. When the server is unreachable, an open connection counts as lost."""
+        """Return the error of a request. If the server is unreachable, a connection that was made counts as lost."""
         details = {**fault.details, "method": method}
         if is_unreachable and self._hello is not None and fault.code != FaultCode.CONNECTION_LOST:
             return faults.error("CONNECTION_LOST", fault.message, **{"cause": fault.code, **details})
         return UpstreamError(replace(fault, details=details))
 
     def _needs_tool_headers(self, revision: Revision) -> TypeGuard[StatelessRevision]:
-        """Return whether arguments of tools are repeated as headers: by revision and transport."""
+        """Return whether this revision and this transport repeat arguments of tools as headers."""
         return isinstance(revision, StatelessRevision) and self._config.transport == "http"
 
     async def _learn_tool_headers(self) -> None:
         """List the tools once per connection, to learn which arguments must be repeated as headers."""
         if self._tools_listed:
             return
-        async with self._tool_listing:
+        async with self._tool_listing_lock:
             if not self._tools_listed:  # another call may have listed them while this one waited for the lock
                 cursor: str | None = None
                 for _ in range(MAX_TOOL_PAGES):
                     try:
                         page = await self.request("tools/list", {"cursor": cursor} if cursor else None)
                     except PeerError:
-                        break
+                        break  # calls are sent without such headers
                     cursor = page.get("nextCursor")
                     if not cursor:
                         break

@@ -65,7 +65,10 @@ class LinkOpener:
     async def open_link(
         self, config: ServerConfig, inbound: Inbound, era: Era | None, confinement: Confinement | None
     ) -> AsyncGenerator[McpLink]:
-        """Open a connection for the block, as `ports.Connector.open`. References are resolved each time."""
+        """Open a connection for the block, as `ports.Connector.open`. References are resolved each time.
+
+        If the server refuses streamable HTTP as one that has only HTTP with SSE, that is tried as well.
+        """
         resolved = config
         if confinement is not None or has_references(config):  # looks at files, in a thread
             origin = None if confinement is not None else self.origins.get(config.name)
@@ -107,7 +110,7 @@ class LinkOpener:
         confinement: Confinement | None,
         budget: "_TimeBudget",
     ) -> AsyncGenerator[McpLink]:
-        """Connect by the transport of the configuration, for the block."""
+        """Connect by the configured transport, for the block; the time is taken off `budget`. Raises UpstreamError."""
         deadlines = PausableDeadlines()
         hosts = confinement.find_host_rules(config) if confinement is not None else None
         transport = await self._choose_transport(config, inbound, deadlines, hosts)
@@ -180,7 +183,7 @@ def _may_need_sse(refused: Fault) -> bool:
 
 
 def _resolve_config(config: ServerConfig, confinement: Confinement | None, origin: PurePath | None) -> ServerConfig:
-    """Return the configuration with its references replaced; `origin` is the file that errors name."""
+    """Return the configuration with its references replaced. Raises UpstreamError, which names the file `origin`."""
     where = f"{origin}: " if origin is not None else ""
     try:
         if confinement is not None:

@@ -111,6 +111,7 @@ class ServerRequests:
     async def _check_request(self, method: str, params: Mapping[str, Any] | None) -> None:
         """Raise MCPError for a request that revision or configuration do not allow, or with invalid params."""
         revision = self._revision()
+        # Before negotiation: the newest revision in which servers make requests.
         version = revision.version if revision is not None else TASKS_REVISION
         try:
             if method in _TASK_PARAMS:
@@ -128,8 +129,9 @@ class ServerRequests:
             raise MCPError(INVALID_PARAMS, f"Invalid params: {exc}") from None
 
     def _defining_revision(self, method: str, version: str) -> str:
-        """Return the revision whose form a request has: a later one, which is noted, if this one lacks the method.
+        """Return the revision by which to check a request: `version`, or a later one if only that has the method.
 
+        The latter is noted.
         A server may ask what the hub declared, though it chose a revision from before that (elicitation: 2025-06-18).
         """
         if (method, version) in tables.SERVER_REQUESTS or (method, TASKS_REVISION) not in tables.SERVER_REQUESTS:

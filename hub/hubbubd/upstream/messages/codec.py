@@ -69,7 +69,7 @@ class NotParsed(BadMessage):
 
 
 class ReceivedError(ErrorData):
-    """An error as a server sent it. Plain `ErrorData` is the hub's own: the response is not there."""
+    """An error as a server sent it. A plain `ErrorData` is made by the hub: no response came that can be used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +98,7 @@ class LineSplitter:
         """Whether `take_line` may return a line; if False, it returns None."""
 
     def __len__(self) -> int:
+        """Return how many bytes are buffered."""
         return len(self._buffer)
 
     @property
@@ -221,9 +222,9 @@ def _explain_not_json(raw: bytes | bytearray, exc: ValueError) -> str:
 def message_from_json(value: Any) -> JSONRPCMessage:
     """Return a JSON value as a JSON-RPC message. Raises BadMessage.
 
-    Lenient, as all are seen in the wild: a null id beside a method makes a notification, a null error beside a result
-    a result, and an empty list of params or as a result is an empty object. Choosing the class here takes a third of
-    the time of validating against all four.
+    Lenient with what is seen in the wild: a null id beside a method makes a notification, a null error is ignored, and
+    an empty list as params or as a result is an empty object. Choosing the class here takes a third of the time of
+    validating against all four.
     """
     if isinstance(value, list):
         raise BadMessage("an array of messages, which MCP does not have", *_answered_ids(cast("list[Any]", value)))

@@ -129,7 +129,7 @@ class Dispatcher:
         on_progress: OnProgress | None = None,
         on_acknowledged: OnAcknowledged | None = None,
     ) -> dict[str, Any]:
-        """Send a request and return the raw result. Cancellation is passed on if `cancellable`.
+        """Send a request and return the raw result. If `cancellable`, the server is told when the caller is cancelled.
 
         With `on_acknowledged` the request is a subscription, which the server may end by cancelling it. Raises MCPError
         (the server's own error), ConnectionClosed and UnusableResponse.
@@ -185,7 +185,7 @@ class Dispatcher:
 
     @property
     def pending_ids(self) -> tuple[RequestId, ...]:
-        """The ids of the requests that wait for their response; they count up."""
+        """The ids of the requests that wait for their response; each is greater than those of earlier requests."""
         return tuple(self._pending)
 
     def _settle_request(self, message: JSONRPCResponse | JSONRPCError) -> bool:
@@ -281,7 +281,7 @@ class Dispatcher:
     def _find_call_id(self, params: dict[str, Any]) -> str | None:
         """Return the id of the call of a notification: that of its stream, or of the request that `_meta` names.
 
-        Agents name it (codex: `requestId`), as they report without MCP's progress: `on_progress` is called with None.
+        Agents that report without MCP's progress name the request (codex: `requestId`), whose `on_progress` gets None.
         """
         stream_call = self._receive_stream.last_call
         meta = params.get("_meta")
@@ -323,7 +323,7 @@ class Dispatcher:
 
 
 async def _ignore_notification(*_: object) -> None:
-    """Never called: the intercept handles every notification."""
+    """Never called: `Dispatcher._on_notification` has handled every notification before."""
 
 
 def _progress_update(params: dict[str, Any]) -> ProgressUpdate | None:
@@ -362,7 +362,7 @@ class _ReceiveStream(ObjectReceiveStream[SessionMessage | Exception]):
         self._is_duplicate = is_duplicate
         self._fail_pending = end
         self._rate_limit = rate_limit
-        self.unusable_run = 0
+        self.unusable_run = 0  # how many items in a row were no messages
         if isinstance(inner, SettlingStream):
             inner.settle = self._settle_at_once
 

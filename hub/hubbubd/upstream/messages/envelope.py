@@ -20,7 +20,7 @@ _REQUEST: Final = re.compile(rb"\s*\{\s*(?:(?:" + _VERSION + rb"|" + _ID + rb"|"
 
 @dataclass(frozen=True, slots=True)
 class RequestHead:
-    """A request; without `request_id`, a notification."""
+    """What the envelope says of a request; of a notification if `request_id` is None."""
 
     method: str
     request_id: int | str | None

@@ -27,7 +27,8 @@ class OutgoingMessage:
 
     Requests have `method` and `request_id`, over HTTP also the `status` of the response and, in a session, a
     `session_id`. `names_no_request` says that an error response had no id. With `may_authorize` a request may wait for
-    a person to authorize the hub. `fault` is why its response did not come; if not `sent`, the server cannot have it.
+    a person to authorize the hub. `fault` is why its response did not come; if not `sent`, the server cannot have
+    received the message.
     `on_settled` is called once about an answer, with None when it was handed over, else with the reason.
     """
 

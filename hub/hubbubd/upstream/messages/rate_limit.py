@@ -25,7 +25,7 @@ class ServerRateLimit:
         self._messages = Bucket(messages_per_s, max(messages_per_s * BURST_S, 1.0), now)
         self._bytes = Bucket(bytes_per_s, bytes_per_s * BURST_S, now)
         self._on_throttled = on_throttled
-        self._flooding = False
+        self._flooding = False  # `on_throttled` was called for the flood that goes on
 
     async def charge(self, size: int = 0) -> None:
         """Charge a message of `size` bytes, and pause until its debt is paid."""

@@ -19,7 +19,8 @@ MAX_UNSENT: Final = 1024
 class ReceiptStream(ObjectSendStream[SessionMessage]):
     """The dispatcher's write stream, which reports for each answer whether it was handed over.
 
-    A transport with `receipts` (HTTP) reports it through the exchange; over the others sending is handing over.
+    A transport with `receipts` (HTTP) reports that itself, through the `OutgoingMessage`. Over any other one, an answer
+    that is sent is handed over.
     """
 
     def __init__(self, inner: WriteStream, receipts: bool) -> None:
@@ -47,7 +48,7 @@ class ReceiptStream(ObjectSendStream[SessionMessage]):
         if isinstance(item.message, JSONRPCResponse | JSONRPCError):
             await self._send_answer(item)
         elif isinstance(item.message, JSONRPCNotification):
-            # Its context outlives it: the GET stream is opened in that of the first notification.
+            # Its context lives on after it: the GET stream is opened in the context of the first notification.
             call, exchange = CALL.set(None), OUTGOING.set(None)
             try:
                 await self._inner.send(item)

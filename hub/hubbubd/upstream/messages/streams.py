@@ -25,9 +25,9 @@ class ReadStream(Protocol):
 
 @runtime_checkable
 class SettlingStream(Protocol):
-    """A read stream that offers a response to `settle` first, while all before it was read and its reader waits.
+    """A read stream that passes a response to `settle` at once if nothing is unread and the reader waits.
 
-    `settle` returns False for one that is to be read.
+    If `settle` returns False, the response goes to the reader like any other message.
     """
 
     settle: Callable[[JSONRPCResponse | JSONRPCError], bool]
@@ -47,7 +47,7 @@ class SideOutput(Protocol):
     """What a server writes beside its messages while its revision is probed (`negotiation.Negotiation`)."""
 
     def hold(self) -> None:
-        """Hold lines back from now on: the probe is sent."""
+        """Hold back what may be about the probe, which is sent next, until `release` or `fold`."""
         ...
 
     def release(self) -> None:
@@ -55,7 +55,7 @@ class SideOutput(Protocol):
         ...
 
     def fold(self) -> None:
-        """As `release`, but the lines about the probe become one line: the server refused the probe and connected."""
+        """As `release`, but with one line for those about the probe: called when the server connects without it."""
         ...
 
 
@@ -78,7 +78,8 @@ class TransportStreams:
 
     With `receipts` the transport itself reports, through the `OutgoingMessage`, whether an answer was delivered.
     `explain_end` is called after the read stream has ended. `ignored_cookie` says whether the server set a cookie that
-    does not go back.
+    does not go back. A process has a `pid`, and two tails: the last lines of its stderr, and those of its stdout that
+    are no messages (stray).
     """
 
     read: ReadStream
@@ -113,7 +114,7 @@ Transport = Callable[[LinkCallbacks], AbstractAsyncContextManager[TransportStrea
 
 
 class PermittedStream:
-    """A stream that sends what it is permitted to; implements `WriteStream`."""
+    """A `WriteStream` that asks for a permit before it sends a message."""
 
     def __init__(self, inner: WriteStream, permit: Permit) -> None:
         self._inner = inner

@@ -121,7 +121,8 @@ def check_content(
 ) -> Iterator[None]:
     """Repair an invalid result of `tools/call`, `prompts/get` or `resources/read` in place.
 
-    Yields between the pieces. Raises Mismatch.
+    `params` are those of the request: what is missing is filled in from them. Yields between the pieces. Raises
+    Mismatch.
     """
     content: Any = result.get(shape.member)
     if method == "tools/call":
@@ -182,7 +183,8 @@ def check_frame(
 def _repair_tool_content(content: Any, result: dict[str, Any], found: ResultFindings) -> Any:
     """Return the content of a tool's result as a list, if it is missing or a text; as it is otherwise.
 
-    Structured content that is no object becomes a text in it.
+    Structured content that is no object is taken out of the result, and becomes the content if there is none. An empty
+    list stays: it stands for an empty object.
     """
     if content is None and "task" not in result:
         content = []

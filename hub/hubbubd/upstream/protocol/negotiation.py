@@ -384,7 +384,7 @@ def _bounded_capabilities(sent: object) -> dict[str, Any]:
 
 
 def _bounded_instructions(sent: str | None) -> str | None:
-    """Return the instructions, cut at INTRODUCTION_BYTES."""
+    """Return the instructions, cut to as many characters as INTRODUCTION_BYTES says."""
     return sent and sent[:INTRODUCTION_BYTES]
 
 
@@ -442,7 +442,7 @@ def _means_stateless(refusal: PeerError) -> bool:
 
 
 def _probe_error(fault: Fault) -> UpstreamError:
-    """Return the error of a failed probe: a lost connection is one of its own, as the server may have exited on it."""
+    """Return the error of a failed probe: LostDuringProbe for a lost connection, as the server may have exited."""
     if fault.code != FaultCode.CONNECTION_LOST:
         return UpstreamError(fault)
     return LostDuringProbe(replace(fault, details={**fault.details, "during": "probe"}))

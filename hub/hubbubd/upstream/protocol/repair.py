@@ -14,7 +14,7 @@ REPAIRABLE_VALUES: Final = 5000
 """A document with so many values is not repaired: that validates it as a whole, several times."""
 
 ROUNDS: Final = 6
-"""How often it is validated again; about as deep as schemas nest."""
+"""How often a document is repaired and validated again; about as deep as schemas nest."""
 
 PROBLEMS: Final = 50
 """How many problems are repaired per round."""
@@ -63,8 +63,8 @@ class ResultFindings:
 class Repairer:
     """Repairs documents of one type, in place. `vital` are members that are never left out.
 
-    Empty lists become objects. With `members` members are left out as well, with `entries` also entries of lists. Of a
-    request nothing is left out: what it means must not change.
+    Empty lists become objects. With `members` invalid members are left out as well, with `entries` also entries of
+    lists. A request is repaired without either: what it means must not change.
     """
 
     validate: Callable[[Any], object]

@@ -1,6 +1,7 @@
 """The hub's side of the launcher, the one process that all stdio servers are started from.
 
-Its program is `hubbub_shared/platform/reaper.py`.
+It forks a reaper for each server: a process that starts the server, and ends all that the server started. The program
+of both is `hubbub_shared/platform/reaper.py`.
 """
 
 import os
@@ -108,7 +109,7 @@ class _LauncherProcess:
             self._owned = owned.pop_all()
 
     def request_fork(self, descriptors: Sequence[int]) -> bool:
-        """Request a reaper; return False when the launcher is gone. Raises OSError when it does not keep up."""
+        """Request a reaper; return False when the launcher is gone. Raises OSError when it reads too slowly."""
         try:
             socket.send_fds(self._socket, [b"\0"], descriptors)
         except (BrokenPipeError, ConnectionResetError):

@@ -54,16 +54,17 @@ class ExitStatus:
 class ServerProcess:
     """A running server. Its pipes are non-blocking; the owner of the process reads and writes them."""
 
-    def __init__(self, mark: str) -> None:
+    def __init__(self, process_mark: str) -> None:
+        """`process_mark` is put into the environment of the server and so of all that it starts, to find them by it."""
         self.pid = 0
         self.exit = ExitStatus()
-        self._mark = mark
+        self._process_mark = process_mark
         self._reaper = 0  # its pid, once it has reported that
         self._start_known = anyio.Event()  # started, or known not to
         self._exited = anyio.Event()
         self._released = anyio.Event()  # the control socket's other end is closed: the reaper is gone
-        self._failure: tuple[str, int] | None = None
-        self._swept = False
+        self._failure: tuple[str, int] | None = None  # stage and errno of a start that failed
+        self._swept = False  # the reaper has reported that all that the server started has ended
         self._reports = b""
         self._loop = asyncio.get_running_loop()
         self._owned = ExitStack()
@@ -101,7 +102,7 @@ class ServerProcess:
             hub_control, reaper_control = socket.socketpair()
             self._control = self._owned.enter_context(hub_control)
             reaper_ends.enter_context(reaper_control)
-            spec = _write_spec(config, self._mark)
+            spec = _write_spec(config, self._process_mark)
             reaper_ends.callback(os.close, spec)
             await _launcher.start([stdin, stdout, stderr, reaper_control.fileno(), spec])
         self._control.setblocking(False)
@@ -129,7 +130,7 @@ class ServerProcess:
                 code = os.waitstatus_to_exitcode(int(values[0]))
                 self.exit = ExitStatus(code=code) if code >= 0 else ExitStatus(signal=-code)
                 self._exited.set()
-            else:
+            else:  # "swept"
                 self._swept = True
         if not chunk:
             self._loop.remove_reader(self._control.fileno())
@@ -175,8 +176,8 @@ class ServerProcess:
         self._loop.remove_reader(self._control.fileno())
 
     def _kill_marked(self) -> None:
-        """Kill all that has the mark of this connection, and wait until it has ended."""
-        processes.kill_marked(self._mark)
+        """Kill all processes that have the mark of this server, and wait until they have ended."""
+        processes.kill_marked(self._process_mark)
 
     def release(self) -> None:
         """Close the pipes; nothing may read them any more."""
@@ -184,7 +185,7 @@ class ServerProcess:
 
 
 def _inherited_variables() -> dict[str, str]:
-    """Return the variables of the hub that every server gets."""
+    """Return the variables of the hub's environment that every server gets."""
     return {name: value for name, value in os.environ.items() if name in INHERITED or name.startswith("LC_")}
 
 
@@ -200,14 +201,14 @@ def _open_pipe(reaper_ends: ExitStack, hub_ends: ExitStack, *, towards_us: bool)
     return reaper_end, hub_ends.enter_context(FileIO(hub_end, "rb" if towards_us else "wb"))
 
 
-def _write_spec(config: ServerConfig, mark: str) -> int:
+def _write_spec(config: ServerConfig, process_mark: str) -> int:
     """Write what the reaper is to start to a file without a name; return its descriptor. Raises ValueError.
 
     It has the working directory, the number of words of the command, these words, and the variables, with NULs between
     them. Others can read the arguments of a process, but not this file.
     """
-    own = {name: value.get_secret_value() for name, value in config.env.items()}
-    environ = {**_inherited_variables(), **own, processes.MARK: mark}
+    configured = {name: value.get_secret_value() for name, value in config.env.items()}
+    environ = {**_inherited_variables(), **configured, processes.MARK: process_mark}
     for name in environ:
         if not name or "=" in name:
             raise ValueError(f"environment variable {name!r} cannot be set")

@@ -36,7 +36,7 @@ OnLine = Callable[[str], None]
 
 
 class Tail:
-    """The last lines of a stream. `clock` returns monotonic seconds."""
+    """The last lines of a stream; each is passed on to `on_line`, if any. `clock` returns monotonic seconds."""
 
     def __init__(self, on_line: OnLine | None, clock: Callable[[], float]) -> None:
         self._last_lines: deque[bytes] = deque(maxlen=TAIL_LINES)

@@ -51,7 +51,7 @@ STRAY_LIMIT: Final = 1000
 """Lines in a row that are no messages, after which this is no MCP server, unless it has sent a message before."""
 
 STRAY_PAUSE_S: Final = 1.0
-"""Seconds after which one that has is read on."""
+"""Seconds for which a server that has sent a message is not read, after each STRAY_LIMIT such lines."""
 
 STRAY_LOG_INTERVAL_S: Final = 5.0
 """Seconds between two log lines about stray output."""
@@ -96,8 +96,8 @@ class _PipeReader:
         try:
             chunk = self._pipe.read(CHUNK)
         except OSError:
-            chunk = b""
-        if chunk is None:
+            chunk = b""  # a pipe that broke has ended
+        if chunk is None:  # there is nothing to read now
             return False
         if not chunk:
             self.pause()

@@ -149,7 +149,7 @@ def is_same_issuer(issuer: str, other: str) -> bool:
 def complete_challenge(response: httpx2.Response, url: str, scope: str | None) -> httpx2.Response:
     """Return the refusal of a request to `url` with an absolute `resource_metadata`, asking for `scope` if that is set.
 
-    A refusal for want of scopes is left as it is: what was asked for before was not enough.
+    A refusal for want of scopes (403) keeps the scope that it names: what was asked for before was not enough.
     """
     original = response.headers.get("www-authenticate", "")
     completed = _RESOURCE_METADATA.sub(

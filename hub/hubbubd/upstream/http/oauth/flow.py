@@ -125,8 +125,8 @@ class OAuth:
         self._authorization_url = ""
         self._redirect_uri = ""
         self._flow_lock = anyio.Lock()
-        self._failures = 0
-        self._failure: UpstreamError | None = None
+        self._failures = 0  # how many flows have failed
+        self._failure: UpstreamError | None = None  # of the last one
         self._storage = storage = OAuthStorage(config, vault)
         with warnings.catch_warnings():
             # Without an issuer the server chooses it. The SDK warns of that; for the operator the docs do.
@@ -193,7 +193,7 @@ class OAuth:
         """
         if self._storage.unsaved and not self._flow_lock.locked():
             async with self._flow_lock:
-                with suppress(VaultError):  # it is good, though it would not outlast this hub
+                with suppress(VaultError):  # the token is good, though it would not outlast this hub
                     await self._storage.save()
         refused: httpx2.Response | None = None
         token: str | None = None  # the one that was sent last; another request may have renewed it since
@@ -371,7 +371,7 @@ class OAuth:
     def _may_ask_person(self, request: HttpRequest) -> bool:
         """Return whether a person may be asked to authorize: a caller waits for the result of the request."""
         exchange = OUTGOING.get()
-        if exchange is None:
+        if exchange is None:  # the request that opens HTTP with SSE is a part of connecting
             return self._server.transport == "sse" and request.method == "GET"
         return exchange.awaits_result and exchange.may_authorize
 
@@ -401,8 +401,8 @@ class OAuth:
             try:
                 url = await self._inbound.authorize(self._authorization_url, self._redirect_uri, CALL.get())
             except HubError:
-                # A person whom the server shows an error for an unknown client comes to no end. The next attempt
-                # registers a new one. Not where more rights were asked for: those that there are still serve others.
+                # A server that does not know the client may show an error, and never redirect: so the next attempt
+                # registers a new one. Not if more rights were asked for: the client's token still serves others.
                 if not (self._registered or self._widening):
                     await self._forget_client()
                 raise

@@ -71,7 +71,7 @@ class OAuthReply:
 
 
 async def send_flow_request(outgoing: httpx2.Request, hop: Hop, server_url: str, expected: FlowKnowledge) -> OAuthReply:
-    """Send a request of a flow, if its target is https or the server's own host: a server may choose it (SSRF).
+    """Send a request of a flow, if its target is https or the server's own host: a server may choose the target (SSRF).
 
     Raises OAuthFlowError, NoReply.
     """

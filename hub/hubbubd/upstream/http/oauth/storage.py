@@ -42,7 +42,7 @@ class OAuthStorage:
 
     def _load(self) -> None:
         """Read what the vault has for the server; it is restored only if the configuration is still the same."""
-        self._stored = self._vault.get(self._server)
+        self._stored = self._vault.get(self._server)  # also what was stored for another configuration
         is_same_configuration = self._stored is not None and self._stored.get("about") == self._configuration
         self.restored: dict[str, Any] = self._stored if self._stored and is_same_configuration else {}
 
@@ -103,7 +103,7 @@ class OAuthStorage:
         REDACTION.set_secrets(oauth_owner(self._server), filter(None, secrets), whole=True)
 
     async def save(self) -> None:
-        """Store the whole context. Raises OSError; `unsaved` then says whether it is still to be stored."""
+        """Store the whole context. Raises OSError; `unsaved` then says whether the context is still to be stored."""
         context = self.context
         assert context is not None, "restored"
         self._redact_secrets(context)

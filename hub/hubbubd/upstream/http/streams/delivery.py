@@ -52,7 +52,8 @@ class MessageDelivery:
     """Sends the messages of one connection, and notes in the `OutgoingMessage` what became of each.
 
     With `all_vital` the connection is lost with any message that is not accepted: for HTTP with SSE, where the response
-    comes over another connection. Else only with the first notification, for which a server may wait.
+    comes over another connection. Else only with the first notification, for which a server may wait, and not if the
+    server itself refuses it.
     """
 
     client: HttpClient
@@ -158,6 +159,7 @@ class MessageDelivery:
             outgoing.status = response.status
             # A JSON-RPC error with an id is about that request; without one it may be about the session.
             outgoing.names_no_request = own_error is None or own_error.id is None
+            # A ping has nothing to object to but its session.
             if outgoing.method == "ping" and in_session and response.status == 400 and outgoing.names_no_request:
                 fault = outgoing.fault = faults.fault("SESSION_LOST", "HTTP 400", **fault.details)
             elif own_error is not None:

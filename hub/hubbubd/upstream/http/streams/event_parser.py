@@ -41,8 +41,8 @@ class EventParser:
         self._line = bytearray()
         self._has_line = False
         self._is_comment = False
-        self._after_return = False
-        self._bom_buffer: bytes | None = b""
+        self._after_return = False  # the last piece ended with CR: an LF that follows belongs to the same end of line
+        self._bom_buffer: bytes | None = b""  # a possible part of a byte order mark; None after the stream's beginning
         self._size = 0
         self._kind = ""
         self._id = last_id

@@ -23,7 +23,7 @@ from hubbubd.upstream.messages.retries import ReopenBackoff
 from hubbubd.upstream.messages.streams import LinkCallbacks
 
 ATTEMPTS: Final = 2
-"""Attempts in a row after which the stream of a request is given up, and a refusal of this one is no accident."""
+"""Attempts in a row after which the stream of a request is given up, and a refusal of the server's own is meant."""
 
 REOPEN_S: Final = 1.0
 """Seconds before a stream that ended is opened again, if the server names no pause."""
@@ -32,7 +32,7 @@ SELDOM_S: Final = 300.0
 """Seconds between attempts to open a stream that was refused again and again: pauses double up to this one."""
 
 DOUBLINGS: Final = 10
-"""After so many a pause is as long as it gets."""
+"""The most doublings of a pause: with so many it is longer than SELDOM_S."""
 
 NO_STREAM: Final = frozenset({405, 501})
 """Statuses of a server that has no such stream (2025-11-25, basic/transports, listening for messages)."""
@@ -88,9 +88,10 @@ async def hand_over(data: bytes, arrivals: HttpReadStream) -> None:
 
 
 class _StreamNotOpened(Exception):
-    """The stream was refused, or cannot be read. `status` is that of the response, 0 without one.
+    """The stream was refused, or cannot be read.
 
-    With `is_repeatable`, to go on after the last event would fail in the same way.
+    `status` is that of the response, 0 without one. `wait_s` are the seconds that the server asks to wait. With
+    `is_repeatable`, to go on after the last event would fail in the same way.
     """
 
     def __init__(self, why: str, status: int = 0, wait_s: float | None = None, *, is_repeatable: bool = False) -> None:
@@ -115,7 +116,7 @@ class GetStream:
 
     It is optional (2025-11-25, basic/transports, listening for messages), so no refusal and no break of it costs the
     connection, or a call. What was open is opened again for as long as that works; what is refused is tried again
-    more and more seldom. A server that refuses it from the beginning as one that it does not have is left alone.
+    more and more seldom. A server that has said from the beginning that it has no such stream is left alone.
     """
 
     def __init__(
@@ -155,7 +156,7 @@ class GetStream:
             await anyio.sleep(max(pause, pause_s(events)))
 
     def _is_unsupported(self, refusal: _StreamNotOpened) -> bool:
-        """Return whether the server has refused the stream from the beginning, as one that it does not have."""
+        """Return whether the server has said from the beginning, by NO_STREAM, that it has no such stream."""
         return not self._has_worked and self._refusals >= ATTEMPTS and refusal.status in NO_STREAM
 
     def _note_refusal(self, refusal: _StreamNotOpened) -> None:

@@ -18,6 +18,7 @@ class HttpReadStream:
 
     def __init__(self) -> None:
         self.last_context: Context | None = None
+        """The context of the stream on which the last received item arrived."""
         self.settle: Callable[[JSONRPCResponse | JSONRPCError], bool] = lambda _: False
         """Passes a response to the request that waits for it, while nothing before it is unread; False if none does."""
         self._unread: deque[tuple[Context, SessionMessage | Exception, asyncio.Future[None]]] = deque()
@@ -28,7 +29,7 @@ class HttpReadStream:
         """Add a message of `size` bytes with the caller's context; wait until it is taken. Ignored after `end`."""
         if self._ended:
             return
-        if isinstance(item, JSONRPCResponse | JSONRPCError) and self._is_all_read and self.settle(item):
+        if isinstance(item, JSONRPCResponse | JSONRPCError) and self._is_reader_waiting and self.settle(item):
             return
         SIZE.set(size)
         taken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -38,8 +39,8 @@ class HttpReadStream:
         await taken
 
     @property
-    def _is_all_read(self) -> bool:
-        """Whether all that has come was taken, and its reader waits for more."""
+    def _is_reader_waiting(self) -> bool:
+        """Whether nothing is unread and `receive` waits for more."""
         return not self._unread and self._reader is not None and not self._reader.done()
 
     async def receive(self) -> SessionMessage | Exception:

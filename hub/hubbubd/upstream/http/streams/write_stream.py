@@ -66,7 +66,7 @@ class HttpWriteStream:
     async def _notify(
         self, message: JSONRPCNotification, headers: Mapping[str, str], content: bytes
     ) -> asyncio.Task[None]:
-        """Start to send a notification, after those before it have been accepted; a cancellation does not wait."""
+        """Start to send a notification once those before it are accepted, a cancellation at once; return its task."""
         if message.method == "notifications/cancelled":
             return self.start(self._post(message, headers, content))
         await self._notification_order.acquire()
