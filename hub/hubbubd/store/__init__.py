@@ -94,7 +94,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A consistent read of a prefix: entries by key, and the stored tombstones, (key, revision) by revision."""
+    """A consistent read of a prefix: entries sorted by key, stored tombstones as (key, revision) by revision."""
 
     revision: int
     entries: tuple[KeyValue, ...]
@@ -172,7 +172,7 @@ class Store(Protocol):
         ...
 
     async def compact(self, revision: int) -> None:
-        """Remove tombstones up to `revision`; watches can no longer resume from before it."""
+        """Remove tombstones up to `revision`; watches can no longer resume from before it. Raises StoreUnavailable."""
         ...
 
     async def reclaim(self) -> None:
@@ -192,7 +192,7 @@ class Store(Protocol):
         ...
 
     async def probe(self) -> None:
-        """Do all that a commit does without a change. Raises StoreUnavailable if a commit could not succeed."""
+        """Do all that a commit does, but change nothing. Raises StoreUnavailable if a commit could not succeed."""
         ...
 
     async def close(self) -> None:

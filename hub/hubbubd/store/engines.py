@@ -24,7 +24,7 @@ FILE: Final = "hubbub.db"
 async def open_store(
     settings: StoreSettings, data_dir: Path, fleet: FleetSettings | None = None
 ) -> AsyncGenerator[tuple[Store, Membership | None]]:
-    """Open the store for a block, and close it. In a fleet, yield this hub's membership with it.
+    """Open the store for a block, and close it. Yield it with this hub's membership, which is None without a fleet.
 
     One hub uses a data directory at a time, whatever the engine. Raises StoreLocked, StoreTooNew, StoreDamaged,
     StoreUnavailable, and ConfigError when the engine is not installed or has no password.
@@ -66,7 +66,7 @@ async def open_store(
 
 
 async def release_member(settings: StoreSettings, data_dir: Path, fleet: FleetSettings | None) -> str:
-    """Declare the last term of this member gone, whose process has ended; return a sentence about it for people.
+    """Declare this member gone, whose process has ended, in the last term that it had; return a sentence for people.
 
     Raises StoreLocked when its process has not ended, StoreUnavailable, ConfigError and OSError.
     """

@@ -28,7 +28,7 @@ class CommitBuffer:
             return
         writes = tuple(write for write in commit.writes if write.key.startswith(self._prefix))
         if not writes:
-            if not self._unread:
+            if not self._unread:  # up to this commit there is nothing that the watcher has not seen
                 self.position = max(self.position, commit.revision)
             return
         if len(self._unread) == UNREAD_COMMITS:

@@ -24,9 +24,10 @@ class HistoryLost(Expelled):
 
 
 class Membership(Protocol):
-    """This hub's place among the members. It was taken when the store was opened.
+    """This hub's place among the members, for one term: from the opening of the store until it leaves or is expelled.
 
-    From then on its lease runs. Once Expelled was raised, here or by the store, all raise it at once.
+    Meanwhile its lease runs: others may expel a member that sends no heartbeat in time. Once Expelled was raised, here
+    or by the store, all methods of both raise it at once.
     """
 
     @property
@@ -65,7 +66,7 @@ class Membership(Protocol):
         """Declare an overdue member gone. Of several that do so at once, one gets DONE.
 
         Refused unless this member itself has missed no heartbeat for a lease's time: the database may have been away
-        for all. A heartbeat is missed once half of a lease's time passes without one.
+        for all. A heartbeat counts as missed once half of a lease's time has passed without one.
         Raises Expelled and StoreUnavailable.
         """
         ...
@@ -75,7 +76,7 @@ class Membership(Protocol):
         ...
 
     async def set_status(self, member: Member, status: MemberStatus) -> bool:
-        """Set the status of any member; return whether it has that now. False: that term of it is over.
+        """Set the status of any member; return False, and set nothing, if that term of the member is over.
 
         GONE ends its term at once, overdue or not: the caller must know that the process has ended. Raises Expelled and
         StoreUnavailable.
@@ -83,14 +84,14 @@ class Membership(Protocol):
         ...
 
     async def count_standbys(self) -> int | None:
-        """Return how many synchronous standbys the database has; None if it wants some and this one may not see them.
+        """Return how many synchronous standbys the database has; None if it requires some that this hub may not see.
 
         Raises Expelled and StoreUnavailable.
         """
         ...
 
     async def finish_upgrade(self) -> Schema:
-        """Require the version of the tables from now on, if no member knows less; return what is required then.
+        """Require that hubs know the tables' version, unless a member does not; return the versions after that.
 
         Raises Expelled and StoreUnavailable.
         """

@@ -15,14 +15,14 @@ from hubbubd.store.errors import unavailable_error
 from hubbubd.store.postgres import sql as sql
 
 ERRORS: Final = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
-"""Whatever goes wrong with a connection, or at its other end. An InternalClientError is one that ends as it is used."""
+"""Whatever goes wrong with a connection, or at its other end. InternalClientError: it ended while it was used."""
 
 CONNECT_S: Final = 5.0
 """Seconds for a connection to be made."""
 
 LOCK_ATTEMPTS: Final = 20
 LOCK_PAUSE_S: Final = 0.2
-"""Seconds between tries to lock the tables, in which members at work go on."""
+"""How often to try to lock the tables, and seconds between tries, in which members at work go on."""
 
 OLDEST_VERSION: Final = 140000
 """The oldest version of PostgreSQL that is used, as `server_version_num`."""
@@ -96,8 +96,8 @@ class DatabaseConnection(Protocol):
         ...
 
 
-def is_certain(error: BaseException) -> bool:
-    """Return whether the database itself has said that the statement changed nothing."""
+def is_failure_certain(error: BaseException) -> bool:
+    """Return whether the database itself has said that the statement failed, and so changed nothing."""
     return (getattr(error, "sqlstate", None) or "")[:2] in _CERTAIN_CLASSES
 
 
@@ -123,7 +123,7 @@ def _split_by_host(url: str) -> deque[str]:
 
 
 def _redact_url(url: str) -> str:
-    """Return a URL without its password: only the scheme where the password may be in any part of it."""
+    """Return a URL without its password; only its scheme if the password may be in any other part of it."""
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -141,9 +141,9 @@ class Database:
     def __init__(self, url: str, schema: str, password: str | None) -> None:
         self.schema = schema
         self._urls = _split_by_host(url)
-        """One for each host, that which is to be tried first in front."""
+        """One for each host; the first one is tried first."""
         self._password = password
-        self._fresh_id = secrets.token_hex(8)
+        self._fresh_id = secrets.token_hex(8)  # of a store or a vault that is made
         self.name = f"{_redact_url(url)}, schema {schema}"
 
     def for_schema(self, text: str) -> str:

@@ -33,16 +33,16 @@ TERMINATE_TIMEOUT_S: Final = 5.0
 """Seconds that the server has for ending the session that this hub has lost."""
 
 PROOFS_FILE: Final = "member.json"
-"""The file in the data directory with the proofs of the last life there, and of one that may have begun."""
+"""The file in the data directory with the proofs of the last term there, and of one that may have begun."""
 
 MAX_PROOFS_BYTES: Final = 4096
-"""Of this file, as much as is read; two proofs take 73 bytes."""
+"""How much of this file is read; two proofs take 73 bytes."""
 
 ENDLESS: Final = 2**63 - 1
 """The position of a hub alone: nobody else writes, so it is never behind."""
 
-_SHARED: Final = "SELECT pg_try_advisory_lock_shared(hashtext('hubbub'), hashtext($1))"
-_OWN_LOCK: Final = """
+_LOCK_SHARED: Final = "SELECT pg_try_advisory_lock_shared(hashtext('hubbub'), hashtext($1))"
+_TERMINATE_LOCK_HOLDERS: Final = """
 SELECT pg_terminate_backend(l.pid) FROM pg_locks l
 WHERE l.locktype = 'advisory' AND l.classid = (hashtext('hubbub')::bigint & 4294967295)::oid
   AND l.objid = (hashtext($1)::bigint & 4294967295)::oid AND l.pid <> pg_backend_pid()
@@ -59,10 +59,11 @@ class Entrant:
 
 
 class MemberIdentity:
-    """As which member a hub uses a database. Without an entrant it is alone there.
+    """The member as which a hub uses a database. Without an entrant the hub is alone there.
 
-    `known_history` is a revision that listeners have seen, with the group that made it: the history known to this hub.
-    `end_reason` is why this term has ended; None while it goes on. `life` is the number of the term.
+    A term goes from the opening of the store until this hub leaves or is expelled: `life` is its number, `end_reason`
+    why it has ended, None while it goes on. `known_history` is a revision that listeners have seen, with the group that
+    made it: the history known to this hub.
     """
 
     def __init__(self, database: Database, entrant: Entrant | None, data_dir: Path) -> None:
@@ -84,7 +85,7 @@ class MemberIdentity:
         await self.database.check_durability(connection)
         if not await self._try_lock(connection):
             raise StoreLocked(self._in_use_message())
-        async with connection.transaction():  # one of its own: members at work wait for it
+        async with connection.transaction():  # apart from the next one, to be short: members at work wait for it
             await connection.execute(sql.OPENING, self.database.schema)
             await self.database.migrate(connection, alone=self.entrant is None)
         async with connection.transaction():
@@ -114,7 +115,10 @@ class MemberIdentity:
         return f"the store {self.database.name} is in use by another hub, which is no member of a fleet; stop that one"
 
     async def _create_proof(self, connection: DatabaseConnection) -> str:
-        """Make the proof of a new term, store it in the data directory, return it. Raises StoreLocked and OSError."""
+        """Make the proof of a new term, store it in the data directory, return it; "" for a hub alone.
+
+        Raises StoreLocked if a member of this name has a lease, and was not started from here; OSError.
+        """
         if self.entrant is None:
             return ""
         own_proofs = await to_thread.run_sync(read_proofs, self._proofs)
@@ -127,14 +131,14 @@ class MemberIdentity:
                     f" {lease_left_s} s"
                 )
         proof = secrets.token_hex(16)
-        # Before the commit, and with the former one: whichever of the two the row has in the end, it is known.
+        # Stored before the commit, and beside the former proof: whichever the row has in the end, it is known here.
         former_proofs = [each for each, *_ in former_rows if each in own_proofs]
         await to_thread.run_sync(files.write_atomically, self._proofs, payload.dumps([*former_proofs, proof]) + b"\n")
         return proof
 
     async def _try_lock(self, connection: DatabaseConnection) -> bool:
         """Try to take the advisory lock: shared as a member, else exclusive; return whether it was taken."""
-        return await connection.fetchval(_SHARED if self.entrant else sql.LOCK, self.database.schema)
+        return await connection.fetchval(_LOCK_SHARED if self.entrant else sql.LOCK, self.database.schema)
 
     async def connect(self) -> DatabaseConnection:
         """Make one more connection, and check that this term and its history go on.
@@ -192,7 +196,7 @@ class MemberIdentity:
         async with asyncio.timeout(TERMINATE_TIMEOUT_S):
             while not await self._try_lock(connection):
                 if self.entrant is None:
-                    await connection.execute(_OWN_LOCK, self.database.schema)
+                    await connection.execute(_TERMINATE_LOCK_HOLDERS, self.database.schema)
                 await asyncio.sleep(RETRY_S)
                 await self.require_history(connection)
 

@@ -14,7 +14,7 @@ from hubbubd.members import ClockReading, Expulsion, Member, MemberStatus, Schem
 from hubbubd.store import StoreUnavailable
 from hubbubd.store.membership import Expelled
 from hubbubd.store.postgres import sql as sql
-from hubbubd.store.postgres.database import CONNECT_S, ERRORS, DatabaseConnection, is_certain
+from hubbubd.store.postgres.database import CONNECT_S, ERRORS, DatabaseConnection, is_failure_certain
 from hubbubd.store.postgres.identity import Entrant, MemberIdentity
 
 MAX_MEMBERS: Final = 256
@@ -106,7 +106,7 @@ class PostgresMembers:
             self._identity.end(Expelled("this hub has left the fleet; it keeps nothing more"))
 
     async def set_status(self, member: Member, status: MemberStatus) -> bool:
-        """Set the status of any member, as `Membership`; return False if that term of it is over."""
+        """Set the status of any member, as `Membership`; return False if that term of the member is over."""
         return bool(await self._query(sql.APPOINT, self.name, self.life, member.name, member.life, status.value))
 
     async def count_standbys(self) -> int | None:
@@ -115,7 +115,7 @@ class PostgresMembers:
         return None if required and not visible else count
 
     async def finish_upgrade(self) -> Schema:
-        """Require the newest version of the tables, if all members know it; return what is required then."""
+        """Require the newest version of the tables, if all members know it; return the versions after that."""
         return Schema(*await self._update_own_row(sql.FINISH_UPGRADE))
 
     async def publish(self, address: str, forward: str) -> None:
@@ -150,7 +150,7 @@ class PostgresMembers:
                     try:
                         return await self._connection.fetch(self._identity.database.for_schema(query), *arguments)
                     except ERRORS as error:
-                        if is_certain(error) or attempt:
+                        if is_failure_certain(error) or attempt:
                             raise self._identity.as_store_error(error) from error
                         self._drop_connection()
         except TimeoutError:

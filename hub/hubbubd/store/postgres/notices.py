@@ -1,7 +1,7 @@
 """How members of a fleet learn of each other's commits: a notice after each group, and queries for what is new.
 
-A notice is a hint: it may be lost, and then the next query finds the commits. It has a connection of its own: within
-the commit it would hold a lock of the whole database.
+A notice is a hint: it may be lost, and then the next query finds the commits. Notices go over a connection of their
+own: sent within a commit, a notice would hold a lock of the whole database.
 """
 
 import asyncio
@@ -19,16 +19,16 @@ from hubbubd.store.postgres.database import ERRORS, DatabaseConnection
 from hubbubd.store.postgres.identity import RETRY_S, MemberIdentity
 
 BUSY_INTERVAL_S: Final = 0.25
-"""Seconds between looks where others write."""
+"""Seconds until the next query, after one that found commits of others."""
 
 IDLE_INTERVAL_S: Final = 1.0
-"""Seconds between looks where nobody has written since the last one."""
+"""Seconds until the next query, after one that found nothing."""
 
 NOTICE_INTERVAL_S: Final = 0.002
-"""Seconds between notices: each costs all members a look."""
+"""The shortest time between notices, in seconds: each costs every member a query."""
 
 REPLY_TIMEOUT_S: Final = 10.0
-"""Seconds that a look may take; its connection is given up then."""
+"""Seconds for the reply to a statement; its connection is given up then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +85,13 @@ class NoticeListener:
         self._changed.set()
 
     async def run(self) -> None:
-        """Send and receive notices until this member's life ends, over as many connections as that takes."""
+        """Send and receive notices until this member's term ends, over as many connections as that takes."""
         while not self._identity.end_reason:
             connection: DatabaseConnection | None = None
             try:
                 connection = await self._identity.connect()
-                # Commits take it again when there is one; until then this keeps others out.
+                # Members share the lock. The connection for commits may be lost, and made again only with the next
+                # commit: until then this one's share keeps out a hub that would use the store alone.
                 await self._identity.retake_lock(connection)
                 async with asyncio.timeout(REPLY_TIMEOUT_S):
                     await connection.add_listener(self._identity.database.schema, self._on_notice)
@@ -129,7 +130,7 @@ class NoticeListener:
                 if self._announced_revision == announced:
                     self._announced_revision = min(
                         announced, delta.revision
-                    )  # no notice is believed to which no revision comes
+                    )  # else a notice of a revision that never comes would keep this loop fetching
                 next_fetch_at = loop.time() + (BUSY_INTERVAL_S if delta.commits else IDLE_INTERVAL_S)
                 await self._on_delta(delta)
             with suppress(TimeoutError):

@@ -1,8 +1,8 @@
 """The store in a schema of a PostgreSQL database. A group of commits is one call of one function, so one round trip.
 
-One hub alone, or the members of a fleet (`identity`). Others' commits come with the replies to one's own, and by
-looks while one has none under way (`notices`). Whatever became of a group whose connection broke is found out
-before the next one begins.
+One hub uses it alone, or the members of a fleet do (`identity`). A member gets others' commits with the replies to its
+own groups, and by queries while none is under way (`notices`). What became of a group whose connection broke is found
+out before the next one begins.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ from hubbubd.store import (
 from hubbubd.store.group_commit import AppliedGroup, GroupedStore, Outcome, QueuedCommit
 from hubbubd.store.membership import Expelled
 from hubbubd.store.postgres import sql as sql
-from hubbubd.store.postgres.database import ERRORS, Database, DatabaseConnection, as_store_error, is_certain
+from hubbubd.store.postgres.database import ERRORS, Database, DatabaseConnection, as_store_error, is_failure_certain
 from hubbubd.store.postgres.identity import RETRY_S, Entrant, MemberIdentity
 from hubbubd.store.postgres.notices import NoticeListener, RevisionDelta, fetch_delta, group_into_commits
 from hubbubd.store.sqlite.backup import write_copy
@@ -150,7 +150,7 @@ class PostgresStore(GroupedStore):
                         self._sql(sql.APPLY), op, *self._member_key, self._revision, *arguments
                     )
             except ERRORS as error:  # TimeoutError is an OSError
-                if is_certain(error):
+                if is_failure_certain(error):
                     if getattr(error, "sqlstate", None) == sql.BEHIND:
                         await self._reconnect()
                     raise self.identity.as_store_error(error) from error
@@ -185,7 +185,7 @@ class PostgresStore(GroupedStore):
                         return None
                     delta = await fetch_delta(self.identity, connection, self._revision)
             except ERRORS as error:
-                if is_certain(error):
+                if is_failure_certain(error):
                     raise self.identity.as_store_error(error) from error
                 continue
             self._newest_op = delta.op
@@ -296,7 +296,7 @@ class PostgresStore(GroupedStore):
             async with asyncio.timeout(self._timeout_s), self._read_lock:
                 while True:
                     self.identity.require_alive()
-                    # One that was there may have ended long ago.
+                    # A connection that was kept may have ended long ago: another one is made without a pause.
                     wait_s = RETRY_S if self._reader is None or self._reader.is_closed() else 0.0
                     try:
                         if wait_s:
@@ -305,7 +305,7 @@ class PostgresStore(GroupedStore):
                         return await self._reader.fetch(self._sql(query), *arguments)
                     except (StoreUnavailable, *ERRORS) as error:
                         failure = self.identity.as_store_error(error)
-                        if is_certain(error.__cause__ or error) or isinstance(failure, Expelled):
+                        if is_failure_certain(error.__cause__ or error) or isinstance(failure, Expelled):
                             raise failure from error
                         self._drop_reader()
                     except BaseException:  # nobody waits for its reply any more, which may never come
@@ -400,8 +400,9 @@ class PostgresStore(GroupedStore):
         )
 
     async def probe(self) -> None:
-        """Do all that a commit does without a change. Raises StoreUnavailable if a commit could not succeed."""
-        if not await self._read(sql.PROBE, *self._member_key):
+        """Do all that a commit does, but change nothing. Raises StoreUnavailable (Expelled if this member is gone)."""
+        is_member = await self._read(sql.PROBE, *self._member_key)
+        if not is_member:
             raise self.identity.end_as_expelled()
 
     async def _close_engine(self) -> None:

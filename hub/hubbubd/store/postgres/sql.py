@@ -12,7 +12,7 @@ SOLE: Final = "*"
 """The name of a hub that shares its store with nobody; no member can have it."""
 
 LOCK: Final = "SELECT pg_try_advisory_lock(hashtext('hubbub'), hashtext($1))"
-"""Takes the lock of a schema, which whoever uses it alone holds; whether it was free."""
+"""Takes the lock of a schema for whoever uses the schema alone; returns whether it was free."""
 
 EXPELLED: Final = "HB001"
 """SQLSTATE of a group whose hub is gone, says `members`."""
@@ -209,7 +209,7 @@ UPGRADES: Final = 3
 """The first version that members of different versions know how to share."""
 
 SCHEMA_VERSION: Final = len(MIGRATIONS)
-"""Of the tables and the functions that this hub knows."""
+"""The version of the tables and the functions that this hub knows."""
 
 VERSION: Final = "SELECT version FROM {schema}.meta"
 VERSIONS: Final = """

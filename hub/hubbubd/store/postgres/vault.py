@@ -22,7 +22,14 @@ from hubbubd.config.sections.store import StoreSettings
 from hubbubd.errors import ConfigError, Overtaken, VaultError
 from hubbubd.store import StoreError, StoreUnavailable
 from hubbubd.store.postgres import vault_sql as sql
-from hubbubd.store.postgres.database import CONNECT_S, ERRORS, Database, DatabaseConnection, as_store_error, is_certain
+from hubbubd.store.postgres.database import (
+    CONNECT_S,
+    ERRORS,
+    Database,
+    DatabaseConnection,
+    as_store_error,
+    is_failure_certain,
+)
 from hubbubd.store.vault.encryption import (
     ID_DIGITS,
     SealedSecret,
@@ -348,7 +355,7 @@ class PostgresVault:
     async def _query(self, query: str, *arguments: Any) -> list[Row]:
         """Return the rows of a statement that may be run twice, over a connection that is made again if need be.
 
-        Raises VaultError for what another attempt would not mend.
+        Raises VaultError for what another attempt would not mend; else it tries until `_run_exclusively` gives up.
         """
         while True:
             is_new = self._connection is None
@@ -360,7 +367,7 @@ class PostgresVault:
             except (StoreUnavailable, *ERRORS) as error:
                 # Also a connection that is still busy for a cancelled caller: it takes nothing else meanwhile.
                 self._drop_connection()
-                if is_certain(error.__cause__ or error):
+                if is_failure_certain(error.__cause__ or error):
                     raise VaultError(str(as_store_error(self._database.name, error))) from error
                 if is_new:
                     await asyncio.sleep(RETRY_S)

@@ -276,8 +276,9 @@ class Engine:
         self.compacted = compacted
 
     def reclaim(self) -> bool:
-        """Checkpoint the journal, cut off some free pages and return whether there are more.
+        """Checkpoint the journal, cut off some free pages and return whether more can be cut off.
 
+        Not if this call has cut off none: then the next would not, either.
         Afterwards neither file contains deleted or overwritten data.
         """
         with self._translate_errors():

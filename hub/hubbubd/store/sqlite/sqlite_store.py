@@ -131,7 +131,7 @@ class SqliteStore(GroupedStore):
         return await self._run_unless_closing(self._engine.stats)
 
     async def probe(self) -> None:
-        """Do all that a commit does without a change. Raises StoreUnavailable if a commit could not succeed.
+        """Do all that a commit does, but change nothing. Raises StoreUnavailable if a commit could not succeed.
 
         On a disk this also requires 1 MiB of free space.
         """

@@ -98,7 +98,7 @@ class SecretStore(Protocol):
         ...
 
     async def put_all(self, secrets: dict[str, dict[str, Any]]) -> None:
-        """Replace all of them, durable on return."""
+        """Store all these, durable on return. Raises StoreError where there are some already, and OSError."""
         ...
 
 

@@ -58,7 +58,7 @@ class VaultKeys:
         if not 0 < len(lines) <= MAX_KEYS:
             what = "has no key" if not lines else f"has more than {MAX_KEYS} keys"
             raise ConfigError(setting, f"{origin} {what}; {_how_to_make_key()}")
-        # Known before anything is said of them.
+        # Before any message can repeat one of them.
         REDACTION.set_secrets("the vault's keys", lines, whole=True)
         keys: dict[str, VaultKey] = {}
         for number, line in enumerate(lines, 1):
