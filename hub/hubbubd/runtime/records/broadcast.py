@@ -81,7 +81,7 @@ class FeedSource(Protocol[T_co]):
     """What a feed reads of its table."""
 
     def changed_since(self, revision: int) -> Iterable[tuple[int, str, T_co | None]]:
-        """Return rows changed after a revision, oldest first; None is a deletion, left out after NOTHING."""
+        """Return (revision, id, record) of each later change, oldest first; None if deleted, not after NOTHING."""
         ...
 
     def record(self, record_id: str) -> T_co | None:
@@ -95,7 +95,7 @@ class FeedSource(Protocol[T_co]):
 
 @dataclass(frozen=True, slots=True)
 class _Position:
-    """A decoded resume token. `syncing` says that its snapshot was not complete."""
+    """A decoded resume token. `syncing` says that the snapshot was not complete yet."""
 
     store: str
     filter_digest: str
@@ -173,7 +173,7 @@ def _stable_form(chosen: object) -> object:
 class _FeedWatcher(Generic[T]):
     """What one watcher has yet to read: what it missed, then, once that is whole, what its bounded buffers hold.
 
-    In the buffers each event has its place in the order of occurrence. `last` is the token of the last event taken.
+    In the buffers each event has its place in the order of occurrence. `last` is the token of the last stored one.
     """
 
     def __init__(self, token: str) -> None:
@@ -205,12 +205,12 @@ class _FeedWatcher(Generic[T]):
         self.condition.notify_all()
 
     def forget_changes(self) -> None:
-        """Forget the changes that it has yet to read."""
+        """Forget the buffered changes, which the watcher has yet to read."""
         self.changes.clear()
         self.overrun = False
 
     def pop(self) -> WatchEvent[T] | None:
-        """Remove and return the oldest event, so that a call's progress comes before its end; None if there is none."""
+        """Remove and return the oldest event, so that a call's progress comes before its end; None if none is ready."""
         if self.missed:
             event = self.missed.popleft()
         elif not self.caught_up or self.overrun:
@@ -248,7 +248,7 @@ class Watch(Generic[T]):
         return self._events.__anext__()
 
     def pop(self) -> WatchEvent[T] | None:
-        """Return the next event if it is there already, to pass on several at once; None if none is."""
+        """Return the next event if it is there already, so that several can be passed on at once; else None."""
         return self._watcher.pop()
 
     async def aclose(self) -> None:
@@ -317,7 +317,7 @@ class TableFeed(Generic[T]):
 
     @contextmanager
     def listen(self, record_id: str, on_event: OnEvent[T]) -> Generator[None]:
-        """Get each change and live event of one record as it comes, during the block; there is no buffer."""
+        """Call `on_event` with each change and live event of one record, at once and unbuffered, during the block."""
         listeners = self._listeners.setdefault(record_id, [])
         listeners.append(on_event)
         try:
@@ -363,7 +363,7 @@ class TableFeed(Generic[T]):
         with self._register(watcher, chosen) as group:
             if await self._wait_until_caught_up(token):
                 watcher.condition.require_open(resume_token=token)
-                watcher.forget_changes()  # it is part of what was missed
+                watcher.forget_changes()  # they are part of what was missed
             for missed in self._missed_events(group, token):
                 watcher.missed.extend(missed)
                 while (event := watcher.pop()) is not None:

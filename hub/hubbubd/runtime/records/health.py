@@ -44,7 +44,7 @@ class Health:
         return self._well
 
     def set_readiness(self, is_ready: Callable[[], bool]) -> None:
-        """Make the hub well only while `is_ready` returns True, too; `publish_change` calls it again."""
+        """Let the hub be well only while `is_ready` returns True, too; when that changes, call `publish_change`."""
         self._is_ready = is_ready
 
     def publish_change(self) -> None:
@@ -87,15 +87,13 @@ class Health:
     async def watch(self) -> AsyncGenerator[bool]:
         """Yield `well` now and after each change; the last one, at shutdown, is False."""
         while True:
-            seen, closed = (
-                self._condition.version,
-                self._condition.closed,
-            )  # it may close while its watcher has what is yielded
+            # Both are read before the yield: the hub may shut down while the watcher has the value.
+            seen, closed = self._condition.version, self._condition.closed
             yield self.well
             if closed:
                 return
             await self._condition.wait(seen)
 
     def close(self) -> None:
-        """End all watches."""
+        """Make the hub unwell for good, and end all watches after a last False."""
         self._condition.close()

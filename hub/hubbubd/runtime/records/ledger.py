@@ -123,13 +123,13 @@ class Ledger:
 
         Commits under way have ended by then. Raises Unavailable.
         """
-        known = table.change(record_id, None)
-        return await self._check_guard(Precondition(known.key, known.expected))
+        unused = table.change(record_id, None)  # for its key and revision; it is not committed
+        return await self._check_guard(Precondition(unused.key, unused.expected))
 
     async def catch_up(self) -> None:
         """Apply all that others have committed until now; nothing unless the store is shared. Raises Unavailable."""
         if self.shared:
-            await self._check_guard(Precondition("", ABSENT))
+            await self._check_guard(Precondition("", ABSENT))  # this holds: no record has an empty key
 
     async def _check_guard(self, guard: Precondition) -> bool:
         """Return whether a precondition holds, by a commit that writes nothing. Raises Unavailable."""
@@ -219,7 +219,7 @@ class Ledger:
     def change_later(self, table: Table[T], record_id: str, step: Step[T]) -> None:
         """Make a step write-behind: readers see it at once, watchers and the disk a moment later.
 
-        It is made again if something else is there by then.
+        The step is made again if the record is another one by then.
         """
         if table.add_step(record_id, step):
             self._tables_behind[table] = None
@@ -303,7 +303,7 @@ class Ledger:
             table.forget_compacted(revision)
 
     def defects(self) -> dict[str, str]:
-        """Return by key the defects of records of the store: what did not fit when it was opened."""
+        """Return by key what did not fit in records of the store when they were read."""
         return {table.prefix + record_id: why for table in self._tables for record_id, why in table.defects.items()}
 
     def backlog(self) -> int:

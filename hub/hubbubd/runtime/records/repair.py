@@ -84,7 +84,7 @@ def _summarize(problems: list[ErrorDetails]) -> str:
 
 
 def _repair_problem(raw: dict[str, Any], problem: ErrorDetails, rule: RepairRule) -> bool:
-    """Repair one problem in place; return False where that is not allowed."""
+    """Repair one problem in place; return False if that is not allowed, or a field is missing."""
     path = problem["loc"]
     context: Mapping[str, Any] = problem.get("ctx", {})
     bound = context.get("le", context.get("ge"))
@@ -102,7 +102,7 @@ def _repair_problem(raw: dict[str, Any], problem: ErrorDetails, rule: RepairRule
 
 
 def _find_container(raw: dict[str, Any], path: tuple[int | str, ...]) -> Any:
-    """Return the object or array that contains the value at a path; None when there is none."""
+    """Return the object or array that contains the value at a path; None if there is no value, or it is null."""
     container: Any = raw
     try:
         for step in path[:-1]:

@@ -12,7 +12,10 @@ from hubbubd.store import Commit, KeyValue, Snapshot, Store
 
 @dataclass(frozen=True)
 class Stored:
-    """The content of the store at the start, and the limit that all its watchers share."""
+    """The content of the store at the start, and the limit that all its watchers share.
+
+    `since` collects what others commit after that, until `hand_over`.
+    """
 
     store_id: str
     snapshot: Snapshot
@@ -37,7 +40,7 @@ class Stored:
 
     @cached_property
     def progress(self) -> StoreProgress:
-        """How far the tables that are loaded from it have come."""
+        """How far the tables that are loaded from this content have come."""
         return StoreProgress(self.snapshot.revision)
 
     @cached_property
@@ -49,7 +52,7 @@ class Stored:
         return entries
 
     def hand_over(self, listener: Callable[[Commit], None]) -> None:
-        """Call the listener, which follows the store from now on, with what it has missed."""
+        """Collect no more commits, and call the listener, which now follows the store, with those in `since`."""
         self.stop_listening()
         for commit in self.since:
             listener(commit)

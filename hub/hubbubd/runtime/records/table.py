@@ -56,7 +56,7 @@ class Change(Generic[T]):
     """A record's next state; None deletes it. Made by a table.
 
     `expected` is the revision of the record that it was planned from, ABSENT for a new one. `upto` is the number of the
-    newest step that it may contain. One that is `foreign` was made by another member, and may be several in one.
+    newest step that it may contain. A `foreign` one was made by another member, and may be several changes in one.
     """
 
     table: "Table[T]"
@@ -82,12 +82,12 @@ class AgeIndex:
         self._made: dict[str, float] = {}
 
     def put(self, record_id: str, record: object) -> None:
-        """Add a record or keep its place; a record without `created_at` is ignored."""
+        """Add a record, or move one whose `created_at` has changed; a record without that is ignored."""
         made_at: float | None = getattr(record, "created_at", None)
-        known = self._made.get(record_id)
-        if made_at is None or known == made_at:
+        made_before = self._made.get(record_id)
+        if made_at is None or made_before == made_at:
             return
-        if known is not None:
+        if made_before is not None:
             self.drop(record_id)
         self._made[record_id] = made_at
         self._places.add((made_at, record_id))
@@ -146,7 +146,7 @@ class Table(Generic[T]):
         self._newest_step = 0
         self._committing: dict[str, int] = {}
         self._uncertain = set[str]()
-        """Ids of records of which a commit may still happen that was given up."""
+        """Ids of records in commits that were given up, and may still happen."""
         self._load(stored)
 
     def get(self, record_id: str) -> T:
@@ -192,7 +192,7 @@ class Table(Generic[T]):
         return Change(self, record_id, record, expected, self._newest_step)
 
     def new(self, record_id: str, record: T) -> Change[T]:
-        """Return the change that creates a record; its commit fails if there is one under this id."""
+        """Return the change that creates a record; its commit fails if there is a readable one with this id."""
         return Change(self, record_id, record, self._unreadable.get(record_id, ABSENT))
 
     def plan_step(self, record_id: str, step: Step[T]) -> list[Change[T]]:
@@ -248,7 +248,7 @@ class Table(Generic[T]):
         self._forget_deletions()
 
     def _read(self, revision: int, record_id: str, value: bytes) -> T | None:
-        """Decode a stored record; None if too little of it is valid."""
+        """Decode a stored record, and note its defects; None if too little of it is valid."""
         try:
             record, defect = repair.decode_record(self.adapter, value, self._repair_rule)
         except repair.UnreadableRecord as exc:
@@ -281,7 +281,7 @@ class Table(Generic[T]):
         for change in changes:
             row = self._rows.get(change.id)
             move = change.id, None if row is None else row.record, change.record
-            if self._unreadable.get(change.id) != revision:
+            if self._unreadable.get(change.id) != revision:  # else it is this change that was unreadable
                 self._unreadable.pop(change.id, None)
             self._deleted.pop(change.id, None)
             self._uncertain.discard(change.id)
@@ -299,7 +299,7 @@ class Table(Generic[T]):
         return [partial(self._call_followers, *move) for move in moves]
 
     def _put_row(self, revision: int, change: Change[T], *, moves_up: bool) -> None:
-        """Apply one change; one that no watcher sees leaves the row at its place in the order of visible changes."""
+        """Apply one change; without `moves_up` the row keeps its place in the order of visible changes."""
         if change.record is None:
             self._rows.pop(change.id, None)
             self._by_age.drop(change.id)
@@ -365,7 +365,7 @@ class Table(Generic[T]):
         self._followers.append(follower)
 
     def follow_own(self, follower: Callable[[T | None, T | None], None], ids: Container[str] | None = None) -> None:
-        """Call `follower` only for the records that are this hub's own: where something is sent, timed or counted.
+        """As `follow`, but only for the records that are this hub's own: where something is sent, timed or counted.
 
         With `ids` only for those in it at that time.
         """
@@ -389,14 +389,14 @@ class Table(Generic[T]):
         else:
             waiting.record = after
             waiting.steps.append((self._newest_step, step))
-            # A commit that is under way contains some of the steps, and not the last.
+            # A commit under way contains some of the steps, but not the last: these must not become one.
             if len(waiting.steps) > FEW and record_id not in self._committing:
                 waiting.merge(recorded, is_certain=record_id not in self._uncertain)
         self._by_age.put(record_id, after)
         return True
 
     def waiting_ids(self) -> list[str]:
-        """Return the ids of the records with steps that wait, but not of those whose newer state a commit carries."""
+        """Return the ids of the records with steps that wait, except those in a commit that is under way."""
         return [record_id for record_id in self._waiting if record_id not in self._committing]
 
     def has_waiting(self, record_id: str) -> bool:
@@ -408,7 +408,7 @@ class Table(Generic[T]):
         self._committing[change.id] = self._committing.get(change.id, 0) + 1
 
     def end_commit(self, change: Change[T], *, is_certain: bool = True) -> None:
-        """Unregister a commit's change, whatever the outcome; it is not certain if the commit may still happen."""
+        """Unregister a commit's change, whatever the outcome. `is_certain` is False if the commit may still happen."""
         if not is_certain:
             self._uncertain.add(change.id)
         others = self._committing.pop(change.id) - 1
@@ -416,7 +416,7 @@ class Table(Generic[T]):
             self._committing[change.id] = others
 
     def drop_committed_steps(self, change: Change[T]) -> None:
-        """Forget the steps that a durable change contains, and make the others again from it."""
+        """Forget the steps that a durable change contains, and make the others again from what is stored now."""
         waiting = self._waiting.get(change.id)
         if waiting is None:
             return

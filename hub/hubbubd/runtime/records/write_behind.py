@@ -55,7 +55,8 @@ def _merge_steps(first: Step[T], then: Step[T]) -> Step[T] | None:
     if not (isinstance(first, partial) and isinstance(then, partial)) or first.func is not then.func:
         return None
     match first.args, then.args:
-        case (before, between), (known, after) if between is known is not None:
+        # By identity: the second step was planned from the very record that the first one makes.
+        case (before, between), (start, after) if between is start is not None:
             return cast("Step[T]", partial(cast("Any", first).func, before, after))
         case _:
             return None
