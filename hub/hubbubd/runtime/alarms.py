@@ -1,6 +1,6 @@
 """Timers for absolute times and delays, by kind and name, on the event loop.
 
-A set clock moves them along: what is to wait an hour waits an hour. Only a sleep of the computer uses that up.
+When the clock is set, they move along: what is to wait an hour waits an hour. Time that the computer sleeps counts.
 """
 
 import asyncio

@@ -321,7 +321,7 @@ class ServerCatalog:
             outcome = await self._fetch_pages(link, kind)
             if self._link is link:  # a fetch of a connection that has ended may still complete
                 self._store_outcome(kind, outcome, started, announced=announced)
-                if self._config is not config:
+                if self._config is not config:  # the tool policy may have changed during the fetch
                     self._catalog.hide_tools(self._config)
         finally:
             for _, fetched in waiting:

@@ -28,7 +28,7 @@ class Takeover:
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The member that has a server, and where other members reach it. `life` is that of the member."""
+    """The member that has a server, and where other members reach it. `life` counts the starts of the member."""
 
     member: str
     life: int
@@ -132,7 +132,7 @@ class SoleOwnership:
 
 
 class Candidates(Protocol):
-    """The servers that there are."""
+    """The servers that this hub might own, and what it does with each now; at work is one that it has taken over."""
 
     def server_names(self) -> Collection[str]:
         """Return the names of all servers, those of this member's files included."""

@@ -30,10 +30,14 @@ class FleetClock:
         self._synchronised = synchronised
         self._offset = wall() - passed()
         self.is_known = anyio.Event()
-        """Set once the database was asked; until then it is this machine's time."""
+        """Set once the database was asked; until then `now` is this machine's time."""
 
     def apply_reading(self, reading: ClockReading) -> None:
-        """Correct the offset by a reading, by no more than it proves: a slow answer changes nothing."""
+        """Correct the offset by a reading of the database's clock, made at some moment between `sent` and `came`.
+
+        The first one counts as made in the middle. A later one moves the offset no further than those two moments
+        demand, so a slow answer changes little.
+        """
         least, most = reading.at - reading.came, reading.at - reading.sent
         self._offset = min(max(self._offset, least), most) if self.is_known.is_set() else (least + most) / 2
         self.is_known.set()

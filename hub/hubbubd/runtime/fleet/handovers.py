@@ -39,9 +39,9 @@ class Handovers:
         return frozenset(self._under_way)
 
     async def hand_over(self, server: str, is_owned: Callable[[], bool], *steps: Step) -> None:
-        """Do the steps for a server that is owned, each until the store takes it. Other errors are logged.
+        """Do the steps one after the other, each again until the store takes it. Another error is logged and ends them.
 
-        Does nothing if a handover of the server is under way.
+        Does nothing if a handover of the server is under way, or `is_owned` returns False.
         """
         async with self._at_once:
             if server in self._under_way or not is_owned():
@@ -88,7 +88,7 @@ class RecentHandovers:
         return self._now() >= self._last + HAND_ON_S
 
     def may_go(self, server: str) -> bool:
-        """Return whether a server has not just come back."""
+        """Return whether a server may be handed over: not within STAY_S after it was, when it has come back."""
         return self._stays_until.get(server, 0.0) <= self._now()
 
     def note_handover(self, server: str) -> None:

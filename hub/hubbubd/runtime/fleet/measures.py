@@ -45,7 +45,7 @@ class Lag:
         return self._count_revisions_behind(self._members())
 
     def receives_changes(self) -> bool:
-        """Return whether this member receives what others commit."""
+        """Return whether this member receives what others commit: it has not stood still behind them for STALLED_S."""
         return self._stalled_s <= STALLED_S or self._position() != self._seen or not self._is_behind()
 
     def observe(self) -> None:
@@ -103,7 +103,10 @@ class FleetMeasures:
         meter.observe_number(metrics.FLEET_CLOCK, lambda: fleet.time.ahead_s)
 
     def count_takeover(self, server: str, before: Lease | None, free_s: float) -> None:
-        """Count a server that has become this member's. `before` is its lease when it was free, for `free_s`."""
+        """Count a server that has become this member's, and was free for `free_s` seconds.
+
+        `before` is the lease that it had until now, None if it had none.
+        """
         if server == UPKEEP:
             return
         if before is None:
@@ -115,8 +118,8 @@ class FleetMeasures:
         self._meter.count(metrics.FLEET_TAKEOVERS, {"why": why})
         self._meter.record(metrics.FLEET_TAKEOVER, free_s, {"why": why})
 
-    def count_loss(self) -> None:
-        """Count that this member has to start again."""
+    def count_ended_term(self) -> None:
+        """Count that this member's term has ended: it was declared gone, or history was lost, and starts anew."""
         self._meter.count(metrics.FLEET_LOST, {})
 
     def _count_members(self) -> Iterable[Reading]:

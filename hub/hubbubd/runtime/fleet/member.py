@@ -94,14 +94,14 @@ class FleetOwnership:
         self._now = now
         self._valid_until = now() + membership.lease_ttl_s * (1 - MARGIN)
         self._members: dict[str, Member] = {}
-        self._own: set[str] = set()
+        self._owned: set[str] = set()
         self._moves = Handovers(self.lost)
         self._free_since: dict[str, float] = {}
         self._recent_handovers = RecentHandovers(now)
         self._is_running = False
         self._position: Callable[[], int] = lambda: 0
         self.feed = Lag(self.me, lambda: self._position(), self.members, now)
-        self._reconsider: Callable[[], None] = lambda: None
+        self._publish_readiness: Callable[[], None] = lambda: None
         self._listeners: list[Callable[[str], None]] = []
         self._ending = False
         self._look_due = anyio.Event()
@@ -118,13 +118,13 @@ class FleetOwnership:
     ) -> None:
         """Follow the leases from now on. `note` notes in the audit log what the fleet does by itself."""
         ledger.health.set_readiness(self.serves)
-        self._reconsider = ledger.health.publish_change
+        self._publish_readiness = ledger.health.publish_change
         self._ledger = ledger
         self._position = lambda: ledger.store.revision
         self._leases = leases
         self._servers = servers
         self._hooks = hooks
-        self._taken = ServedLeases(
+        self._served = ServedLeases(
             self.me, servers, hooks, owns=self.owns, due_servers=self._servers_to_serve, may_act=self.may_act
         )
         self._note = note
@@ -133,7 +133,7 @@ class FleetOwnership:
 
     def owns(self, server: str) -> bool:
         """Return whether a server is this member's own."""
-        return server in self._own
+        return server in self._owned
 
     def may_act(self) -> bool:
         """Return whether this member may send anything to its servers now."""
@@ -158,7 +158,7 @@ class FleetOwnership:
             await anyio.sleep(LOOK_S)
 
     def owner(self, server: str) -> Owner | None:
-        """Return the other member that has a server; None if no other is known to have it."""
+        """Return the other member that has a server; None if no other is known to have it, or it cannot be reached."""
         member = self.view(server).holder(server)
         if member is None or member.name == self.me or not member.is_reachable:
             return None
@@ -186,7 +186,7 @@ class FleetOwnership:
 
     def owned_count(self) -> int:
         """Return how many servers this member has."""
-        return len(self._own) - (UPKEEP in self._own)
+        return len(self._owned) - (UPKEEP in self._owned)
 
     def free_count(self) -> int:
         """Return how many servers nobody has, as of the last look."""
@@ -237,7 +237,7 @@ class FleetOwnership:
 
         Goes on if the caller is cancelled: otherwise no member would act on a server that was left and not given up.
         """
-        if await self._moves.wait_for(server) or server not in self._own or self.lost.is_set():
+        if await self._moves.wait_for(server) or server not in self._owned or self.lost.is_set():
             return
         done = anyio.Event()
         self._tasks.start_soon(self._hand_over, server, to, done)
@@ -247,11 +247,11 @@ class FleetOwnership:
         """Hand a server over: release it here, then give up its lease. Sets `done` at the end, also after a failure."""
 
         async def release() -> None:
-            await self._taken.wait_until_settled()  # one that is just being taken over is left afterwards
+            await self._served.wait_until_settled()  # one that is just being taken over is left afterwards
             await self._hooks.hand_over(server, self._drain_timeout_s)
 
         try:
-            await self._moves.hand_over(server, lambda: server in self._own, release, lambda: self._give_up(server, to))
+            await self._moves.hand_over(server, lambda: self.owns(server), release, lambda: self._give_up(server, to))
         finally:
             done.set()
 
@@ -262,7 +262,7 @@ class FleetOwnership:
         self.look_soon()
         with anyio.move_on_after(self._drain_timeout_s + GIVING_UP_S):
             async with anyio.create_task_group() as together:
-                for server in list(self._own):
+                for server in list(self._owned):
                     together.start_soon(self.move, server)
 
     async def quit(self) -> None:
@@ -274,15 +274,15 @@ class FleetOwnership:
             log.warning("the fleet was not told that this member has ended; it will see", error=str(exc))
 
     async def run(self) -> None:
-        """Serve the member's servers until it is found to be gone, or until cancelled."""
+        """Serve this member's servers until it is found to be gone, or until cancelled."""
         self._is_running = True
         await self._term.attempt(self._renew_lease_once)  # from here on others may expect its beats
         self._term.note_losses(self._note)
         async with anyio.create_task_group() as self._tasks:
             self._tasks.start_soon(self._look_until_cancelled)
-            self._tasks.start_soon(self._taken.run, self._term.attempt)
+            self._tasks.start_soon(self._served.run, self._term.attempt)
             await self.lost.wait()
-            self._measures.count_loss()
+            self._measures.count_ended_term()
             self._tasks.cancel_scope.cancel()
 
     async def send_beats(self) -> None:
@@ -299,7 +299,7 @@ class FleetOwnership:
                     log.warning("the database is back; this member acts again", member=self.me)
             elif not could_not_act and not self.may_act():
                 log.error("the database is away; nothing is sent to servers until it is back", member=self.me)
-            self._reconsider()
+            self._publish_readiness()
             pause_s = self.membership.lease_ttl_s / BEATS - (self._now() - started)
             await anyio.sleep(max(pause_s, self.membership.lease_ttl_s / SHORTEST_PAUSE_PARTS))
 
@@ -374,7 +374,7 @@ class FleetOwnership:
         """Return the servers that are to be at work here: those with this member's lease that it does not hand over."""
         if self._ending:
             return set()
-        return (self._own & self.ownable_names()) - self._moves.servers
+        return (self._owned & self.ownable_names()) - self._moves.servers
 
     async def _claim_lease(self, server: str) -> None:
         """Commit this member's lease of a server, unless another member was faster."""
@@ -398,7 +398,7 @@ class FleetOwnership:
         def can_move(server: str) -> bool:
             if server == UPKEEP or self.home(server) or server in self._moves.servers:
                 return False
-            return server in self._taken and self._recent_handovers.may_go(server) and self._servers.is_idle(server)
+            return server in self._served and self._recent_handovers.may_go(server) and self._servers.is_idle(server)
 
         if not self._rebalance or not self._recent_handovers.is_due():
             return
@@ -412,20 +412,20 @@ class FleetOwnership:
         """Delete the leases of servers that no longer exist, and hand over those that this member is not to have."""
         names = self.ownable_names()
         for server in [lease.server for lease in self._leases if lease.server not in names]:
-            is_to_delete = server in self._own or (UPKEEP in self._own and self.is_free(server))
+            is_to_delete = server in self._owned or (UPKEEP in self._owned and self.is_free(server))
             is_known_again = server in self.ownable_names()  # it may have been added meanwhile
             if is_to_delete and not is_known_again and server not in self._moves.servers:
                 with suppress(WriteConflict):  # added again, and at work here, it is handed over, as it has no lease
                     await self._ledger.commit([self._leases.change(server, None)])
         me = self._members.get(self.me)
         draining = me is not None and me.life == self.membership.life and me.standing is MemberStatus.DRAINING
-        for server in list(self._own - self._moves.servers):
+        for server in list(self._owned - self._moves.servers):
             if draining or (server != UPKEEP and self._servers.takeover_delay_s(server) is None):
                 self._tasks.start_soon(self.move, server)
 
     async def _give_up(self, server: str, to: str) -> None:
         """Commit that a server is free, for the member `to` if it is named."""
-        if server not in self._own:  # a commit whose outcome was not known has held; another may have the server by now
+        if server not in self._owned:  # a commit of unknown outcome has held; another may have the server by now
             return
         given_up = Lease(server=server, store=self._ledger.store.id, wish=to)
         await self._ledger.commit([self._leases.change(server, given_up)])
@@ -435,12 +435,12 @@ class FleetOwnership:
         lease = after or before
         assert lease is not None
         server = lease.server
-        own = self._ledger.store.id, self.me, self.membership.life
-        if after is not None and (after.store, after.member, after.life) == own:
-            self._own.add(server)
+        own_term = self._ledger.store.id, self.me, self.membership.life
+        if after is not None and (after.store, after.member, after.life) == own_term:
+            self._owned.add(server)
         else:
-            self._own.discard(server)
-        self._taken.compare_soon()
+            self._owned.discard(server)
+        self._served.compare_soon()
         if after is None or after.member == NOBODY:
             self._free_since.setdefault(server, self._now())
             self.look_soon()

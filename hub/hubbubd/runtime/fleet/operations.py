@@ -34,7 +34,7 @@ class FleetOperations:
         self._fleet = fleet
 
     def servers_by_owner(self) -> dict[str, list[str]]:
-        """Return the servers that each member has, in order of their names."""
+        """Return by member the servers whose lease it has, sorted. UPKEEP is no server; ended leases do not count."""
         found: dict[str, list[str]] = {}
         for server in sorted(self._fleet.ownable_names() - {UPKEEP}):
             lease = self._fleet.lease(server)
@@ -117,9 +117,9 @@ class FleetOperations:
         return member.name
 
     async def expel(self, name: str, *, dead: bool, force: bool) -> str:
-        """Declare a member gone, and return its name. One that lives starts again.
+        """Declare a member gone, and return its name. If its process lives, it begins another term.
 
-        Without `dead` it must be overdue; with it, it must not answer, unless `force`. Raises NotFound,
+        Without `dead` the member must be overdue; with `dead` it must not answer, unless `force`. Raises NotFound,
         FailedPrecondition (MEMBER_LIVES), and StoreUnavailable.
         """
         member = await self._find_member(name)

@@ -52,7 +52,7 @@ class ServedLeases:
         return server in self._taken
 
     def compare_soon(self) -> None:
-        """Let `run` compare at once: a lease has come or gone."""
+        """Let `run` compare leases with what is at work at once: a lease has come or gone."""
         self._changed.set()
 
     async def wait_until_settled(self) -> None:
@@ -61,7 +61,10 @@ class ServedLeases:
             pass
 
     async def run(self, attempt: Callable[[Callable[[], Awaitable[None]]], Awaitable[bool]]) -> None:
-        """Compare and act until cancelled. `attempt` runs a step, and contains its errors."""
+        """Until cancelled, stop what has no lease here and start what has one, at each change and every AGAIN_S.
+
+        `attempt` runs a step, and contains its errors.
+        """
         while True:
             self._changed = anyio.Event()
             await attempt(self._stop_unleased_servers)
@@ -84,7 +87,7 @@ class ServedLeases:
         await self._take_all(taken_again, TAKEN_AGAIN)
 
     def _missing_servers(self) -> frozenset[str]:
-        """Return the servers that are to be at work here and are not."""
+        """Return the servers that are to be at work here and are not; also those that were taken and have stopped."""
         due_servers = self._due_servers()
         self._taken = {each for each in self._taken & due_servers if each == UPKEEP or self._servers.is_at_work(each)}
         return frozenset(due_servers - self._taken)

@@ -20,13 +20,13 @@ class MembershipTerm:
         self.over = anyio.Event()
         """Set once this member is found to be gone."""
         self.is_quitting = False
-        """Whether it ends by itself, and says so itself."""
+        """Whether this member ends the term on purpose, and tells the fleet so itself."""
         self._member = member
         self._losses = losses
         self._why_over = "this member of the fleet was declared gone; its servers are with others"
 
     async def attempt(self, work: Callable[[], Awaitable[None]]) -> bool:
-        """Do work with the database; return whether it was done. The term ends if it says that this member is gone."""
+        """Do work with the database; return whether it was done. End the term if the database says that it is over."""
         try:
             await work()
         except Expelled as exc:
