@@ -49,25 +49,26 @@ class Ages:
         self._ownership = ownership
         self._last_now, self._last_elapsed = self._now(), clock.elapsed()
         self._watched_from = self._last_now
-        self._set_s = 0.0
-        self._noted = ledger.store.revision
-        self._on_dated: Callable[[], None] = lambda: None
-        self.has_leaps = len(self._known.eras) > 1
+        self._clock_set_by_s = 0.0
+        """By how many seconds the clock was set since `_watched_from`: less than a leap, so that no era has begun."""
+        self._noted_revision = ledger.store.revision
+        self._on_redated: Callable[[], None] = lambda: None
+        self.has_leaps = len(self._upkeep.eras) > 1
         """Whether the clock has leapt, so that `correct_stamp` may return another stamp than it gets."""
         table.follow(lambda before, after: self._notify_if_redated(before or Upkeep(), after or Upkeep()))
 
-    def on_dated(self, listener: Callable[[], None]) -> None:
+    def on_redated(self, listener: Callable[[], None]) -> None:
         """Call the listener when `correct_stamp` begins to return other times for old stamps. It must not block."""
-        self._on_dated = listener
+        self._on_redated = listener
 
     def correct_stamp(self, at: float) -> float:
         """Return a stamp in the time of the present clock; stamps from before a leap forward become later ones."""
-        return core.correct_stamp(self._known.eras, at, self._now())
+        return core.correct_stamp(self._upkeep.eras, at, self._now())
 
     @property
     def doubted_s(self) -> float:
         """Seconds by which records may be older than `correct_stamp` says, after leaps that nobody has confirmed."""
-        return core.doubted_s(self._known.eras)
+        return core.doubted_s(self._upkeep.eras)
 
     def notice_leaps(self, newest: Callable[[], float] = lambda: 0.0) -> float:
         """Begin a new era if the clock has leapt since the last look; nothing may be deleted for its age before that.
@@ -78,18 +79,18 @@ class Ages:
         """
         self._clock.detect_jump()
         now, elapsed = self._now(), self._clock.elapsed()
-        self._set_s += now - self._last_now - (elapsed - self._last_elapsed)
+        self._clock_set_by_s += now - self._last_now - (elapsed - self._last_elapsed)
         self._last_now, self._last_elapsed = now, elapsed
-        set_s = self._set_s
+        set_s = self._clock_set_by_s
         if abs(set_s) >= LEAP_S:
-            self._watched_from, self._set_s = now, 0.0
+            self._watched_from, self._clock_set_by_s = now, 0.0
         if not self._ownership.owns(UPKEEP):
             return 0.0
-        known, moved_s = self._known.eras, 0.0
+        known, moved_s = self._upkeep.eras, 0.0
         if not known:
             last = newest() or self._watched_from
             self._change_eras(lambda eras: eras or (ClockEra(last=last),))
-            known = self._known.eras
+            known = self._upkeep.eras
         if abs(set_s) >= LEAP_S:
             self._begin_era("the clock was set", until=now - set_s, by_s=set_s)
         elif moved_s := self._find_unseen_step(known[-1].last, now):
@@ -97,7 +98,7 @@ class Ages:
             until = known[-1].last + LEAP_S
             self._begin_era("the clock is not where it was when the hub ended", until=until, by_s=moved_s)
         self._confirm_clock(now)
-        return self._known.eras[-2].shift_s if moved_s else 0.0
+        return self._upkeep.eras[-2].shift_s if moved_s else 0.0
 
     def _find_unseen_step(self, last: float, now: float) -> float:
         """Return by how many seconds the clock moved from the time `last` to the start of this hub; 0 if it did not."""
@@ -110,41 +111,42 @@ class Ages:
 
         Nothing is written while nothing else changes.
         """
-        if not self._ownership.owns(UPKEEP) or not self._known.eras:
+        if not self._ownership.owns(UPKEEP) or not self._upkeep.eras:
             return
         now, revision = self._now(), self._ledger.store.revision
-        passed, at = self._known.milestones[-1] if self._known.milestones else (-1, -math.inf)
+        last_revision, last_at = self._upkeep.milestones[-1] if self._upkeep.milestones else (-1, -math.inf)
         # Writing takes a revision itself, which must not cause the next one.
-        milestone = revision > passed + 1 and now - self.correct_stamp(at) >= tombstones_s / MILESTONES
-        if not milestone and (revision <= self._noted + 1 or now - self._known.eras[-1].last < NOTE_S):
+        age_s = now - self.correct_stamp(last_at)
+        is_milestone_due = revision > last_revision + 1 and age_s >= tombstones_s / MILESTONES
+        if not is_milestone_due and (revision <= self._noted_revision + 1 or now - self._upkeep.eras[-1].last < NOTE_S):
             return
         forgotten = self.newest_forgotten_revision(tombstones_s)
 
         def with_milestone(stored: Upkeep | None) -> Upkeep:
             """Return the upkeep record with the milestone that is due, and without those that no tombstone needs."""
-            known = stored or Upkeep()
-            later = (*known.milestones, (revision, now)) if milestone else known.milestones
-            return replace(known, milestones=tuple(each for each in later if each[0] >= forgotten))
+            before = stored or Upkeep()
+            later = (*before.milestones, (revision, now)) if is_milestone_due else before.milestones
+            return replace(before, milestones=tuple(each for each in later if each[0] >= forgotten))
 
         self._ledger.change_later(self._table, "upkeep", with_milestone)
         self._note_time(now)
-        self._noted = revision
+        self._noted_revision = revision
 
     def close(self) -> None:
-        """Note the time at the end of the hub, write-behind."""
-        if self._ownership.owns(UPKEEP) and self._known.eras and self._now() - self._known.eras[-1].last >= NOTE_S:
+        """At the end of the hub note the time, write-behind, unless that was done less than NOTE_S ago."""
+        if self._ownership.owns(UPKEEP) and self._upkeep.eras and self._now() - self._upkeep.eras[-1].last >= NOTE_S:
             self._note_time(self._now())
 
-    def forget_eras_before(self, age_s: float) -> None:
+    def forget_eras_older_than(self, age_s: float) -> None:
         """Forget the eras in which every stamp is older than `age_s` seconds."""
-        before, known = self._now() - age_s, self._known.eras
-        if known and core.without_old_eras(known, before) != known:
-            self._change_eras(lambda eras: core.without_old_eras(eras, before))
+        oldest, known = self._now() - age_s, self._upkeep.eras
+        if known and core.without_old_eras(known, oldest) != known:
+            self._change_eras(lambda eras: core.without_old_eras(eras, oldest))
 
     def newest_forgotten_revision(self, tombstones_s: float) -> int:
         """Return the newest revision that is older than the age of tombstones; 0 when none is known."""
         oldest = self._now() - tombstones_s
-        milestones = self._known.milestones
+        milestones = self._upkeep.milestones
         return max((revision for revision, at in milestones if self.correct_stamp(at) <= oldest), default=0)
 
     async def trust_clock(self) -> float:
@@ -167,7 +169,7 @@ class Ages:
 
     def _confirm_clock(self, now: float) -> None:
         """Count doubted time as passed once a time service of the machine says that the clock is right."""
-        known = self._known.eras
+        known = self._upkeep.eras
         if not known[-1].vouched and self._clock.vouched() and core.after_confirmation(known, now) != known:
             self._change_eras(lambda eras: core.after_confirmation(eras, now))
             if core.doubted_s(known) and not self.doubted_s:
@@ -183,24 +185,24 @@ class Ages:
         self._change_eras(with_last_time)
 
     def _change_eras(self, step: Callable[[tuple[ClockEra, ...]], tuple[ClockEra, ...]]) -> None:
-        """Change the eras by a step, write-behind. It is made again if another member has changed them meanwhile."""
+        """Change the eras by a step, write-behind. `step` is called again if another member has changed them."""
 
         def with_changed_eras(stored: Upkeep | None) -> Upkeep:
-            known = stored or Upkeep()
-            return replace(known, eras=step(known.eras))
+            record = stored or Upkeep()
+            return replace(record, eras=step(record.eras))
 
-        before = self._known
+        before = self._upkeep
         self._ledger.change_later(self._table, "upkeep", with_changed_eras)
-        self._notify_if_redated(before, self._known)
+        self._notify_if_redated(before, self._upkeep)
 
     def _notify_if_redated(self, before: Upkeep, after: Upkeep) -> None:
         """Update `has_leaps`, and call the listener if the eras now give stamps other times than before."""
-        self.has_leaps = len(self._known.eras) > 1
+        self.has_leaps = len(self._upkeep.eras) > 1
         if _shifts(before.eras) != _shifts(after.eras):
-            self._on_dated()
+            self._on_redated()
 
     @property
-    def _known(self) -> Upkeep:
+    def _upkeep(self) -> Upkeep:
         """The stored upkeep record; an empty one if there is none."""
         return self._table.record("upkeep") or Upkeep()
 

@@ -51,27 +51,28 @@ class _EntryHook:
 
     def __init__(self, change: Change[AuditEntry]) -> None:
         self._change = change
-        self.over = False
+        self.is_closed = False
+        """Whether the entry is to be written with no further commit: its change has ended."""
         self.on_late_commit: Callable[[], None] | None = None
         """Called if the commit turns out to be durable after its change was counted as refused."""
-        self._durable = False
+        self._is_durable = False
 
     @property
-    def durable(self) -> bool:
+    def is_durable(self) -> bool:
         """Whether the entry is in the store, also if that was not known yet when its commit ended."""
-        if not self._durable and self._change.table.record(self._change.id) is not None:
+        if not self._is_durable and self._change.table.record(self._change.id) is not None:
             self.mark_committed()
-        return self._durable
+        return self._is_durable
 
     def change(self) -> Change[AuditEntry] | None:
-        """Return the change that adds the entry; None once it is durable or no longer wanted."""
-        return None if self.over or self.durable else self._change
+        """Return the change that adds the entry; None once the entry is durable, or the hook closed."""
+        return None if self.is_closed or self.is_durable else self._change
 
     def mark_committed(self) -> None:
         """Note that the entry is durable, and call `on_late_commit` the first time."""
-        if not self._durable and self.on_late_commit is not None:
+        if not self._is_durable and self.on_late_commit is not None:
             self.on_late_commit()
-        self._durable = True
+        self._is_durable = True
 
 
 class Audit:
@@ -118,10 +119,10 @@ class Audit:
             raise
         finally:
             COMMIT_HOOK.reset(before)
-            hook.over = outcome != CANCELLED  # a change may go on without its caller, with its entry
-            if outcome == OK and not hook.durable:
+            hook.is_closed = outcome != CANCELLED  # a change may go on without its caller, with its entry
+            if outcome == OK and not hook.is_durable:
                 self._add(entry)
-            elif outcome != OK and not hook.durable:
+            elif outcome != OK and not hook.is_durable:
                 noted = self.record_refusal(attempt, outcome)
                 hook.on_late_commit = lambda: self._uncount_refusal(noted)
             elif outcome not in (OK, CANCELLED):  # a cancelled caller's change has been made all the same

@@ -1,7 +1,7 @@
 """The sessions of hosts over HTTP as the store has them: for the next process, and for the other members of a fleet.
 
     begun, changed ──> durable ──> every member hears of it
-    used           ──> seldom: a moment later, or durable where another member goes by it
+    used           ──> noted now and then: write-behind, or durable where another member relies on it
     ended          ──> deleted: no process takes it up again
 
 A session ends with the token that it was begun with. While the store cannot be written, hosts are served all the same,
@@ -22,7 +22,7 @@ from hubbubd.runtime.oversight.tokens import Tokens
 from hubbubd.runtime.records import Ledger, Step, Table, delete
 
 END_AFTER_S: Final = 1.0
-"""Seconds that requests have to end with a token: they say that it has, where the end of their session says nothing."""
+"""Seconds from the end of a token to that of its sessions: requests end before, and say why, as a session cannot."""
 
 log = structlog.get_logger(__name__)
 
@@ -69,7 +69,7 @@ class HostSessions:
         await self._store_if_possible(self._ledger.change(self._table, record_id, step), "changed")
 
     async def end(self, record_id: str) -> None:
-        """Delete a session; durable on return. Raises Unavailable: it would be taken up again."""
+        """Delete a session; durable on return. Raises Unavailable: then the next process would take it up again."""
         await self._ledger.change(self._table, record_id, delete)
 
     def drop(self, record_id: str, *, unless_used: bool = False) -> None:

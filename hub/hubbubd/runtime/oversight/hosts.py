@@ -24,7 +24,7 @@ LISTEN: Final = "subscriptions/listen"
 """The request that is such a stream (2026-07-28)."""
 
 MAX_QUIET: Final = 1000
-"""The most such hosts that are remembered; the one that was quiet for the longest time is forgotten."""
+"""The most hosts without a session that are remembered; the one that was quiet for the longest time is forgotten."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +64,7 @@ class ConnectedHost:
     is_listening: Callable[[], bool] = lambda: False
     """Returns whether a stream of its own is open: a bridge, or one on which it hears of changes."""
     asked: Callable[[], Mapping[str, str]] = dict[str, str]
-    """Returns why it is not asked what servers ask, by kind; "" where it is asked."""
+    """Returns by kind of question why this host is not asked what servers ask; "" where it is asked."""
     had_stream: bool = False
     requests: dict[OpenRequest, None] = field(default_factory=dict[OpenRequest, None])
     """Those that are open, oldest first."""
@@ -77,7 +77,7 @@ class ConnectedHost:
         return is_open
 
     def has_probably_left(self, now: float) -> bool:
-        """Return whether it has probably left: nothing is open, and it has sent nothing for a while."""
+        """Return whether the host has probably left: nothing is open, and it has sent nothing for a while."""
         if self.has_open_stream or self.requests:
             return False
         return now - self.last_used_at > (LOST_S if self.had_stream else SILENT_S)
@@ -107,16 +107,16 @@ class ConnectedHosts:
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
         self._with_session: dict[str, ConnectedHost] = {}
-        self._without = OrderedDict[HostIdentity, ConnectedHost]()
+        self._without_session = OrderedDict[HostIdentity, ConnectedHost]()
         """The one that was quiet for the longest time is first."""
 
     def all(self) -> list[ConnectedHost]:
         """Return the hosts that are connected, in no order."""
-        before = self._now() - QUIET_S
+        quiet_since = self._now() - QUIET_S
         active = [
             each
-            for each in self._without.values()
-            if each.requests or each.last_used_at > before or each.has_open_stream
+            for each in self._without_session.values()
+            if each.requests or each.last_used_at > quiet_since or each.has_open_stream
         ]
         return [*self._with_session.values(), *active]
 
@@ -132,12 +132,12 @@ class ConnectedHosts:
 
     def find_or_add(self, about: HostIdentity) -> ConnectedHost:
         """Return the host of this identity that has no session; it is added if it is new."""
-        if (host := self._without.get(about)) is not None:
-            self._without.move_to_end(about)
+        if (host := self._without_session.get(about)) is not None:
+            self._without_session.move_to_end(about)
             return host
-        host = self._without[about] = self._make_host(about, has_session=False)
-        if len(self._without) > MAX_QUIET:
-            self._without.popitem(last=False)
+        host = self._without_session[about] = self._make_host(about, has_session=False)
+        if len(self._without_session) > MAX_QUIET:
+            self._without_session.popitem(last=False)
         return host
 
     @contextmanager
@@ -149,7 +149,7 @@ class ConnectedHosts:
         try:
             yield request
         finally:
-            host.had_stream = host.had_stream or host.has_open_stream
+            host.had_stream = host.had_stream or host.has_open_stream  # this request may be the stream
             del host.requests[request]
             host.last_used_at = self._now()
 

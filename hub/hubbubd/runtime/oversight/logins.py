@@ -64,7 +64,10 @@ class LoginKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuthorizationCode:
-    """A person's consent that waits for its host. `id` is the code's digest, `endpoint` a path."""
+    """A person's consent that waits for its host. `id` is the code's digest, `endpoint` a path.
+
+    `redirect_named` says that the host named `redirect_uri` as it asked; `challenge` is that of PKCE.
+    """
 
     id: str
     client_id: str
@@ -184,9 +187,9 @@ class Logins:
                 (each for each in self.codes if not each.token_id and each.granted_by == consent.granted_by),
                 key=lambda each: each.created_at,
             )
-            over = {each.id for each in self.codes if not 0 <= now - each.created_at < REMEMBERED_S}
-            over |= {each.id for each in waiting[: max(0, len(waiting) - CODES_PER_PERSON + 1)]}
-            voided = [self.codes.change(id_, None) for id_ in over]
+            superfluous = {each.id for each in self.codes if not 0 <= now - each.created_at < REMEMBERED_S}
+            superfluous |= {each.id for each in waiting[: max(0, len(waiting) - CODES_PER_PERSON + 1)]}
+            voided = [self.codes.change(id_, None) for id_ in superfluous]
             return None, [*decided, *voided, self.codes.new(record.id, record)]
 
         await self.ledger.transact(plan_consent)
@@ -211,13 +214,13 @@ class Logins:
         new = LoginDecision(id=token_digest(statement), decided_by=by, is_allowed=is_allowed, page_until=page_until)
         if (before := self.decisions.record(new.id)) is not None:
             raise DecidedBefore(is_allowed=before.is_allowed)
-        over = {each.id for each in self.decisions if abs(now - each.page_until) > DECIDED_S}
-        if sum(each.decided_by == by and each.id not in over for each in self.decisions) >= DECISIONS_PER_PERSON:
+        expired = {each.id for each in self.decisions if abs(now - each.page_until) > DECIDED_S}
+        if sum(each.decided_by == by and each.id not in expired for each in self.decisions) >= DECISIONS_PER_PERSON:
             raise ResourceExhausted(
                 f"{by} has decided on {DECISIONS_PER_PERSON} log-ins a short while ago; try again in an hour",
                 reason="TOO_MANY_LOGIN_DECISIONS",
             )
-        return [*(self.decisions.change(id_, None) for id_ in over), self.decisions.new(new.id, new)]
+        return [*(self.decisions.change(id_, None) for id_ in expired), self.decisions.new(new.id, new)]
 
     async def find_code(self, code: str) -> AuthorizationCode:
         """Return the record of a code, used or not. Raises LoginRefusal, Unavailable."""
@@ -318,8 +321,9 @@ class Logins:
                 return None, ()
             login, digest = token.login, token_digest(text)
             match = _REFRESH_FORM.fullmatch(text)
-            known = (token.digest, login.former_access, login.refresh)
-            is_own_token = any(hmac.compare_digest(digest, each) for each in known)
+            digests = (token.digest, login.former_access, login.refresh)
+            is_own_token = any(hmac.compare_digest(digest, each) for each in digests)
+            # The family is in each refresh token of the log-in, so that a former one ends it, too.
             is_own_token |= match is not None and hmac.compare_digest(token_digest(match[2]), login.family)
             return (token, self.tokens.plan_end(token)) if is_own_token else (None, ())
 
@@ -371,10 +375,10 @@ class Logins:
         """
         every = self.tokens.all()
         logins = [token for token in every if token.login is not None]
-        over = [token for token in logins if is_expired(token, now)]
-        own = [token for token in logins if token.created_by == code.granted_by and not is_expired(token, now)]
-        oldest = sorted(own, key=_refreshed_at)
-        replaced = [*over, *oldest[: max(0, len(oldest) - LOGINS_PER_PERSON + 1)]]
+        expired = [token for token in logins if is_expired(token, now)]
+        of_person = [token for token in logins if token.created_by == code.granted_by and not is_expired(token, now)]
+        oldest = sorted(of_person, key=_refreshed_at)
+        replaced = [*expired, *oldest[: max(0, len(oldest) - LOGINS_PER_PERSON + 1)]]
         if len(every) - len(replaced) >= self.tokens.max_tokens:
             limit = f"the hub has {self.tokens.max_tokens} tokens already (max_tokens)"
             raise LoginRefusal("temporarily_unavailable", f"{limit}: its operator has to revoke some", status=503)
@@ -393,6 +397,7 @@ def _check_exchange(code: AuthorizationCode, client_id: str, redirect_uri: str |
     """
     if code.client_id != client_id:
         raise invalid_grant("this code is not of this program")
+    # Who has named no address as it asked may leave it out here, too.
     if redirect_uri != code.redirect_uri if code.redirect_named else redirect_uri not in (None, code.redirect_uri):
         raise invalid_grant("redirect_uri must be the same as in the request to log in")
     if not _VERIFIER.fullmatch(verifier):

@@ -32,7 +32,7 @@ class Quota:
         return self._taken[holder]
 
     def require(self, holder: str, others: int = 0) -> None:
-        """Raise ResourceExhausted if a holder may not have one more; `others` are being added concurrently."""
+        """Raise ResourceExhausted if a holder may not have one more; `others` more are being added meanwhile."""
         if self._taken[holder] + others >= self.limit:
             raise ResourceExhausted(
                 f"{holder} has {self.limit} {self._things} already; that is as many as one principal may have",

@@ -59,7 +59,7 @@ class RetentionLimits:
 
 
 class _Ended(NamedTuple):
-    """What a list knows of a record."""
+    """What a list knows of a record: its server, when it ended, and its bytes."""
 
     server: str
     at: float
@@ -100,14 +100,14 @@ class _AgeQueue:
 class RetentionList(Generic[T]):
     """The ended records of a table in order of their end, in all and per server. Adding and removing are O(1).
 
-    `ended_at` returns when a record ended, None before; `total` the limits of all, `own` those of a server.
+    `ended_at` returns when a record ended, None before. The limits are those over all servers and of each.
     """
 
     table: Table[T]
     ended_at: Callable[[T], float | None]
     size_of: Callable[[T], int]
-    total: Callable[[], RetentionLimits]
-    own: Callable[[str], RetentionLimits]
+    total_limits: Callable[[], RetentionLimits]
+    server_limits: Callable[[str], RetentionLimits]
     now: Callable[[], float]
 
     def __post_init__(self) -> None:
@@ -130,23 +130,24 @@ class RetentionList(Generic[T]):
 
     def add_if_ended(self, record: T) -> bool:
         """Add a record if it has ended; return whether a limit is exceeded then."""
-        own = self._add(record)
-        return own is not None and (
-            own.exceeds(self.own(cast("Any", record).server)) or self._all.exceeds(self.total())
-        )
+        of_server = self._add(record)
+        if of_server is None:
+            return False
+        limits = self.server_limits(cast("Any", record).server)
+        return of_server.exceeds(limits) or self._all.exceeds(self.total_limits())
 
     def _add(self, record: T) -> _AgeQueue | None:
         """Add a record if it has ended and is new here; return the queue of its server then, else None."""
-        known = cast("Any", record)
+        ended_record = cast("Any", record)
         at = self.ended_at(record)
-        if at is None or known.id in self._all.ended or known.id in self._being_deleted:
+        if at is None or ended_record.id in self._all.ended or ended_record.id in self._being_deleted:
             return None
         # Clamped: a timestamp from a clock that was ahead must not shield the records behind it.
-        ended = _Ended(known.server, min(at, self.now()), self.size_of(record))
-        own = self._by_server.setdefault(known.server, _AgeQueue())
-        for row in (own, self._all):
-            row.add(known.id, ended)
-        return own
+        ended = _Ended(ended_record.server, min(at, self.now()), self.size_of(record))
+        of_server = self._by_server.setdefault(ended_record.server, _AgeQueue())
+        for queue in (of_server, self._all):
+            queue.add(ended_record.id, ended)
+        return of_server
 
     def drop(self, record_id: str) -> None:
         """Forget a deleted record."""
@@ -156,20 +157,20 @@ class RetentionList(Generic[T]):
     def _remove(self, record_id: str) -> None:
         """Remove a record from both queues, if it is in them."""
         ended = self._all.drop(record_id)
-        if ended is not None and (own := self._by_server.get(ended.server)) is not None:
-            own.drop(record_id)
-            if not own.ended:
+        if ended is not None and (of_server := self._by_server.get(ended.server)) is not None:
+            of_server.drop(record_id)
+            if not of_server.ended:
                 del self._by_server[ended.server]
 
     def remove_excess(self, now: float) -> list[str]:
         """Remove what is beyond number or bytes, or past its age, and return the ids: they are to be deleted."""
         taken: list[str] = []
         for server in list(self._by_server):
-            limits = self.own(server)
-            while (own := self._by_server.get(server)) and own.must_drop_oldest(limits, now):
-                taken.append(next(iter(own.ended)))
+            limits = self.server_limits(server)
+            while (of_server := self._by_server.get(server)) and of_server.must_drop_oldest(limits, now):
+                taken.append(next(iter(of_server.ended)))
                 self._remove(taken[-1])
-        total = self.total()
+        total = self.total_limits()
         while self._all.must_drop_oldest(total, now):
             taken.append(next(iter(self._all.ended)))
             self._remove(taken[-1])
@@ -179,8 +180,9 @@ class RetentionList(Generic[T]):
     @property
     def has_excess(self) -> bool:
         """Whether a limit of number or bytes is exceeded."""
-        own = self._by_server.items()
-        return self._all.exceeds(self.total()) or any(row.exceeds(self.own(server)) for server, row in own)
+        return self._all.exceeds(self.total_limits()) or any(
+            queue.exceeds(self.server_limits(server)) for server, queue in self._by_server.items()
+        )
 
 
 HistoryLimits = Callable[[HubSettings | ServerConfig], tuple[int, float | None]]
@@ -228,7 +230,7 @@ class Retention:
         moved_s = self.ages.notice_leaps(lambda: max(history.newest_end() for history in self._histories))
         for history in self._histories:
             history.table.follow(partial(self._follow_change, history))
-        self.ages.on_dated(self._load)
+        self.ages.on_redated(self._load)
         self._load()
         self.clock.on_jump(lambda _: self.ages.notice_leaps())
         return moved_s
@@ -282,7 +284,7 @@ class Retention:
             count = self.prune()
             tombstones_s = self.settings.deletion_history_age_s
             self.ages.note_progress(tombstones_s)
-            self.ages.forget_eras_before(max(self._all_ages()))
+            self.ages.forget_eras_older_than(max(self._all_ages()))
             forgotten = self.ages.newest_forgotten_revision(tombstones_s)
             if not await self.ledger.flush():
                 raise Unavailable("the store cannot be written", reason="STORE_UNAVAILABLE")
@@ -291,7 +293,10 @@ class Retention:
         return count
 
     async def compact(self) -> tuple[StoreStats, StoreStats, int]:
-        """Run a round of upkeep; return the store's stats before and after, and the number of deleted records."""
+        """Run a round of upkeep; return the store's stats before and after, and the number of deleted records.
+
+        Raises as `run_round`.
+        """
         before = await self.ledger.store.stats()
         count = await self.run_round()
         return before, await self.ledger.store.stats(), count
@@ -323,13 +328,13 @@ class Retention:
             table=table,
             ended_at=truly_ended_at,
             size_of=size_of,
-            total=total_limits,
-            own=server_limits,
+            total_limits=total_limits,
+            server_limits=server_limits,
             now=self.clock.now,
         )
 
     def _follow_change(self, history: RetentionList[Any], before: Any, after: Any) -> None:
-        """Bring a list up to date with a changed record, and that of the tasks if its task has waited for it."""
+        """Bring a list up to date with a changed record, and that of tasks if the record's task has waited for it."""
         if after is None:
             history.drop(before.id)
         elif history.add_if_ended(after):

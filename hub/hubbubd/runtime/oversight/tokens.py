@@ -86,14 +86,14 @@ class Tokens:
         self._table = table
         self._minted = minted
         self._clock = clock
-        self._known: dict[str, tuple[Token, Principal]] = {}
+        self._principals: dict[str, tuple[Token, Principal]] = {}
         self._revoked: set[str] = set()
         self._listeners: list[Callable[[str], None]] = []
-        table.follow(self._update_known)
+        table.follow(self._update_principals)
 
     def recover(self) -> None:
         """Load the tokens from the store."""
-        self._table.for_each(lambda token: self._update_known(None, token))
+        self._table.for_each(lambda token: self._update_principals(None, token))
 
     def on_revoked(self, listener: Callable[[str], None]) -> None:
         """Call the listener with each credential revoked from now on. It must not block."""
@@ -169,7 +169,7 @@ class Tokens:
 
     def is_gone(self, credential: str) -> bool:
         """Return whether a credential is a token that is not there any more."""
-        return credential.startswith(CREDENTIAL) and credential.removeprefix(CREDENTIAL) not in self._known
+        return credential.startswith(CREDENTIAL) and credential.removeprefix(CREDENTIAL) not in self._principals
 
     def has_name(self, name: str) -> bool:
         """Return whether there is a token of this name, expired or not."""
@@ -216,7 +216,8 @@ class Tokens:
             raise Unauthenticated(f"the token {record.name} has expired", reason="CREDENTIAL_ENDED")
         if record.last_used_at is None or now - record.last_used_at >= USED_S or _is_first_use(record, digest):
             self._ledger.change_later(self._table, record.id, partial(_with_use, now, digest))
-            self._known[record.id] = _with_use(now, digest, record) or record, principal
+            # At once: the table's change comes when it is durable, and until then each use would be noted.
+            self._principals[record.id] = _with_use(now, digest, record) or record, principal
         return principal
 
     async def _catch_up_if_allowed(self) -> bool:
@@ -227,8 +228,8 @@ class Tokens:
         return True
 
     def _find(self, token_id: str, digest: str) -> tuple[Token, Principal] | None:
-        """Return a token by its id and digest; None if there is none, or what it was granted with has ended."""
-        known = self._known.get(token_id)
+        """Return a token, by id and digest, and its principal; None if there is none, or what granted it has ended."""
+        known = self._principals.get(token_id)
         if known is None or token_id in self._revoked:
             return None
         record, login = known[0], known[0].login
@@ -240,11 +241,11 @@ class Tokens:
         is_over = self.is_gone(login.granted_with) or login.granted_with.removeprefix(CREDENTIAL) in self._revoked
         return None if is_over else known
 
-    def _update_known(self, before: Token | None, after: Token | None) -> None:
+    def _update_principals(self, before: Token | None, after: Token | None) -> None:
         """Keep the principals in step with the table, and notify listeners of a revoked credential."""
         if after is not None:
-            self._known[after.id] = after, _make_principal(after)
-        elif before is not None and self._known.pop(before.id, None) is not None:
+            self._principals[after.id] = after, _make_principal(after)
+        elif before is not None and self._principals.pop(before.id, None) is not None:
             for listener in self._listeners:
                 listener(before.credential)
 

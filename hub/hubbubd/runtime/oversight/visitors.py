@@ -85,13 +85,13 @@ class Visitors:
     def _find_superfluous_codes(self, principal: Principal, now: float) -> list[LoginCode]:
         """Return the codes that end for a new one: those that are long over, and the oldest of the same person."""
         gone = [code for code in self._codes if code.may_be_deleted(now)]
-        own = [
+        of_person = [
             code
             for code in self._codes
             if code.is_good(now) and (code.name, code.credential) == (principal.name, principal.credential)
         ]
-        own.sort(key=lambda code: code.created_at, reverse=True)
-        return gone + own[visits.MAX_CODES - 1 :]
+        of_person.sort(key=lambda code: code.created_at, reverse=True)
+        return gone + of_person[visits.MAX_CODES - 1 :]
 
     async def find_owner(self, code: str) -> Principal | None:
         """Return whose code this is, also of one that is over; None if there is none. Raises Unavailable."""
