@@ -44,7 +44,7 @@ def authorization_params(server: str, url: str) -> dict[str, Any]:
 
 
 class Authorizations:
-    """The open authorizations. It keeps their redirects out of stored answers."""
+    """The open authorizations, and the redirects that answer them, which are kept out of stored answers."""
 
     def __init__(self, inbox: Inbox) -> None:
         self._inbox = inbox
@@ -94,9 +94,10 @@ class Authorizations:
         Raises InvalidArgument for an acceptance without a redirect of this authorization.
         """
         if not isinstance(given, forms.Accept):
+            # A `Result` is an answer in the form of MCP, so it may be an acceptance, too.
             if isinstance(given, forms.Result) and given.result.get("action") == "accept":
                 return self._withhold_redirect(request, forms.Accept(given.result.get("content")), by)
-            self._redirects.get(request.id, {}).pop(by, None)
+            self._redirects.get(request.id, {}).pop(by, None)  # of an acceptance that did not become the answer
             return given
         match given.content:
             case {"redirect_url": str(redirect), **others} if not others:

@@ -26,7 +26,8 @@ async def commit_requests(
 ) -> None:
     """Commit requests with what is `also` planned, again and again while the store does not say whether it has them.
 
-    They wait for people anyway. If this is cancelled meanwhile, nobody gets to see them. Raises HubError.
+    That may take long, but the requests wait for people anyway. If this is cancelled meanwhile, they are withdrawn.
+    Raises HubError.
     """
     unknown_outcome = ""
 
@@ -42,7 +43,7 @@ async def commit_requests(
                 return
             except UnknownOutcome as exc:
                 unknown_outcome = exc.message
-                if not opened:
+                if not opened:  # nothing would show whether the commit has held
                     raise
     except BaseException:
         if unknown_outcome:  # they must not be opened later, when nobody waits for them
@@ -52,7 +53,7 @@ async def commit_requests(
 
 
 def _withdraw(request: PendingRequest, reason: str, now: float, stored: PendingRequest | None) -> PendingRequest:
-    """Return a request as withdrawn: as it is stored, or, if it is not, as it was to be opened."""
+    """Return the withdrawn form of the `stored` request; of `request`, which was to be opened, if none is stored."""
     return core.withdraw(stored or request, reason, now)
 
 

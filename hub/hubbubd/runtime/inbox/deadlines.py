@@ -46,7 +46,7 @@ class Deadlines:
         clock.on_jump(self.postpone)
 
     def arm(self, _before: PendingRequest | None, request: PendingRequest | None) -> None:
-        """Set the alarm of a request as it is now."""
+        """Set the alarm of a request as it is now; none if nothing of it can be due."""
         if request is not None:
             self._alarms.set(Due.REQUEST, request.id, core.due_at(request), lambda: self.apply_time(request.id))
 

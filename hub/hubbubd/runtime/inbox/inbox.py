@@ -74,18 +74,19 @@ class Inbox(RecordReader[PendingRequest]):
         self.max_open_per_server = max_open_per_server
         self._max_open_bytes = max_open_bytes
         self._claims = claims
-        self._claiming: dict[str, set[str]] = {}
+        self._claims_being_made: dict[str, set[str]] = {}
         self._settlers: dict[Origin, Settler] = {}
         self._answer_filters: dict[Origin, AnswerFilter] = {}
         self._waits: dict[str, set[anyio.Event]] = {}
-        self._open: dict[str, set[str]] = {}
+        self._open_ids: dict[str, set[str]] = {}
         self._open_bytes = Tally()
         self._about_to_open: set[str] = set()
-        self._opening = Tally()
+        self._opening_counts = Tally()
         self._opening_bytes = Tally()
         self._viewers = Viewers(ledger, shown, clock)
         self.reserved = Reservations(clock)
         self.mark_ended_calls: Callable[[PendingRequest], PendingRequest] = lambda request: request
+        """Returns a request as changed by the ends of its calls; set by `Causes`."""
         self.claim_for_workers: ClaimNewRequests = nullcontext
         table.follow(self._follow_request)
         self.deadlines = Deadlines(
@@ -121,7 +122,7 @@ class Inbox(RecordReader[PendingRequest]):
 
     def stop_acting(self, server: str) -> None:
         """Act no longer on the requests of a server."""
-        for request_id in self._open.get(server, ()):
+        for request_id in self._open_ids.get(server, ()):
             self.deadlines.disarm(request_id)
 
     def set_settler(self, origin: Origin, settler: Settler) -> None:
@@ -141,7 +142,7 @@ class Inbox(RecordReader[PendingRequest]):
 
     def store_views(self) -> None:
         """Store who was shown what, at shutdown."""
-        self._viewers.store(set(chain.from_iterable(self._open.values())))
+        self._viewers.store(set(chain.from_iterable(self._open_ids.values())))
 
     # For callers
 
@@ -164,14 +165,14 @@ class Inbox(RecordReader[PendingRequest]):
         def claim_within_quota(request: PendingRequest) -> PendingRequest:
             # The quota does not apply to workers, which have a capacity, nor to renewing one's own claim.
             if not worker and quota_principal(request) != by:
-                others_being_made = set(self._claiming.get(by, ())) - {request_id}
+                others_being_made = set(self._claims_being_made.get(by, ())) - {request_id}
                 self._claims.require(by, len(others_being_made))
             now = self._clock.now()
             return core.claim(request, new_id, by, ttl_s, now, worker=worker, take_over=take_over)
 
         if worker:
             return await self._change(request_id, claim_within_quota)
-        self._claiming.setdefault(by, set()).add(request_id)
+        self._claims_being_made.setdefault(by, set()).add(request_id)
         try:
             return await self._change(request_id, claim_within_quota)
         finally:
@@ -179,10 +180,10 @@ class Inbox(RecordReader[PendingRequest]):
 
     def _stop_counting_claim(self, by: str, request_id: str) -> None:
         """Stop counting a claim as being made: it is in the record now, or has failed."""
-        being_made = self._claiming.get(by, set())
+        being_made = self._claims_being_made.get(by, set())
         being_made.discard(request_id)
         if not being_made:
-            self._claiming.pop(by, None)
+            self._claims_being_made.pop(by, None)
 
     async def renew(self, request_id: str, claim_id: str, ttl_s: float) -> PendingRequest:
         """Extend a claim's lease. Raises NotFound and FailedPrecondition."""
@@ -212,7 +213,7 @@ class Inbox(RecordReader[PendingRequest]):
             raise InvalidArgument.field("approve", f"does not answer a request of kind {request.kind}")
         if isinstance(given, forms.Deny) and request.kind is RequestKind.APPROVAL:
             votes.require_denier(request, by, given.groups)
-        answer = Answer(payload=b"{}")
+        answer = Answer(payload=b"{}")  # not stored: a closed request refuses any, an approval is a vote
         if request.state is RequestState.OPEN and not isinstance(given, forms.Approve):
             # Only for an open request: a closed one is reported as closed even if the answer is invalid.
             if (answer_filter := self._answer_filters.get(request.origin)) is not None:
@@ -243,7 +244,7 @@ class Inbox(RecordReader[PendingRequest]):
 
     def require_capacity(self, server: str, count: int, size: int) -> None:
         """Raise ResourceExhausted if a server may not open `count` more requests of `size` bytes in all."""
-        if len(self._open.get(server, ())) + self._opening[server] + count > self.max_open_per_server:
+        if len(self._open_ids.get(server, ())) + self._opening_counts[server] + count > self.max_open_per_server:
             raise too_many_open_error(
                 server, self.max_open_per_server, f"{server} has {self.max_open_per_server} open requests"
             )
@@ -266,7 +267,7 @@ class Inbox(RecordReader[PendingRequest]):
             self.require_capacity(server, count, sizes[server])
         for request in requests:
             self._about_to_open.add(request.id)
-            self._opening.add(request.server)
+            self._opening_counts.add(request.server)
             self._opening_bytes.add(request.server, len(request.request))
         try:
             with self.claim_for_workers(self.reserved.reserve(requests)) as opened:
@@ -279,7 +280,7 @@ class Inbox(RecordReader[PendingRequest]):
         """Stop counting a request as being opened: it is in the record now, or has failed."""
         if request.id in self._about_to_open:
             self._about_to_open.discard(request.id)
-            self._opening.subtract(request.server)
+            self._opening_counts.subtract(request.server)
             self._opening_bytes.subtract(request.server, len(request.request))
 
     async def wait(self, request_id: str) -> PendingRequest:
@@ -432,7 +433,7 @@ class Inbox(RecordReader[PendingRequest]):
 
     def _count_open(self, request: PendingRequest) -> None:
         """Count an open request, and its bytes, against the capacity for its server."""
-        open_ids = self._open.setdefault(request.server, set())
+        open_ids = self._open_ids.setdefault(request.server, set())
         if request.id not in open_ids:
             open_ids.add(request.id)
             self._open_bytes.add(request.server, len(request.request))
@@ -440,8 +441,8 @@ class Inbox(RecordReader[PendingRequest]):
 
     def _uncount_open(self, request: PendingRequest) -> None:
         """Stop counting a request that is closed."""
-        open_ids = self._open[request.server]
+        open_ids = self._open_ids[request.server]
         open_ids.discard(request.id)
         self._open_bytes.subtract(request.server, len(request.request))
         if not open_ids:
-            del self._open[request.server]
+            del self._open_ids[request.server]

@@ -37,7 +37,7 @@ class WaitingHost:
     why_not: Callable[[PendingRequest], str]
     first: Callable[[PendingRequest], bool]
     for_s: float = MAX_CLAIM_S
-    """Seconds for which what is its first is claimed, if nobody gives that back before."""
+    """Seconds for which a question that this host is asked first is claimed for it, unless it is given back before."""
 
 
 class Reservations:

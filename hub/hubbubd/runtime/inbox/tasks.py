@@ -53,7 +53,7 @@ class Tasks(RecordReader[Task]):
 
     def __post_init__(self, table: Table[Task]) -> None:
         super().__init__(table)
-        self._ended: dict[str, anyio.Event] = {}
+        self._end_events: dict[str, anyio.Event] = {}
         self.inbox.set_settler(Origin.TASK, self._end_with_answer)
         table.follow(self._wake_waiting)
         table.follow_own(self._act_on_change)
@@ -124,7 +124,7 @@ class Tasks(RecordReader[Task]):
     async def wait_ended(self, task_id: str) -> Task:
         """Wait until the task has ended, and return it. Raises NotFound."""
         while not (task := self.get(task_id)).status.ended:
-            await self._ended.setdefault(task_id, anyio.Event()).wait()
+            await self._end_events.setdefault(task_id, anyio.Event()).wait()
         return task
 
     # Settling
@@ -145,7 +145,7 @@ class Tasks(RecordReader[Task]):
         """Wake those who wait for the end of a task, once it has ended or is deleted."""
         task = after or before
         assert task is not None
-        if (after is None or after.status.ended) and (waiting := self._ended.pop(task.id, None)) is not None:
+        if (after is None or after.status.ended) and (waiting := self._end_events.pop(task.id, None)) is not None:
             waiting.set()
 
     def _act_on_change(self, before: Task | None, after: Task | None) -> None:

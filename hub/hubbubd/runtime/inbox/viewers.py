@@ -19,27 +19,28 @@ class Viewers:
         self._ledger = ledger
         self._table = table
         self._clock = clock
-        self._at: dict[str, dict[str, float]] = {}
+        self._shown_at: dict[str, dict[str, float]] = {}
+        """By request and principal, when it was shown first."""
 
     def recover(self, open_ids: Collection[str]) -> None:
         """Load who was shown the requests that are still open."""
         before = self._table.record(RECORD_ID) or RequestViews()
-        self._at = {id_: dict(seen) for id_, seen in before.at.items() if id_ in open_ids}
+        self._shown_at = {id_: dict(seen) for id_, seen in before.at.items() if id_ in open_ids}
 
     def note_view(self, request: PendingRequest, to: str) -> None:
         """Note that a principal was shown a request."""
         if not core.was_shown_to(request, to):
-            seen = self._at.setdefault(request.id, {})
+            seen = self._shown_at.setdefault(request.id, {})
             if len(seen) < core.MOMENTS:
                 seen.setdefault(to, self._clock.now())
 
     def forget(self, request_id: str) -> None:
         """Forget a request that is closed, or deleted."""
-        self._at.pop(request_id, None)
+        self._shown_at.pop(request_id, None)
 
     def with_views(self, request: PendingRequest) -> PendingRequest:
         """Return the request with a moment SHOWN for each view of it that is noted."""
-        for to, at in self._at.get(request.id, {}).items():
+        for to, at in self._shown_at.get(request.id, {}).items():
             if not core.was_shown_to(request, to):
                 request = core.with_event(request, RequestEventType.SHOWN, at, to)
         return request
@@ -53,9 +54,9 @@ class Viewers:
         def add_views(stored: RequestViews | None) -> RequestViews | None:
             before = stored.at if stored is not None else {}
             views: dict[str, dict[str, float]] = {}
-            for request_id in (*before, *self._at):
+            for request_id in (*before, *self._shown_at):
                 if request_id in open_ids:
-                    views[request_id] = {**before.get(request_id, {}), **self._at.get(request_id, {})}
+                    views[request_id] = {**before.get(request_id, {}), **self._shown_at.get(request_id, {})}
             after = RequestViews(at=views)
             return stored if after == (stored or RequestViews()) else after
 

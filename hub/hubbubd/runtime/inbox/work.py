@@ -88,7 +88,7 @@ class Work:
         self._holders: dict[str, Worker] = {}
         self._claims: dict[str, str] = {}
         """By request, the id of the claim that its worker has or is about to have."""
-        self._unclaimed = _Unclaimed()  # few beside all that ever were
+        self._unclaimed = _Unclaimed()  # an index: few beside all that the table has
         for request in table:
             self._unclaimed.update(None, request)
         self._closed = False
@@ -195,7 +195,7 @@ class Work:
         return [worker for worker in self._workers.find_workers(request) if self._is_served(worker)]
 
     def _is_served(self, worker: Worker) -> bool:
-        """Return whether a worker still gets requests: streams do not while the hub shuts down, callers do."""
+        """Return whether a worker still gets requests: at shutdown streams do not, callers (with `on_step`) do."""
         return worker.on_step is not None or not self._closed
 
     def _choose_idlest(self, workers: Sequence[Worker]) -> Worker | None:
