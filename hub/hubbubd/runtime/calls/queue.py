@@ -190,7 +190,7 @@ class ServerQueue:
         return active
 
     def resume(self, call: Call) -> ActiveCall:
-        """Add a call from before a restart: as a task, at the queue's end if never sent, else parked. No limits."""
+        """Add a call from before a restart: as a task, at the queue's end if never sent, else in no slot. No limits."""
         active = self.register(call)
         active.admitted.set()
         active.was_sent = active.is_recorded_as_sent = not (core.was_never_sent(call) or core.is_held(call))

@@ -322,7 +322,7 @@ class Calls(RecordReader[Call]):
     # New calls
 
     async def _make_or_join(self, spec: CallSpec, principal: str, *, detached: bool) -> tuple[Call, ActiveCall | None]:
-        """Make a call, or join the one there is under its id; return both call and active call, if it has not ended."""
+        """Make a call, or join the one there is under its id; return it, and the active call (None: it has ended)."""
         queue = self._require_queue(spec.server)
         if self.gate.is_on or queue.config.confirm:
             await self.gate.read_unknown_tool(queue, spec.method, spec.message)

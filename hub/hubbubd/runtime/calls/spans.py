@@ -80,8 +80,8 @@ class SpanRecorder:
             return replaced(call, trace=trace)
         if named is not None:
             serving.links.append(trace)
-        waits = serving.span.trace.own and not call.detached
-        return replaced(call, trace=trace, under_way=(serving.span,) if waits else ())
+        lists_rpc = _is_exported_here(serving.span.trace) and not call.detached
+        return replaced(call, trace=trace, under_way=(serving.span,) if lists_rpc else ())
 
     def queue_span(self, active: ActiveCall) -> AbstractContextManager[None]:
         """Export the block, a call's wait for its turn, as a span."""
@@ -102,7 +102,10 @@ class SpanRecorder:
 
     @contextmanager
     def _listed_exchange_span(self, active: ActiveCall, params: dict[str, object]) -> Generator[Span | None]:
-        """Yield a new span, which the record lists during the block if this hub exports it; None if there is none."""
+        """Yield a new client span for an exchange of a call; None if that is not traced.
+
+        If this hub exports the span, the call's record lists it during the block.
+        """
         name, attributes = mcp.describe_request(active.call.method, params)
         trace = self.tracer.begin(active.call.trace, name, SpanKind.CLIENT)
         if trace is None:
@@ -110,7 +113,7 @@ class SpanRecorder:
             return
         active.last_span = trace
         span = Span(name=name, kind=SpanKind.CLIENT, trace=trace, start=self.tracer.now(), attributes=attributes)
-        if not trace.own:
+        if not _is_exported_here(trace):
             yield span
             return
         self._set_open_spans(active, (*active.call.under_way, span))
@@ -144,8 +147,8 @@ class SpanRecorder:
         self._ledger.change_later(self._calls, before.id, partial(core_calls.merge_change, before, active.call))
 
     def _export_queue_span(self, call: Call, start: float, end: float) -> None:
-        """Export a wait for a turn as a span, unless the call's trace is none of this hub's own."""
-        trace = self.tracer.begin(call.trace, "queue") if call.trace and call.trace.own else None
+        """Export a wait for a turn as a span, unless this hub only passes the call's trace on."""
+        trace = self.tracer.begin(call.trace, "queue") if _is_exported_here(call.trace) else None
         if trace is not None:
             attributes: Attributes = {"hubbub.server": call.server, "hubbub.call.id": call.id}
             self.tracer.export_span(
@@ -158,7 +161,7 @@ class SpanRecorder:
             call is None
             or not call.state.ended
             or (before is not None and before.state.ended)
-            or not _is_own(call.trace)
+            or not _is_exported_here(call.trace)
         ):
             return
         params = payload.loads_object(call.params, "params")
@@ -184,7 +187,11 @@ class SpanRecorder:
     def _export_ended_request(self, before: PendingRequest | None, after: PendingRequest | None) -> None:
         """Export the span of a pending request that is over."""
         request = after or before
-        if request is None or (before is not None and core_inbox.is_over(before)) or not _is_own(request.trace):
+        if (
+            request is None
+            or (before is not None and core_inbox.is_over(before))
+            or not _is_exported_here(request.trace)
+        ):
             return
         if after is not None and not core_inbox.is_over(after):
             return
@@ -234,7 +241,7 @@ class SpanRecorder:
     def _export_ended_task(self, before: Task | None, after: Task | None) -> None:
         """Export the span of a task that has ended."""
         task = after or before
-        if task is None or (before is not None and before.status.ended) or not _is_own(task.trace):
+        if task is None or (before is not None and before.status.ended) or not _is_exported_here(task.trace):
             return
         if after is not None and not after.status.ended:
             return
@@ -270,7 +277,7 @@ class SpanRecorder:
         events: list[SpanEvent] | None = None,
         links: list[Trace] | None = None,
     ) -> None:
-        """Export a span from `start` to `end`, which is `start` for None; nothing without a trace."""
+        """Export a span from `start` to `end` (None: to `start`); nothing without a trace."""
         if trace is not None:
             span = Span(name=name, kind=kind, trace=trace, start=start, attributes=attributes)
             self.tracer.export_span(
@@ -308,7 +315,7 @@ def inbound_request_span(tracer: Tracer, server: str, request: InboundRequest) -
         tracer.export_span(span, tracer.now(), attributes=answered, error=error)
 
 
-def _is_own(trace: Trace | None) -> bool:
+def _is_exported_here(trace: Trace | None) -> bool:
     """Return whether this hub exports the span of a trace, not only passes it on."""
     return trace is not None and trace.own
 

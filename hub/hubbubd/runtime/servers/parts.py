@@ -217,8 +217,8 @@ class Assembly:
         self.tasks.stop_acting(name)
         self.forget(name)
 
-    async def end_tasks(self, name: str) -> None:
-        """Cancel and delete a server's receiver tasks, with their pending requests."""
+    async def end_receiver_tasks(self, name: str) -> None:
+        """Cancel and delete the tasks that the hub holds for requests of a server, with their pending requests."""
         await self.tasks.clear(name)
 
     def forget(self, name: str) -> None:
@@ -235,8 +235,8 @@ class Assembly:
             raise Unavailable(f"the log-in at {name} could not be deleted: {exc}") from None
 
     async def forget_peer(self, name: str) -> None:
-        """Forget what belongs to the server behind the name: tasks, catalog, OAuth tokens."""
-        await self.end_tasks(name)
+        """Forget what belongs to the server behind the name: receiver tasks, catalog, OAuth tokens."""
+        await self.end_receiver_tasks(name)
         self.catalog.forget(name)
         try:
             await self.connector.delete_oauth_secrets(name)

@@ -280,7 +280,7 @@ class Servers:
         self._require_parts(name)
         await self._change_record(name, wanted=False)
         await self._active[name].shell.disconnect(cancelled_fault(f"{name} was disconnected", "SERVER_DISCONNECTED"))
-        await self.assembly.end_tasks(name)
+        await self.assembly.end_receiver_tasks(name)
         return self.get(name)
 
     @_exclusively
@@ -386,7 +386,7 @@ class Servers:
         parts = self._active.get(name)
         if parts is None or parts.record.source != "api":
             return
-        if self._confining.concerns(parts.record, parts.shell.confinement, changed):
+        if self._confining.may_affect(parts.record, parts.shell.confinement, changed):
             record = without_connection(parts.record)
             await self._active.match_record(record, "what it may do was changed", reconnects=True)
         else:

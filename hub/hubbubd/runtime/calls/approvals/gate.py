@@ -54,7 +54,7 @@ JUDGED_FOR_S: Final = 1.0
 """A call that rules let pass is not judged again at sending within so long, if neither they nor its tool change."""
 
 MAX_PASSED: Final = 1000
-"""Calls of which it is known by what they have passed; the oldest are judged again."""
+"""Calls of which it is remembered that rules have let them pass; beyond that the oldest are judged again."""
 
 CALLS_LOOKED_AT: Final = 200
 """How many of the latest calls are searched for those of the caller."""
@@ -103,8 +103,8 @@ class ApprovalGate:
     def adopt(self, settings: ApprovalSettings) -> None:
         """Apply changed settings: calls that are not sent yet are judged by them."""
         self.settings = settings
-        self._of_hub = CallRules.from_settings(settings, {})
-        self.is_on = self._of_hub.active
+        self._hub_rules = CallRules.from_settings(settings, {})
+        self.is_on = self._hub_rules.active
         """Whether the settings of the hub ask about anything; a server's own may as well."""
         self._rules.clear()
 
@@ -112,7 +112,7 @@ class ApprovalGate:
         """Return the rules of the hub that concern a server, with those of its own options."""
         known = self._rules.get(config.name)
         if known is None or known[0] is not config:
-            known = self._rules[config.name] = config, self._of_hub.for_server(config)
+            known = self._rules[config.name] = config, self._hub_rules.for_server(config)
         return known[1]
 
     # New calls
@@ -224,11 +224,11 @@ class ApprovalGate:
         await self._inbox.abandon_all({Origin.HUB}, why, takeover.requests, but=wanted)
 
     def has_question(self, call: Call) -> bool:
-        """Return whether the pending request of a held call is there."""
+        """Return whether the pending request of a held call is in the inbox, open or settled."""
         return call.approval is not None and self._inbox.find(call.approval.request_id) is not None
 
     def _is_asked_already(self, call: Call) -> bool:
-        """Return whether the hub that was killed had asked about a call, in the middle of its rounds."""
+        """Return whether a call that was resumed has its question already: an earlier hub asked during its rounds."""
         return call.approval is not None and not call.approval.granted and self.has_question(call)
 
     # Deciding
@@ -261,6 +261,7 @@ class ApprovalGate:
     def _has_just_passed(self, config: ServerConfig, call: Call, params: Mapping[str, Any]) -> bool:
         """Return whether a call was let pass a moment ago, by these rules and with its tool as now; True only once."""
         passed = self._passed.pop(call.id, None)
+        # By identity: rules and tools that have changed are other objects.
         return (
             passed is not None
             and call.approval is None

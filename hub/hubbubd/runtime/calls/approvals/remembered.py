@@ -91,10 +91,10 @@ class RememberedApprovals(RecordReader[RememberedApproval]):
 
     def _find_superfluous(self, server: str, now: float) -> list[RememberedApproval]:
         """Return the remembered approvals of a server that are over, and the oldest ones beyond the limit."""
-        known = sorted(self._by_server.get(server, {}).values(), key=lambda approval: approval.created_at)
-        valid = [approval for approval in known if now < approval.expires_at]
-        over = [approval for approval in known if now >= approval.expires_at]
-        return [*over, *valid[: max(0, len(valid) + 1 - MAX_PER_SERVER)]]
+        by_age = sorted(self._by_server.get(server, {}).values(), key=lambda approval: approval.created_at)
+        valid = [approval for approval in by_age if now < approval.expires_at]
+        expired = [approval for approval in by_age if now >= approval.expires_at]
+        return [*expired, *valid[: max(0, len(valid) + 1 - MAX_PER_SERVER)]]
 
     def _update_index(self, before: RememberedApproval | None, after: RememberedApproval | None) -> None:
         """Keep the index by server in step with the table."""

@@ -28,7 +28,7 @@ class ToolDefinitions:
         """Return a tool as its server lists it; UNKNOWN_TOOL if it does not."""
         entries = self._catalog.entries(list_id(server, CatalogKind.TOOL))
         tools = self._lists.get(server)
-        if tools is None or tools.entries is not entries:
+        if tools is None or tools.entries is not entries:  # a changed list is another tuple
             by_name = {str(payload.loads(entry).get("name")): entry for entry in entries}
             tools = self._lists[server] = _NamedTools(entries, by_name, {})
         known = tools.defined.get(tool)

@@ -79,7 +79,7 @@ class TaskSupport:
         """Return a tool's taskSupport; None when the tool is unknown."""
         entries = self._catalog.entries(list_id(server, CatalogKind.TOOL))
         parsed = self._parsed.get(server)
-        if parsed is None or parsed.entries is not entries:
+        if parsed is None or parsed.entries is not entries:  # a changed list is another tuple
             parsed = self._parsed[server] = _ParsedTools(entries, dict(map(_parse_support, entries)))
         return parsed.support_by_tool.get(tool)
 

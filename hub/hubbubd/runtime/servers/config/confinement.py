@@ -59,8 +59,11 @@ class ConfinementCheck:
             self.warn_of_missing_commands()
         return changed
 
-    def concerns(self, record: ServerRecord, before: Confinement | None, changed: Collection[str]) -> bool:
-        """Return whether a server that was confined like `before` may reach or run something else now."""
+    def may_affect(self, record: ServerRecord, before: Confinement | None, changed: Collection[str]) -> bool:
+        """Return whether a server of the API may reach or run something else since the settings `changed`, by name.
+
+        `before` is how it was confined; None if by nothing, so that any confinement is a change.
+        """
         config, is_trusted = record.config, self.trusts(record)
         host_rules = {"allow_hosts", "deny_hosts"}
         if is_trusted:
