@@ -1,6 +1,8 @@
-"""`hubbub notify` with a real hub: webhooks, mail, and the next service after one that ended."""
+"""`hubbub notify` with a real hub: webhooks, mail, restarts and kills."""
 
 import json
+import os
+import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
@@ -160,6 +162,33 @@ async def test_what_somebody_claims_meanwhile_is_told_once_the_claim_is_given_up
     await hub.client.inbox.release(claimed.id, "the-claim-of-this-test")
     assert (await told(notifying, "told"))["requests"] == [asked.id]
     assert len(receiver.came) == 3
+
+
+async def test_a_kill_while_it_sends_is_said_and_nobody_is_told_twice(hub: RunningHub, receiver: Receiver) -> None:
+    receiver.hold = True
+    notifying = await hub.start_hubbub("notify", receiver.url, "--after", "0", "--digest", "0")
+    cut = await ask(hub, "cut off")
+    await receiver.got(1)
+    os.kill(notifying.process.pid, signal.SIGKILL)
+    assert await notifying.wait() == -signal.SIGKILL
+    receiver.hold = False
+    again = await hub.start_hubbub("notify", receiver.url, "--after", "0", "--digest", "0")
+    unknown = await told(again, "unknown")
+    assert unknown["requests"] == [cut.id]
+    later = await ask(hub, "after the kill")
+    assert (await told(again, "told"))["requests"] == [later.id]
+    assert len(receiver.came) == 2
+
+
+async def test_a_kill_before_it_sends_loses_nothing(hub: RunningHub, receiver: Receiver) -> None:
+    notifying = await hub.start_hubbub("notify", receiver.url, "--after", "600", "--digest", "0")
+    await told(notifying, "ready")
+    asked = await ask(hub, "not yet due")
+    os.kill(notifying.process.pid, signal.SIGKILL)
+    await notifying.wait()
+    again = await hub.start_hubbub("notify", receiver.url, "--after", "0", "--digest", "0")
+    assert (await told(again, "told"))["requests"] == [asked.id]
+    assert len(receiver.came) == 1
 
 
 async def test_two_services_tell_once(hub: RunningHub, receiver: Receiver) -> None:
