@@ -31,12 +31,12 @@ def test_a_tool_says_whom_it_is_for(meta: Any, audience: ToolAudience) -> None:
     ("candidates", "read", "selected"),
     [
         ("a", PagesRead(), "a"),
-        ("ab", PagesRead(whole=True), "ab"),
+        ("ab", PagesRead(is_complete=True), "ab"),
         ("ab", PagesRead({"b"}), "b"),
-        ("ab", PagesRead({"a", "b"}, whole=True), "ab"),
+        ("ab", PagesRead({"a", "b"}, is_complete=True), "ab"),
         ("a", PagesRead({"b"}), "a"),
-        ("a", PagesRead({"b"}, whole=True), ""),
-        ("ab", PagesRead({"c"}, whole=True), ""),
+        ("a", PagesRead({"b"}, is_complete=True), ""),
+        ("ab", PagesRead({"c"}, is_complete=True), ""),
     ],
 )
 def test_a_page_is_of_a_server_whose_pages_were_read(candidates: str, read: PagesRead, selected: str) -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from hubbubd.core.hosts.flat_schemas import LEVELS, MAX_NODES, MAX_STEPS, flatten_schemas, may_recur
+from hubbubd.core.hosts.flat_schemas import LEVELS, MAX_NODES, MAX_STEPS, flatten_schemas, has_recursive_schema
 
 NODE = {"type": "object", "properties": {"children": {"type": "array", "items": {"$ref": "#/$defs/node"}}}}
 TREE = {"type": "object", "properties": {"root": {"$ref": "#/$defs/node"}}, "$defs": {"node": NODE}}
@@ -26,12 +26,12 @@ def tool(schema: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("schema", [TREE, SELF, IN_A_CIRCLE])
 def test_a_schema_that_refers_to_itself_becomes_one_without_references(schema: dict[str, Any]) -> None:
-    assert may_recur(tool(schema))
+    assert has_recursive_schema(tool(schema))
     flat = flatten_schemas(tool(schema))
     assert "$ref" not in str(flat)
     assert "$defs" not in flat["inputSchema"]
     assert flat["inputSchema"]["type"] == "object"
-    assert not may_recur(flat)
+    assert not has_recursive_schema(flat)
 
 
 def test_as_many_levels_are_written_out_and_below_them_is_anything() -> None:
@@ -43,7 +43,7 @@ def test_as_many_levels_are_written_out_and_below_them_is_anything() -> None:
 
 @pytest.mark.parametrize("schema", [PLAIN, {}, None, [], {"$ref": 1}, {"$ref": "#/$defs/none"}, {"$ref": "http://x"}])
 def test_any_other_stays_as_it_is(schema: Any) -> None:
-    assert not may_recur(tool(schema))
+    assert not has_recursive_schema(tool(schema))
     assert flatten_schemas(tool(schema)) == tool(schema)
 
 
@@ -68,5 +68,5 @@ def test_what_is_looked_at_of_a_schema_has_a_bound_though_all_of_it_refers_to_al
     for _ in range(600):
         nested = Counted(a=nested)
     each = [{"$ref": f"#/$defs/d{level * '/a'}"} for level in range(600)]
-    assert not may_recur(tool({"$defs": {"d": nested}, "anyOf": each}))
+    assert not has_recursive_schema(tool({"$defs": {"d": nested}, "anyOf": each}))
     assert looks <= 3 * MAX_STEPS

@@ -252,8 +252,8 @@ def test_a_lease_never_outlasts_the_deadline() -> None:
 
 
 def test_a_lapsed_claim_holds_nobody_off_and_can_be_swept() -> None:
-    assert CLAIMED.holder(NOW + 59.9) is CLAIMED.claim
-    assert CLAIMED.holder(NOW + 60) is None
+    assert CLAIMED.valid_claim(NOW + 59.9) is CLAIMED.claim
+    assert CLAIMED.valid_claim(NOW + 60) is None
     assert request_states.without_expired_claim(CLAIMED, NOW + 60).claim is None
     assert request_states.without_expired_claim(CLAIMED, NOW + 59.9) is CLAIMED
     assert request_states.without_expired_claim(OPEN, NOW) is OPEN

@@ -182,9 +182,9 @@ async def test_a_message_names_a_few_of_many_servers(world: World) -> None:
 def test_a_session_that_has_read_pages_of_more_servers_than_are_remembered_refuses_none() -> None:
     host = McpHost(principal=ADA, revision=OLD, capabilities=APPS)
     for number in range(MAX_READ_FROM):
-        assert host.pages_read == PagesRead({f"s{each}" for each in range(number)}, whole=True)
+        assert host.pages_read == PagesRead({f"s{each}" for each in range(number)}, is_complete=True)
         host.note_read(f"s{number}", PAGE)
-    assert not host.pages_read.whole
+    assert not host.pages_read.is_complete
 
 
 @pytest.mark.parametrize("revision", [OLD, NEW])

@@ -294,7 +294,7 @@ class InboxStory(HubModel):
             else:
                 assert bare(json.loads(record.answer.payload)) == each.answer
                 assert record.answer.refused == ("error" in each.answer)
-            holder = record.holder(self.now())
+            holder = record.valid_claim(self.now())
             assert ((holder.id, holder.by, holder.expires_at) if holder else None) == each.holder(self.now())
         assert not self.new_ones()
 

@@ -102,7 +102,7 @@ class Principal:
         return _is_permitted(self.grants, permission, server)
 
     def call_origin(self, server: str) -> CallOrigin:
-        """Return where its calls of a server come from when it makes them itself, not through an MCP host."""
+        """Return the origin of calls that it makes to a server itself, not through an MCP host."""
         return self.origin or call_origin(self.grants, self.groups, server)
 
     def may_everywhere(self, permission: Permission) -> bool:
@@ -112,10 +112,11 @@ class Principal:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Row-level visibility of a principal: every record of `servers`, and on `own_servers` the records of `own`.
+    """Which records a principal may see: all records of `servers`, and on `own_servers` those of the principal `own`.
 
-    Where `approval_servers` is given, of requests for approval it is those of these servers and no others. Part of each
-    filter, therefore hashable. All principals that may see everything have equal scopes, so their watches share work.
+    If `approval_servers` is given, it alone decides about requests for approval: those of these servers are in scope.
+    Part of each filter, therefore hashable. All principals that may see everything have equal scopes, so their watches
+    share work.
     """
 
     servers: frozenset[str] = frozenset({ANY})
@@ -188,7 +189,7 @@ def matches(patterns: Collection[str], name: str) -> bool:
 def call_origin(
     grants: tuple[Grant, ...], groups: frozenset[str], server: str, host: str = "", profile: str = ""
 ) -> CallOrigin:
-    """Return where the calls of a server come from that a principal with these grants and groups makes.
+    """Return the origin of calls to a server by a principal with these grants and groups.
 
     `host` is the program of the MCP host through which it makes them, `profile` that host's profile; both are ""
     without one. The roles are those on the server, and those at the identity provider (`groups`).

@@ -126,7 +126,7 @@ class FairRetention:
         return next(iter(self._entries if largest_holder is None else self._ids_by_holder[largest_holder]))
 
     def _forget(self, entry_id: str) -> None:
-        """Drop an entry, and count it no more for its holder, who may not be large then."""
+        """Drop an entry. Its holder has one less then, and may no longer be large."""
         _, holder = self._entries.pop(entry_id)
         holder_ids = self._ids_by_holder[holder]
         del holder_ids[entry_id]

@@ -42,11 +42,12 @@ def correct_stamp(eras: Sequence[ClockEra], at: float, now: float) -> float:
     shifts = [era.shift_s for era in past if era.first <= at <= era.last]
     if present.first <= at <= now + LEAP_S:
         shifts.append(0.0)
+    # A stamp that is of no era counts as late as any era would make it.
     return at + max(shifts or (0.0, *(era.shift_s for era in past)))
 
 
 def after_leap(eras: Sequence[ClockEra], until: float, by_s: float, now: float) -> tuple[ClockEra, ...]:
-    """Return the eras after the clock has leapt by `by_s` seconds: its last time was `until`, and it is `now`."""
+    """Return the eras after the clock has leapt by `by_s` seconds: from `until`, its last time before, to `now`."""
     *past, ended = eras or (ClockEra(),)
     ended = replace(ended, last=max(ended.last, until))
     moved = [
@@ -76,7 +77,7 @@ def after_trust(eras: Sequence[ClockEra]) -> tuple[ClockEra, ...]:
 
 
 def doubted_s(eras: Sequence[ClockEra]) -> float:
-    """Return the seconds that may have passed and do not count."""
+    """Return the seconds that may truly have passed, and that no age counts."""
     return max((era.doubted_s for era in eras), default=0.0)
 
 

@@ -189,7 +189,8 @@ class Failure:
 def find_failure(wire: Mapping[str, Any], result: Mapping[str, Any]) -> Failure | None:
     """Return how a client task failed, by its last status and its result; None when it succeeded.
 
-    Status `failed` decides whatever the result says. The text of the result stands in for a missing status message.
+    The status decides, whatever the result says; without a status, `isError` of the result does. The text of the result
+    stands in for a missing status message.
     """
     is_error = result.get("isError") is True
     if wire.get("status", TaskStatus.FAILED if is_error else None) != TaskStatus.FAILED:
@@ -293,7 +294,7 @@ def parse_cursor(cursor: object) -> tuple[float, str]:
         raise ValueError("a cursor is a string")
     created_at, separator, task_id = urlsafe_b64decode(cursor.encode()).decode().partition(" ")
     at = bounds.parse_real(created_at)
-    if not separator or at is None or abs(at) == bounds.LARGEST_REAL:
+    if not separator or at is None or abs(at) == bounds.LARGEST_REAL:  # a number out of bounds was clamped to that
         raise ValueError("not a cursor")
     return at, task_id
 

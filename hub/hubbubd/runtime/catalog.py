@@ -269,7 +269,7 @@ class ServerCatalog:
         self._make_due(self._due)
         for _, fetched in waiting:
             await fetched.wait()
-        was_broken_off = any(self._fault_code(kind) in core.GONE for kind in self._due)
+        was_broken_off = any(self._fault_code(kind) in core.BROKEN_OFF for kind in self._due)
         if link is None or self._link is not link or was_broken_off:
             raise FailedPrecondition(f"{self._config.name} is not connected", reason="SERVER_NOT_CONNECTED")
 

@@ -11,9 +11,10 @@ from hubbubd.core.calls.call_states import Call
 from hubbubd.core.calls.tool_policy import CALL
 from hubbubd.errors import InvalidArgument
 
-_JUDGED: Final = ("name", "arguments")
-_NO_NAME: Final = re.compile("[\0\ud800-\udfff]")
-_UNSEEN: Final = frozenset({"Cc", "Cf"})
+_JUDGED_PARAMS: Final = ("name", "arguments")
+_UNFIT_FOR_NAME: Final = re.compile("[\0\ud800-\udfff]")
+_INVISIBLE: Final = frozenset({"Cc", "Cf"})
+"""The Unicode categories of characters that are not seen: control and format."""
 
 
 def is_tool_call(method: str) -> bool:
@@ -27,10 +28,10 @@ def require_unambiguous_params(params: Mapping[str, Any]) -> None:
     Rules and people judge `name` and `arguments`; some servers take `Name` as well, or the text of a list.
     """
     name: object = params.get("name")
-    if not isinstance(name, str) or _NO_NAME.search(name):
+    if not isinstance(name, str) or _UNFIT_FOR_NAME.search(name):
         raise InvalidArgument.field("params.name", "must be a text without NUL and halves of characters, to be judged")
     for key in params:
-        if key not in _JUDGED and (meant := plain_name(key)) in _JUDGED:
+        if key not in _JUDGED_PARAMS and (meant := plain_name(key)) in _JUDGED_PARAMS:
             raise InvalidArgument.field("params", f"has {key[:40]!r}, which a server could take for {meant!r}")
 
 
@@ -38,7 +39,7 @@ def plain_name(text: str) -> str:
     """Return a name as a careless server may read it: in lower case, trimmed, NFKC, without invisible characters."""
     if text.isascii() and text.isprintable():
         return text.lower().strip()
-    seen = "".join(each for each in text if each.isspace() or unicodedata.category(each) not in _UNSEEN)
+    seen = "".join(each for each in text if each.isspace() or unicodedata.category(each) not in _INVISIBLE)
     return unicodedata.normalize("NFKC", seen).casefold().strip()
 
 

@@ -85,11 +85,15 @@ def canonical_digest(value: object) -> str:
 
 
 def _is_canonical(document: bytes) -> bool:
-    """Return whether a document whose members are in order is certain to be as RFC 8785 writes it."""
+    """Return whether a document whose members are in order is certain to be as RFC 8785 writes it.
+
+    It is if it has no escaped characters, none beyond 16 bits, and of numbers only integers of up to 15 digits.
+    """
     if b"\\u" in document or not _BEYOND_16_BITS.isdisjoint(document):
         return False
     plain = document.replace(rb"\\", b"").replace(rb"\"", b"") if b"\\" in document else document
-    return _NOT_AN_INTEGER.search(b" ".join(plain.split(b'"')[::2])) is None
+    outside_strings = plain.split(b'"')[::2]
+    return _NOT_AN_INTEGER.search(b" ".join(outside_strings)) is None
 
 
 def tool_arguments(params: Mapping[str, Any]) -> object:
@@ -107,7 +111,7 @@ def approved_params(call: Call) -> dict[str, Any]:
 
 
 def digest_terms(rule: ApprovalRule) -> str:
-    """Return the digest of what a rule asks for, whatever its patterns and its condition are."""
+    """Return the digest of what a rule asks for: who approves, and how many. Which calls it matches is no part."""
     return canonical_digest([rule.name, rule.needed, rule.not_by_caller, sorted(rule.approvers)])
 
 

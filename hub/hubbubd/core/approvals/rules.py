@@ -61,17 +61,18 @@ class CallRules:
 
     @classmethod
     def from_settings(cls, settings: ApprovalSettings, servers: Mapping[str, ServerConfig]) -> Self:
-        """Return the rules of the file, then those that `confirm` of each server stands for, then of the hub."""
+        """Return the rules of the file, then those for `confirm` of each server, then those for that of the hub."""
         presets = (rule for name, config in servers.items() for rule in _make_confirm_rules(config.confirm, name))
         return cls((*settings.rules, *presets, *_make_confirm_rules(settings.confirm)), settings.default)
 
     def for_server(self, config: ServerConfig) -> "CallRules":
-        """Return the rules that concern a server, with those of its option `confirm` added."""
+        """Return the rules that concern a server, with those of its option `confirm` added, as in `from_settings`."""
         kept = [each.rule for each in self._cached_for_server(config.name)]
-        end = next((at for at, rule in enumerate(kept) if rule.preset), len(kept))
-        return CallRules((*kept[:end], *_make_confirm_rules(config.confirm, config.name), *kept[end:]), self.default)
+        first_preset = next((at for at, rule in enumerate(kept) if rule.preset), len(kept))
+        own = _make_confirm_rules(config.confirm, config.name)
+        return CallRules((*kept[:first_preset], *own, *kept[first_preset:]), self.default)
 
-    def concerns(self, server: str) -> bool:
+    def can_ask_or_deny(self, server: str) -> bool:
         """Return whether any call of a server can be asked about or denied."""
         return self.default is not Action.ALLOW or any(
             _can_ask_or_deny(each.rule) for each in self._cached_for_server(server)
@@ -157,7 +158,10 @@ def _describe_approvers(rule: ApprovalRule) -> str:
 
 
 class _RuleGroup:
-    """Some of the rules that match a tool, in their order; their conditions are evaluated in one go."""
+    """Some of the rules that match a tool, in their order; their conditions are evaluated in one go.
+
+    Only the last one can be without a condition, as none counts after it. So a condition has the index of its rule.
+    """
 
     def __init__(self, rules: tuple[ApprovalRule, ...]) -> None:
         self._rules = rules
@@ -175,9 +179,10 @@ class _RuleGroup:
             try:
                 first = self._together.find_first(context)
             except ConditionProblem:
+                # Unless no condition can hold, all rules are evaluated one by one below.
                 if self._together.none_can_hold(context):
-                    problem = () if is_failed else islice(_evaluate_each(rules, context), 1)
-                    yield from problem
+                    first_failure = () if is_failed else islice(_evaluate_each(rules, context), 1)
+                    yield from first_failure
                     rules = self._unconditional
             else:
                 rules = self._unconditional
@@ -199,7 +204,7 @@ def _evaluate_each(rules: Iterable[ApprovalRule], context: EvaluationContext) ->
 
 @lru_cache(256)
 def _compile_together(conditions: tuple[Condition, ...]) -> Conditions | None:
-    """Return the conditions compiled as one; None where that is not worth it, or they do not fit into one."""
+    """Return the conditions compiled as one; None if they are too few for that to pay, or do not fit into one."""
     if len(conditions) < FEWEST_TOGETHER:
         return None
     try:

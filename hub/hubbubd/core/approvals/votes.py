@@ -23,22 +23,29 @@ GROUP: Final = "oidc-role:"
 """What an approver begins with that stands for all with a role at the identity provider."""
 
 
-def is_approver(approvers: Collection[str], by: str, groups: Collection[str]) -> bool:
-    """Return whether a principal is among the approvers of a rule; all are where the rule names none."""
-    own = () if by.startswith(GROUP) else (by,)  # whoever may choose a name has no role by that
-    names = {*own, *(f"{GROUP}{group}" for group in groups)}
+def is_approver(approvers: Collection[str], principal: str, groups: Collection[str]) -> bool:
+    """Return whether a principal, by its name or its `groups`, is among the approvers of a rule.
+
+    `groups` are its roles at the identity provider. Everybody is an approver of a rule that names none.
+    """
+    # Some principals choose their names: one that calls itself `oidc-role:...` must not pass for that role.
+    own_names = () if principal.startswith(GROUP) else (principal,)
+    names = {*own_names, *(f"{GROUP}{group}" for group in groups)}
     return not approvers or any(_stands_for(approver, name) for approver in approvers for name in names)
 
 
 def _stands_for(approver: str, name: str) -> bool:
-    """Return whether an approver of a rule is a principal or role; only names with a source may be patterns."""
+    """Return whether an approver of a rule is this principal or role, as text or as a pattern.
+
+    Only an approver with an authority (`oidc:...`) can be a pattern.
+    """
     return approver == name or (":" in approver and fnmatchcase(name, approver))
 
 
 def count_votes(
     votes: Sequence[Vote], *, caller: str, approvers: Collection[str], not_by_caller: bool, digest: str
 ) -> int:
-    """Return how many different people have approved these arguments, of those whom a rule counts."""
+    """Return how many different people whom a rule counts have approved the arguments with this digest."""
     return len(
         {
             vote.by
@@ -68,7 +75,7 @@ def approve(
     """
     if answer_id and any((vote.answer_id, vote.by) == (answer_id, by) for vote in request.votes):
         return request
-    holder = core.require_answerable(request, by, claim_id, now)
+    under_claim = core.require_answerable(request, by, claim_id, now)
     document = payload.loads(request.request)
     rule: Mapping[str, Any] = document["rule"]
     _require_approver(request, rule, by, given.groups)
@@ -98,14 +105,14 @@ def approve(
     voted = replaced(request, votes=votes, changed=request.changed if changed is None else changed)
     if len(votes) >= rule["needed"]:
         answer = Answer(payload=payload.dumps(_make_approval_answer(voted)))
-        return core.as_answered(voted, answer, by, now, holder, answer_id=answer_id, trace=trace, via=via)
-    agent = holder is not None and holder.worker
+        return core.as_answered(voted, answer, by, now, under_claim, answer_id=answer_id, trace=trace, via=via)
+    agent = under_claim is not None and under_claim.worker
     noted = core.with_event(voted, RequestEventType.APPROVED, now, by, agent=agent, trace=trace, via=via)
     return replaced(noted, claim=None)
 
 
 def require_denier(request: PendingRequest, by: str, groups: Collection[str]) -> None:
-    """Raise PermissionDenied (NOT_AN_APPROVER) unless a principal may deny the call: as approve it, or its caller."""
+    """Raise PermissionDenied (NOT_AN_APPROVER) unless a principal may deny the call: an approver, or its caller."""
     approvers = payload.loads(request.request)["rule"]["approvers"]
     if by != request.principal and not is_approver(approvers, by, groups):
         raise _not_an_approver_error(request, f"only {', '.join(approvers)} may approve or deny this call")
@@ -131,7 +138,7 @@ def approval_outcome(request: PendingRequest) -> str:
 
 
 def _make_approval_answer(request: PendingRequest) -> dict[str, Any]:
-    """Return the answer of a request with enough votes. It holds beyond this call as far as all of them say."""
+    """Return the answer of a request with enough votes. Beyond this call it allows what every vote allows."""
     answer: dict[str, Any] = {"action": "approve", "by": [vote.by for vote in request.votes]}
     if request.changed is not None:
         answer["arguments"] = payload.loads(request.changed)

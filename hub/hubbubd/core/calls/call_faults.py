@@ -14,7 +14,10 @@ SHUTTING_DOWN = cancelled_fault("the hub is shutting down", "SHUTTING_DOWN")
 
 
 def not_connected_error(server: str, given_up: Fault | None) -> FailedPrecondition:
-    """Return the refusal of a call whose server is disconnected: by request, or after its last retry (`given_up`)."""
+    """Return the refusal of a call whose server is disconnected.
+
+    `given_up` is the fault after which the hub stopped to retry; None if somebody has disconnected the server.
+    """
     if given_up is None:
         return FailedPrecondition(f"{server} is disconnected; connect it first", reason="SERVER_NOT_CONNECTED")
     return FailedPrecondition(

@@ -169,7 +169,7 @@ def merge_change(before: Call | None, after: Call, stored: Call | None) -> Call 
     If that has changed meanwhile, only the fields that differ between `before` and `after` are carried over. But an end
     is final, a record that is gone stays gone (None), and another call under the same id is left alone.
     """
-    if stored is before:
+    if stored is before:  # records are never changed in place: the same object says that nobody else has written
         return after
     if stored is None or stored.state.ended or stored.created_at != after.created_at:
         return stored
@@ -177,7 +177,7 @@ def merge_change(before: Call | None, after: Call, stored: Call | None) -> Call 
 
 
 def record_failed_creation(before: Call, failed: Call, stored: Call | None) -> Call | None:
-    """Return the record to store of a call that has failed as the outcome of its first commit was not known in time.
+    """Return the record to store of a call that failed because it was not known in time whether its first commit held.
 
     `before` is the call as that commit has it, `stored` its record by now: None if the commit has not held so far.
     """
@@ -268,7 +268,11 @@ def is_held(call: Call) -> bool:
 
 
 def as_resumed(call: Call) -> Call:
-    """Return an unfinished call as resumed after a restart: detached, and parked if it is in rounds."""
+    """Return an unfinished call as resumed after a restart: detached, and parked if it was sent or held.
+
+    Such a call waits for the answers of its rounds or for its approval. One that is a task at its server stays as it
+    was, as does one that was never sent.
+    """
     parked = call.task_id is None and not was_never_sent(call)
     return replaced(
         call, detached=True, perhaps_pending_ids=(), state=CallState.WAITING_INPUT if parked else call.state

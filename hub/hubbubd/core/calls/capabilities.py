@@ -1,6 +1,6 @@
 """What the caller of a call can answer itself, as MCP client capabilities in the params (2026-07-28, basic, `_meta`).
 
-A call without them has the hub's. With them it can ask for less than the hub could answer, never for more.
+A call that declares none has the hub's. One that declares some can lead to fewer kinds of questions, never to more.
 """
 
 from collections.abc import Mapping

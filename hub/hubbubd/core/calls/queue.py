@@ -27,7 +27,7 @@ class Slot(Enum):
     ASIDE = auto()
     """It is a task at its server, and needs no slot any more."""
 
-    __hash__ = object.__hash__  # an Enum's own hashes its name, in Python
+    __hash__ = object.__hash__  # quicker: the one of Enum is not written in C, and hashes the name
 
 
 class CallQueue:

@@ -21,7 +21,7 @@ class ToolAudience:
 
 
 EVERYBODY: Final = ToolAudience()
-"""That of a tool that says nothing of it."""
+"""The audience of a tool that names none."""
 
 
 def read_audience(tool: Mapping[str, Any]) -> ToolAudience:
@@ -40,17 +40,17 @@ def read_audience(tool: Mapping[str, Any]) -> ToolAudience:
 
 @dataclass(frozen=True, slots=True)
 class PagesRead:
-    """The servers whose pages a host has read; whether that is all, or only what one of its connections has read."""
+    """The servers whose pages a host has read. If not `is_complete`, it may have read pages of others as well."""
 
     servers: Collection[str] = ()
-    whole: bool = False
+    is_complete: bool = False
 
 
 def select_servers(candidates: Sequence[str], read: PagesRead) -> Sequence[str]:
-    """Return those of the candidates, the servers with a tool that a page calls, whose page this may be.
+    """Return the candidates of which the page may be that calls a tool. `candidates` are the servers with such a tool.
 
-    These are the servers whose pages the host has read. If it has read none of the candidates', the page may be of any
-    of them; of none, if all that the host has read is known, and is of others.
+    It is of one whose pages the host has read, if there are any among them. Else it may be of any; but of none if it is
+    certain (`is_complete`) that the host has read pages of other servers only.
     """
     among_read = [each for each in candidates if each in read.servers]
-    return among_read if among_read or (read.whole and read.servers) else candidates
+    return among_read if among_read or (read.is_complete and read.servers) else candidates

@@ -24,15 +24,16 @@ _ANYTHING: Final[Mapping[str, Any]] = {}
 """The schema that everything fits."""
 
 _TARGETS: Final = ("#/$defs/", "#/definitions/")
+"""What a reference to a definition begins with."""
 
 
-def may_recur(tool: Mapping[str, Any]) -> bool:
+def has_recursive_schema(tool: Mapping[str, Any]) -> bool:
     """Return whether a tool has a schema that refers to itself."""
     return any(is_recursive(tool.get(member)) for member in SCHEMAS)
 
 
 def is_recursive(schema: object) -> bool:
-    """Return whether a schema refers to itself, by way of others or not. False for one that is too large to say."""
+    """Return whether a schema refers to itself, by way of others or not. False if it is too large to be looked at."""
     if not isinstance(schema, Mapping):
         return False
     root = cast("Mapping[str, Any]", schema)
@@ -69,8 +70,11 @@ def _iterate_references(schema: object, steps: Iterator[int], *, within_definiti
 
 
 def _find_definition(root: Mapping[str, Any], ref: str) -> object:
-    """Return what a reference names; None if there is no such thing. Names are as in JSON Pointer (RFC 6901)."""
-    if ref == "#":
+    """Return what a reference names: `#`, or one that begins with one of _TARGETS. None if nothing is there.
+
+    Names are as in JSON Pointer (RFC 6901).
+    """
+    if ref == "#":  # without its definitions: where they are referred to, they are looked up in the root
         return {key: value for key, value in root.items() if key not in ("$defs", "definitions")}
     _, holder, name, *deeper = ref.split("/")
     value: object = root.get(holder)
@@ -107,6 +111,7 @@ class _SchemaFlattener:
             depth = depths.get(ref, 0)
             target = _find_definition(self._root, ref) if depth < self._levels else _ANYTHING
             depths = {**depths, ref: depth + 1}
+        # A reference to nothing stays. Beside any other one, the schema's own members count more than the target's.
         kept_members = {key: value for key, value in schema.items() if target is None or key != "$ref"}
         dropped_keys = ("$defs", "definitions") if node is self._root else ()
         flat = {key: self.flatten(value, depths) for key, value in kept_members.items() if key not in dropped_keys}

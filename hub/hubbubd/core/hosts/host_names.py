@@ -100,7 +100,7 @@ class NameRule:
         return any(fnmatchcase(server, pattern) for pattern in self.bare)
 
     def group(self, server: str) -> str:
-        """Return the name of the group of servers whose names may clash, and so are made together."""
+        """Return the name of a server's group: names of tools can clash only within one, so they are made together."""
         return "" if self.is_bare(server) else self.prefix(server)
 
     def make_names(self, entries: Iterable[Origin]) -> HostNames:

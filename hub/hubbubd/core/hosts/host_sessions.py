@@ -47,7 +47,7 @@ def record_id(session_id: str) -> str:
 
 
 def with_level(level: str, session: HostSession | None) -> HostSession | None:
-    """Return a session that wants log messages of this level and above; one that has ended is not made again."""
+    """Return the session as one that wants log messages of this level and above; None (it has ended) stays None."""
     return session if session is None or session.level == level else replace(session, level=level)
 
 

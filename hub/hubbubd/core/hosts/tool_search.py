@@ -44,7 +44,7 @@ class Index:
     places: Mapping[str, "tuple[array[int], array[int]]"]
     """In which texts a word is, by their places in `keys`, and how often."""
     words: int
-    """Of all texts."""
+    """How many words all texts have together."""
 
 
 def search_in_steps(indexes: Sequence[Index], query: str, most: int) -> Generator[None, None, list[str]]:

@@ -8,19 +8,19 @@ from hubbubd.errors import InvalidArgument
 
 
 def place_decision(request: Mapping[str, Any], result: dict[str, Any]) -> dict[str, Any]:
-    """Return the result of a form with its decision where the agent reads that; of a form without decisions as it is.
+    """Return the result of a form with the decision in the member that the agent reads.
 
-    A decision among the content is taken out of it, and the action becomes the one that goes with it. A result without
-    a decision gets the one that its action stands for: a yes is for this time only. Raises InvalidArgument for an
-    unknown decision, and for one that says something else than the action.
+    The result of a form that takes no decision stays as it is. A decision among the content is taken out of the
+    content, and decides the action. A result without a decision gets the one that its action stands for: a yes is for
+    this time only. Raises InvalidArgument for an unknown decision, and for one that contradicts the action.
     """
-    known = find_decisions(request)
-    if known is None:
+    decisions = find_decisions(request)
+    if decisions is None:
         return result
     content = result.get("content")
-    if isinstance(content, Mapping) and known.member in content and not _is_field(request, known):
-        left = {**cast("dict[str, Any]", content)}
-        return _place_field_decision(known, result, left.pop(known.member), left)
+    if isinstance(content, Mapping) and decisions.member in content and not _has_field_of_name(request, decisions):
+        other_fields = {**cast("dict[str, Any]", content)}
+        return _place_field_decision(decisions, result, other_fields.pop(decisions.member), other_fields)
     return complete_decision(request, result, check=True)
 
 
@@ -29,44 +29,45 @@ def complete_decision(request: Mapping[str, Any], result: dict[str, Any], *, che
 
     With `check`, raises InvalidArgument if it has one that says something else than its action.
     """
-    known = find_decisions(request)
-    if known is None:
+    decisions = find_decisions(request)
+    if decisions is None:
         return result
     action = result.get("action")
-    given = result.get(known.member)
+    given = result.get(decisions.member)
     if given is None:
-        default = known.find_default(action)
-        return result if default is None else {**result, known.member: default.value}
-    decision = known.find(given)
-    # What is not in the table may be a decision of another version; it must not be more than the person said.
+        default = decisions.find_default(action)
+        return result if default is None else {**result, decisions.member: default.value}
+    decision = decisions.find(given)
+    # An unknown decision may be one of a newer version of the agent, and a yes: so only with a yes is it let through.
     if check and (decision.action if decision is not None else "accept") != action:
-        raise InvalidArgument.field(f"result.{known.member}", f"does not go with the action {action}")
+        raise InvalidArgument.field(f"result.{decisions.member}", f"does not go with the action {action}")
     return result
 
 
 def _place_field_decision(
-    known: AgentDecisions, result: dict[str, Any], value: object, content: dict[str, Any]
+    decisions: AgentDecisions, result: dict[str, Any], value: object, other_fields: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return the result of a form with a decision, the `value` of a field, where the agent reads it.
-    `content` has the other fields. Raises InvalidArgument.
+    """Return the result of a form with the decision that the `value` of a field names, where the agent reads that.
+
+    `other_fields` are the rest of the content. Raises InvalidArgument.
     """
-    decision = known.find(value)
+    decision = decisions.find(value)
     if decision is None:
-        choices = ", ".join(each.value for each in known.choices)
-        raise InvalidArgument.field(f"content.{known.member}", f"is one of {choices}")
+        choices = ", ".join(each.value for each in decisions.choices)
+        raise InvalidArgument.field(f"content.{decisions.member}", f"is one of {choices}")
     if result.get("action") != "accept":
-        raise InvalidArgument.field(f"content.{known.member}", "is given by accepting")
-    placed = {**result, "action": decision.action, known.member: decision.value}
+        raise InvalidArgument.field(f"content.{decisions.member}", "is given by accepting")
+    placed = {**result, "action": decision.action, decisions.member: decision.value}
     if decision.action == "accept":
-        return {**placed, "content": content}
-    if content:
-        raise InvalidArgument.field("content", f"has nothing else with {known.member} = {decision.value}")
+        return {**placed, "content": other_fields}
+    if other_fields:
+        raise InvalidArgument.field("content", f"has nothing else with {decisions.member} = {decision.value}")
     del placed["content"]
     return placed
 
 
-def _is_field(request: Mapping[str, Any], known: AgentDecisions) -> bool:
-    """Return whether the form has a field of this name of its own."""
+def _has_field_of_name(request: Mapping[str, Any], decisions: AgentDecisions) -> bool:
+    """Return whether the form itself has a field with the name under which decisions are given."""
     schema = request.get("requestedSchema")
     fields = cast("Mapping[str, Any]", schema).get("properties") if isinstance(schema, Mapping) else None
-    return isinstance(fields, Mapping) and known.member in fields
+    return isinstance(fields, Mapping) and decisions.member in fields

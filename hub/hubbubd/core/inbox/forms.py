@@ -248,7 +248,7 @@ _STRING_KEYWORDS = ("minLength", "maxLength", "format", "enum")
 _NUMBER_KEYWORDS = ("minimum", "maximum")
 _ARRAY_KEYWORDS = ("minItems", "maxItems", "uniqueItems")
 _FORMATS = frozenset({"email", "uri", "date", "date-time"})
-_PRIMITIVE: dict[str, Any] = {"type": ["string", "number", "boolean", "array"], "items": {"type": "string"}}
+_ANY_PRIMITIVE: dict[str, Any] = {"type": ["string", "number", "boolean", "array"], "items": {"type": "string"}}
 
 
 def fill_in_defaults(schema: Mapping[str, Any], content: Mapping[str, Any]) -> dict[str, Any]:
@@ -279,7 +279,7 @@ def fill_in_defaults(schema: Mapping[str, Any], content: Mapping[str, Any]) -> d
 
 
 def _describe_violation(error: "jsonschema_rs.ValidationError", defaults: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the path of a wrong field, and what is wrong with it; `defaults` are the form's own, as filled in."""
+    """Return the path of a wrong field, and what is wrong with it; `defaults` are those that were filled in."""
     import jsonschema_rs
 
     if isinstance(error.kind, jsonschema_rs.ValidationErrorKind.Required):
@@ -318,7 +318,7 @@ def _as_list(value: object) -> list[Any]:
 
 
 def _flat_field(field: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the schema of one field; one that takes every primitive value for a shape that MCP does not know."""
+    """Return the schema of one field. For a shape that MCP does not know, it takes every primitive value."""
     field = _unwrap_optional(field)
     match field.get("type"):
         case "string":
@@ -332,7 +332,7 @@ def _flat_field(field: Mapping[str, Any]) -> dict[str, Any]:
             choice = {"type": "string", **_read_choices(item, "anyOf"), **_select_keywords(item, ("enum",))}
             return {"type": "array", "items": choice, **_select_keywords(field, _ARRAY_KEYWORDS)}
         case _:
-            return _PRIMITIVE
+            return _ANY_PRIMITIVE
 
 
 def _unwrap_optional(field: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -342,7 +342,7 @@ def _unwrap_optional(field: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _read_choices(field: Mapping[str, Any], keyword: str) -> dict[str, Any]:
-    """Return the values of titled choices (`oneOf` or `anyOf`) as `{"enum": [...]}`; empty without good ones."""
+    """Return the values of titled choices (`oneOf` or `anyOf`) as `{"enum": [...]}`; empty unless all are strings."""
     values = [option.get("const") for option in map(_as_mapping, _as_list(field.get(keyword)))]
     return _select_keywords({"enum": values}, ("enum",))
 

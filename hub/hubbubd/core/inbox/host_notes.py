@@ -6,13 +6,16 @@ from hubbubd.frozen import replaced
 
 
 def with_host_decision(request: PendingRequest, decision: AskedHost) -> PendingRequest:
-    """Return the request with what was decided about a host. One that was asked stays so."""
+    """Return the request with what was decided about a host; unchanged if that is no news (`with_host`)."""
     hosts = with_host(request.hosts, decision)
     return request if hosts is request.hosts else replaced(request, hosts=hosts)
 
 
 def with_caller_left(request: PendingRequest, left_at: float | None) -> PendingRequest:
-    """Return the request with when its caller hung up; None if it is there. Unchanged unless open."""
+    """Return the request with the time at which its caller hung up; `left_at` is None if the caller is there.
+
+    Unchanged unless it is open, and if it says already that the caller has left, or is there.
+    """
     left_before = request.caller_left_at
     if request.state is not RequestState.OPEN or (left_before is None) == (left_at is None):
         return request

@@ -46,8 +46,8 @@ def _form_problem(schema: Mapping[str, Any]) -> str | None:
     Answers repeat these, and half of a surrogate pair cannot be typed, validated or sent.
     """
     for at, (name, field) in enumerate(_as_mapping(schema.get("properties")).items()):
-        path = f"requestedSchema.properties.{name if _is_text(name) else at}"
-        if not _is_text(name):
+        path = f"requestedSchema.properties.{name if _is_encodable(name) else at}"
+        if not _is_encodable(name):
             return f"{path}: the name of this field has half of a surrogate pair"
         field = _as_mapping(field)
         items = _as_mapping(field.get("items"))
@@ -56,13 +56,13 @@ def _form_problem(schema: Mapping[str, Any]) -> str | None:
             _as_list(field.get("enum")), _as_list(items.get("enum")), (each.get("const") for each in titled_choices)
         )
         default = field.get("default")
-        if not all(map(_is_text, (*choices, default, *_as_list(default)))):
+        if not all(map(_is_encodable, (*choices, default, *_as_list(default)))):
             return f"{path}: a choice or the default of this field has half of a surrogate pair"
     return None
 
 
-def _is_text(value: object) -> bool:
-    """Return whether a value is no string, or one that UTF-8 can encode."""
+def _is_encodable(value: object) -> bool:
+    """Return whether UTF-8 can encode a string; True for a value of another type."""
     if not isinstance(value, str) or value.isascii():
         return True
     try:

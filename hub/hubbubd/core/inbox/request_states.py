@@ -24,7 +24,7 @@ MAX_CLAIM_S = 3600.0
 """Seconds of the longest claim, so that one that was forgotten does not block others for more than an hour."""
 
 MOMENTS = 50
-"""The most moments a request keeps before its end; the end itself is always kept."""
+"""The most events of its history (`moments`) that a request keeps before its end; those of the end are always kept."""
 
 
 class RequestKind(StrEnum):
@@ -76,12 +76,10 @@ class Origin(StrEnum):
     """The hub itself asks, for OAuth access to a server; withdrawn with the request or connection that needs it."""
     ROUNDS = "rounds"
     """An `input_required` result (2026-07-28): the call is sent again with the answers. Or error -32042 (2025-11-25):
-    the call is sent again after the consent.
-    """
+    the call is sent again after the consent."""
     TASK_INPUT = "task_input"
     """The inputRequests of a task that the server holds (2026-07-28, tasks extension), answered by `tasks/update`, over
-    a later connection if need be.
-    """
+    a later connection if need be."""
     HUB = "hub"
     """The hub itself asks whether a call may be sent; the answer is delivered to the call, which waits for it."""
 
@@ -108,8 +106,8 @@ class RequestEventType(StrEnum):
 class RequestEvent:
     """An entry in a request's history. `at` is seconds since the epoch; `agent` says that a worker did it.
 
-    `trace` is the place of the span of the RPC that answered. `via` is the program it was done through, as that calls
-    itself, and for NOT_COUNTED what it did.
+    `trace` is the place of the span of the RPC that answered. `via` is the program through which `by` acted, as the
+    program calls itself; for NOT_COUNTED also what that host answered.
     """
 
     at: bounds.Moment
@@ -176,11 +174,11 @@ class PendingRequest:
 
     @property
     def is_cause_certain(self) -> bool:
-        """Whether a call of its principal caused it: the wire says so, or it can be nobody else's."""
+        """Whether a call of `principal` is certain to be the cause: the wire says so, or there was no other caller."""
         return self.cause_source is CauseSource.WIRE or self.alone
 
-    def holder(self, now: float) -> Claim | None:
-        """Return the claim, unless it has expired."""
+    def valid_claim(self, now: float) -> Claim | None:
+        """Return the claim; None without one, and once it has expired."""
         return self.claim if self.claim is not None and now < self.claim.expires_at else None
 
 
@@ -195,22 +193,23 @@ def claim(
     take_over: bool = False,
     host: str = "",
 ) -> PendingRequest:
-    """Return the request leased to `by` for `ttl_s`, at most until its deadline.
+    """Return the request leased to `by` for `ttl_s` (0: the default), at most until the request's deadline.
 
-    Idempotent: `by` claiming again under the same id renews the lease. Under another id it needs `take_over`, which
-    invalidates the earlier claim. `host` is the MCP host that it is held for. Raises FailedPrecondition
-    (ALREADY_CLAIMED, or the request is closed).
+    A principal that claims again under the same id renews its lease; under another id it needs `take_over`, which
+    invalidates the earlier claim. That is not so with `worker`: a program of the principal, to which the hub assigns
+    requests, claims only what nobody holds. `host` is the MCP host for which the request is held. Raises
+    FailedPrecondition (ALREADY_CLAIMED, or the request is closed).
     """
     _require_open(request, now)
-    holder = request.holder(now)
+    current_claim = request.valid_claim(now)
     taken_over = None
-    if holder is not None:
-        own = holder.is_held_by(by) and not worker
-        if own and holder.id == claim_id:
+    if current_claim is not None:
+        may_reuse = current_claim.is_held_by(by) and not worker  # a claim in person is not for the person's workers
+        if may_reuse and current_claim.id == claim_id:
             return renew(request, claim_id, ttl_s, now)
-        if not own or not take_over:
-            raise already_claimed_error(request.id, holder, by)
-        taken_over = holder.id
+        if not may_reuse or not take_over:
+            raise already_claimed_error(request.id, current_claim, by)
+        taken_over = current_claim.id
     lease = Claim(
         id=claim_id, by=by, expires_at=_lease_end(request, ttl_s, now), worker=worker, instead_of=taken_over, host=host
     )
@@ -220,14 +219,14 @@ def claim(
 def renew(request: PendingRequest, claim_id: str, ttl_s: float, now: float) -> PendingRequest:
     """Return the request with its lease extended. Raises FailedPrecondition (CLAIM_LOST, or the request is closed)."""
     _require_open(request, now)
-    current_claim = require_claim(request.holder(now), claim_id)
+    current_claim = require_claim(request.valid_claim(now), claim_id)
     return replaced(request, claim=replaced(current_claim, expires_at=_lease_end(request, ttl_s, now)))
 
 
 def release(request: PendingRequest, claim_id: str, now: float) -> PendingRequest:
     """Return the request without its claim. Raises FailedPrecondition (CLAIM_LOST, or the request is closed)."""
     _require_open(request, now)
-    current_claim = require_claim(request.holder(now), claim_id)
+    current_claim = require_claim(request.valid_claim(now), claim_id)
     return replaced(
         with_event(request, RequestEventType.RELEASED, now, current_claim.by, agent=current_claim.worker), claim=None
     )
@@ -252,22 +251,22 @@ def answer(
     is_repeated = answer_id and (request.answer_id, request.answered_by) == (answer_id, by)
     if is_repeated and request.state is RequestState.ANSWERED:
         return request
-    holder = require_answerable(request, by, claim_id, now)
-    return as_answered(request, content, by, now, holder, answer_id=answer_id, trace=trace, via=via)
+    under_claim = require_answerable(request, by, claim_id, now)
+    return as_answered(request, content, by, now, under_claim, answer_id=answer_id, trace=trace, via=via)
 
 
 def require_answerable(request: PendingRequest, by: str, claim_id: str | None, now: float) -> Claim | None:
-    """Return the claim under which the request may be answered now; None without one.
+    """Return the claim under which the request may be answered now; None if nobody has claimed it.
 
     Raises FailedPrecondition as `answer`.
     """
     _require_open(request, now)
-    holder = request.holder(now)
+    current_claim = request.valid_claim(now)
     if claim_id:
-        require_claim(holder, claim_id)
-    elif holder is not None:
-        raise already_claimed_error(request.id, holder, by)
-    return holder
+        require_claim(current_claim, claim_id)
+    elif current_claim is not None:
+        raise already_claimed_error(request.id, current_claim, by)
+    return current_claim
 
 
 def as_answered(
@@ -275,14 +274,14 @@ def as_answered(
     content: Answer,
     by: str,
     now: float,
-    holder: Claim | None,
+    under_claim: Claim | None,
     *,
     answer_id: str | None,
     trace: Trace | None,
     via: str | None,
 ) -> PendingRequest:
-    """Return the request with its answer, which `require_answerable` has allowed under the claim of `holder`."""
-    agent = holder is not None and holder.worker
+    """Return the request with its answer. `require_answerable` has allowed that, and returned `under_claim`."""
+    agent = under_claim is not None and under_claim.worker
     return replaced(
         with_event(request, RequestEventType.ANSWERED, now, by, agent=agent, trace=trace, via=via),
         state=RequestState.ANSWERED,
@@ -320,14 +319,14 @@ def withdraw(request: PendingRequest, reason: str, now: float) -> PendingRequest
 
 
 def after_call_ended(request: PendingRequest, call_id: str, why: str, now: float) -> PendingRequest:
-    """Return the request after the end of a call that it names. Unchanged once it is over.
+    """Return the request after a call has ended, for the reason `why`. Unchanged if it is final or names no such call.
 
-    Withdraw it where the call is certain to be the cause. Where that is inferred the server may still wait for the
-    answer, and a receiver task waits whatever becomes of the call: mark the request (`cause_ended`). An answer that
-    would have been sent with the call itself can no longer be delivered.
+    Withdrawn if the call is certain to be the cause. If that is only inferred, the server may still wait for the
+    answer, and a receiver task waits whatever becomes of the call: then the request notes the end (`cause_ended`). An
+    answer that would have been sent with the call can no longer be delivered.
 
-    Remove the call from the candidates. A single candidate left does not become the cause: the removed one may have
-    been it.
+    A call that is only a candidate is removed. A single candidate left does not become the cause: the removed one may
+    have been that.
     """
     if is_over(request):
         return request
@@ -342,13 +341,13 @@ def after_call_ended(request: PendingRequest, call_id: str, why: str, now: float
         return request
     if request.origin in _SENT_WITH_CALL:
         return as_not_delivered(withdraw(request, why, now), why, now)
-    is_certain = request.cause_source is CauseSource.WIRE and request.origin is not Origin.TASK
-    if is_certain and request.state is RequestState.OPEN:
+    ends_with_call = request.cause_source is CauseSource.WIRE and request.origin is not Origin.TASK
+    if ends_with_call and request.state is RequestState.OPEN:
         return withdraw(request, why, now)
     return request if request.cause_ended else replaced(request, cause_ended=why)
 
 
-_SENT_WITH_CALL = frozenset({Origin.ROUNDS, Origin.TASK_INPUT, Origin.HUB})
+_SENT_WITH_CALL = frozenset({Origin.ROUNDS, Origin.TASK_INPUT, Origin.HUB})  # nobody waits for the answer but the call
 
 
 def as_delivered(request: PendingRequest, now: float, *, late: bool = False) -> PendingRequest:
@@ -387,7 +386,7 @@ def with_event(
     trace: Trace | None = None,
     via: str | None = None,
 ) -> PendingRequest:
-    """Return the request with a moment added. Beyond MOMENTS those in _PASSING_EVENTS are left out."""
+    """Return the request with an event added to its history. Beyond MOMENTS those in _PASSING_EVENTS are left out."""
     if len(request.moments) >= MOMENTS and what in _PASSING_EVENTS:
         return request
     event = RequestEvent(at=at, what=what, by=by, agent=agent, trace=trace, via=via)
@@ -398,8 +397,8 @@ _PASSING_EVENTS = frozenset(map(RequestEventType, ("shown", "claimed", "released
 
 
 def without_expired_claim(request: PendingRequest, now: float) -> PendingRequest:
-    """Return the request without its claim, and with a moment LAPSED, if the claim has expired."""
-    if request.claim is None or request.holder(now) is not None:
+    """Return the request without its claim, and with an event LAPSED, if the claim has expired; else unchanged."""
+    if request.claim is None or request.valid_claim(now) is not None:
         return request
     expired_claim = request.claim
     return replaced(
@@ -407,8 +406,8 @@ def without_expired_claim(request: PendingRequest, now: float) -> PendingRequest
     )
 
 
-def without_worker(request: PendingRequest) -> PendingRequest:
-    """Return the request without a worker's claim: after a restart that worker's stream is gone."""
+def without_worker_claim(request: PendingRequest) -> PendingRequest:
+    """Return the request without its claim if that is a worker's: after a restart the worker's stream is gone."""
     return replaced(request, claim=None) if request.claim is not None and request.claim.worker else request
 
 

@@ -1,4 +1,7 @@
-"""Who was shown which open pending request, as a record of its own: it is written with the next change of each."""
+"""Who was shown which open pending request, from a shutdown to the next start, in a record of its own.
+
+A view is no change of its request: it joins the request's history when that is written for another reason.
+"""
 
 from dataclasses import dataclass, field
 

@@ -103,9 +103,10 @@ def parse_authorization(
 
 
 def parse_resource(resource: str | None, base: str) -> EndpointName:
-    """Return the endpoint that a token is asked for (RFC 8707); without a resource, the one of /mcp.
+    """Return the endpoint for which a token is requested (RFC 8707); without a resource, the one of /mcp.
 
-    Raises LoginRefusal. Loopback has several names: any of them is this hub's where `base` has one, on the same port.
+    `base` is the hub's address. If it names loopback, another name of loopback with the same port is this hub as well.
+    Raises LoginRefusal for anything else.
     """
     if resource is None:
         return EndpointName(endpoint_paths.PROFILE, endpoint_paths.DEFAULT_PROFILE_NAME)

@@ -80,14 +80,16 @@ def parse_registration(members: object) -> Registration:
     """Return the registration that a program sends (RFC 7591, section 2), checked. Raises LoginRefusal."""
     if not isinstance(members, Mapping):
         raise LoginRefusal("invalid_client_metadata", "the body must be a JSON object")
-    known = cast("Mapping[str, Any]", members)
-    method: object = known.get("token_endpoint_auth_method") or "client_secret_basic"
+    metadata = cast("Mapping[str, Any]", members)
+    method: object = metadata.get("token_endpoint_auth_method") or "client_secret_basic"
     if method not in METHODS:
         raise LoginRefusal("invalid_client_metadata", f"token_endpoint_auth_method must be one of {', '.join(METHODS)}")
-    _require_listed(known, "grant_types", "authorization_code")
-    _require_listed(known, "response_types", "code")
+    _require_listed(metadata, "grant_types", "authorization_code")
+    _require_listed(metadata, "response_types", "code")
     return Registration(
-        name=clean_client_name(known.get("client_name")), redirect_uris=_parse_redirect_uris(known), method=str(method)
+        name=clean_client_name(metadata.get("client_name")),
+        redirect_uris=_parse_redirect_uris(metadata),
+        method=str(method),
     )
 
 
@@ -95,16 +97,16 @@ def parse_document(url: str, members: object) -> LoginClient:
     """Return the program that a client id metadata document describes. Raises LoginRefusal."""
     if not isinstance(members, Mapping):
         raise LoginRefusal("invalid_client", "the document at the client id is no JSON object")
-    known = cast("Mapping[str, Any]", members)
-    if known.get("client_id") != url:
+    metadata = cast("Mapping[str, Any]", members)
+    if metadata.get("client_id") != url:
         raise LoginRefusal("invalid_client", "the document names another client_id than its own address")
-    if "client_secret" in known or (known.get("token_endpoint_auth_method") or "none") != "none":
+    if "client_secret" in metadata or (metadata.get("token_endpoint_auth_method") or "none") != "none":
         raise LoginRefusal("invalid_client", "a program with such a document has no secret: its method must be none")
-    _require_listed(known, "grant_types", "authorization_code")
+    _require_listed(metadata, "grant_types", "authorization_code")
     return LoginClient(
         id=url,
-        name=clean_client_name(known.get("client_name")),
-        redirect_uris=_parse_redirect_uris(known),
+        name=clean_client_name(metadata.get("client_name")),
+        redirect_uris=_parse_redirect_uris(metadata),
         document_host=urlsplit(url).netloc,
     )
 
@@ -191,9 +193,9 @@ def leads_to_this_machine(uri: str) -> bool:
     return parts.scheme not in ("http", "https") or is_loopback(parts.hostname or "")
 
 
-def _parse_redirect_uris(known: Mapping[str, Any]) -> tuple[str, ...]:
+def _parse_redirect_uris(metadata: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the redirect URIs that a program registers, checked. Raises LoginRefusal."""
-    found: object = known.get("redirect_uris")
+    found: object = metadata.get("redirect_uris")
     if not isinstance(found, list) or not found:
         raise _bad_redirect_error("must be a list with at least one URI")
     uris = cast("list[object]", found)
@@ -205,9 +207,9 @@ def _parse_redirect_uris(known: Mapping[str, Any]) -> tuple[str, ...]:
     return checked
 
 
-def _require_listed(known: Mapping[str, Any], member: str, wanted: str) -> None:
+def _require_listed(metadata: Mapping[str, Any], member: str, wanted: str) -> None:
     """Raise LoginRefusal if a member is there and is not a list with the wanted value."""
-    stated: object = known.get(member)
+    stated: object = metadata.get(member)
     if stated is not None and (not isinstance(stated, list) or wanted not in cast("list[object]", stated)):
         raise LoginRefusal("invalid_client_metadata", f"{member} must contain {wanted}")
 

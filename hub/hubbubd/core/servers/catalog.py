@@ -37,7 +37,7 @@ TTL_FLOOR_S = 30.0
 RETRY_S = 60.0
 """Seconds until a failed fetch is retried, if its fault is retryable."""
 
-GONE = frozenset({FaultCode.CONNECTION_LOST, FaultCode.SESSION_LOST})
+BROKEN_OFF = frozenset({FaultCode.CONNECTION_LOST, FaultCode.SESSION_LOST})
 """Fault codes of a fetch that the end of its connection broke off."""
 
 
@@ -72,8 +72,8 @@ _ORDER = {str(kind): at for at, kind in enumerate(CatalogKind)}
 class Source:
     """Where a kind's list comes from on the wire.
 
-    `method` returns it in the result's `member`; the server capability `capability` announces it, or an `extension`,
-    which needs the capability as well; notification `change` invalidates it; `flag` asks for that notification in
+    `method` returns it in the result's `member`. The server declares it by the capability `capability`, or by the
+    `extension` if the kind has one. Notification `change` invalidates it; `flag` asks for that notification in
     `subscriptions/listen`.
     """
 
@@ -258,7 +258,7 @@ def timeout_fault(server: str, kind: CatalogKind, limit_s: float, option: str) -
 
 def after_disconnect(before: CatalogList) -> CatalogList:
     """Return the list after the connection ended. A fetch broken off only by that has not failed."""
-    if before.fault is None or before.fault.code not in GONE:
+    if before.fault is None or before.fault.code not in BROKEN_OFF:
         return as_outdated(before)
     freshness = Freshness.UNKNOWN if before.fetched_at is None else Freshness.STALE
     return replace(before, freshness=freshness, fault=None)

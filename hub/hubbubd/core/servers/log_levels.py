@@ -7,7 +7,7 @@ LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "ale
 """From the least to the most severe."""
 
 USUAL: Final = "info"
-"""The level for who has named none, once another has named one."""
+"""The level of a host that has named none, once another host has named one."""
 
 _RANKS: Final = {level: rank for rank, level in enumerate(LEVELS)}
 

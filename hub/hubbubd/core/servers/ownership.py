@@ -61,7 +61,7 @@ class MemberView:
     def takers_in_order(self, server: str) -> list[str]:
         """Return the names of the members that may take a server, the first one first.
 
-        That is the one it was given up for, then the one that had it, if that has started again, then by hash.
+        First the one for which it was given up, then the one that had it, if that has started again, then by hash.
         """
         lease = self.leases.get(server) or Lease(server=server)
         names = [member.name for member in self.members.values() if member.serves]
@@ -101,6 +101,7 @@ class MemberView:
         serving_members = [member.name for member in self.members.values() if member.serves]
         own_servers = servers_by_holder.get(self.me, [])
         share = sum(map(len, servers_by_holder.values())) / max(len(serving_members), 1)
+        # One server more than its share is never too many, as shares are no whole numbers.
         if self.me not in serving_members or len(own_servers) <= max(share * SURPLUS, share + 1):
             return None
         members_below_share = [

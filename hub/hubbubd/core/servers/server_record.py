@@ -12,7 +12,8 @@ from hubbubd.core.servers.connection_states import ServerConnection
 Source = Literal["file", "api"]
 
 UPKEEP = "@upkeep"
-"""The name under which upkeep of the store has an owner, as a server has; no server can have it."""
+"""The name of a lease that is no server's: the member that has it does the upkeep of the store for the fleet, such as
+to delete old records. No server can have this name."""
 
 NOBODY = ""
 """The holder of a lease that was given up."""
@@ -39,8 +40,9 @@ class ServerRecord:
     `wanted` says whether it should be connected. `roots` override the configured ones when not None. `revision` grows
     with each change of `config` or `roots`. `defect` names what could not be loaded from the store. `trusted` says that
     the owner of the hub's machine configured it over the API (`Confinement.with_trust`). `home` is the member of a
-    fleet to which it was added; empty where there is none. The trust holds at that member alone. `bound` says that
-    another one had the server, and was not allowed to connect it. `notes` are what the hub noted about what it sends.
+    fleet to which it was added; empty where there is none. The trust holds at that member alone. `bound` says that only
+    `home` may have it: another member had the server, and was not allowed to connect it. `notes` are what the hub noted
+    about what it sends.
     """
 
     name: str
@@ -73,8 +75,8 @@ class ServerRecord:
 class Lease:
     """Which member of a fleet has a server; `life` is that of the member (`members.Member.life`).
 
-    It holds in the store of the id `store` alone: in a copy nobody has anything. `wish` is the member for which a lease
-    was given up.
+    A lease counts only in the store whose id is `store`: in a copy of the store no member has any server. `wish` is the
+    member for which a lease was given up.
     """
 
     server: str

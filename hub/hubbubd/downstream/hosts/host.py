@@ -207,8 +207,8 @@ class McpHost:
 
         A session that has read more than are remembered may have forgotten some.
         """
-        whole = not self.stateless and len(self.read_from) < MAX_READ_FROM
-        return PagesRead(self.read_from, whole=whole) if self.shows_apps else None
+        is_complete = not self.stateless and len(self.read_from) < MAX_READ_FROM
+        return PagesRead(self.read_from, is_complete=is_complete) if self.shows_apps else None
 
     def note_read(self, server: str, uri: str) -> bool:
         """Note that it has read a resource of a server; return whether it is its first page of this server.

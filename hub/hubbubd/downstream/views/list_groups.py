@@ -16,7 +16,7 @@ from weakref import WeakValueDictionary
 from hubbubd import payload
 from hubbubd.bounds import LONGEST_URI
 from hubbubd.core.hosts.app_tools import EVERYBODY, ToolAudience, read_audience
-from hubbubd.core.hosts.flat_schemas import flatten_schemas, may_recur
+from hubbubd.core.hosts.flat_schemas import flatten_schemas, has_recursive_schema
 from hubbubd.core.hosts.host_names import NameRule, Origin, with_origin
 from hubbubd.core.hosts.host_uris import add_prefix, rewrite_uris
 from hubbubd.core.hosts.tool_search import Index, build_index_in_steps
@@ -254,7 +254,7 @@ def _render_entry(rendering: ListRendering, entry: dict[str, Any], server: str, 
     """Return an entry as hosts see it."""
     if rendering.rule is not None:
         entry = with_origin(entry, server, name)
-    if rendering.flat and may_recur(entry):
+    if rendering.flat and has_recursive_schema(entry):
         entry = flatten_schemas(entry)
     member = MEMBERS[rendering.kind]
     return payload.dumps(rewrite_uris({member: [entry]}, server)[member][0])

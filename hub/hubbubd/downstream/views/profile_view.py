@@ -270,7 +270,7 @@ class ProfileView:
         owning_servers = find_owners(uri, uris, templates_by_server)
         if not owning_servers:
             raise NotFound("resource", uri)
-        servers = select_servers(owning_servers, replace(pages_read, whole=False))
+        servers = select_servers(owning_servers, replace(pages_read, is_complete=False))
         if len(servers) > 1:
             names = " and ".join(add_prefix(name, uri) for name in servers[:MAX_NAMED])
             raise InvalidArgument.field("params.uri", f"several servers have it: name one of them, {names}")

@@ -118,7 +118,7 @@ class Inbox(RecordReader[PendingRequest]):
         if takeover.owns(request.server):
             self.deadlines.arm(None, request)
             if takeover.alone:
-                self.change_later(request.id, core.without_worker)
+                self.change_later(request.id, core.without_worker_claim)
 
     def stop_acting(self, server: str) -> None:
         """Act no longer on the requests of a server."""

@@ -74,7 +74,7 @@ class Reservations:
 
     def reserved_claim_id(self, request: PendingRequest) -> str | None:
         """Return the id of the claim with which a question was reserved, if it still is."""
-        claim = request.holder(self._clock.now())
+        claim = request.valid_claim(self._clock.now())
         return claim.id if claim is not None and claim.id.startswith(PREFIX) else None
 
     def reserve(self, requests: Sequence[PendingRequest]) -> list[PendingRequest]:
