@@ -24,7 +24,7 @@ RULES = 100
 TURNS = 20
 ARGUMENTS = {"text": TEXT, "repo": "shop", "branch": "release/1.4"}
 CONDITIONS = [{"when": f"args.text == 'x{number}' && caller != 'nobody'"} for number in range(RULES)]
-"""All are about every call, and none holds."""
+"""Each is about every call, and none of the conditions holds."""
 OTHERS = [{"tools": [f"other_{number}_*"], "when": "args.text == 'x'"} for number in range(RULES)]
 """Not one is about a call."""
 
@@ -100,6 +100,7 @@ def _us(work: Callable[[], object], times: int) -> float:
 
 
 def _replay_s(rules: CallRules, count: int) -> float:
+    """Seconds in which the rules judge so many calls that were made."""
     params = {"name": "echo", "arguments": ARGUMENTS}
     written = payload.dumps(params)
     history = [

@@ -58,7 +58,7 @@ async def measure_forwarding(directory: Path, *, rounds: int, calls: int) -> Seq
 async def measure_listening(directory: Path, *, calls: int) -> Sequence[Figure]:
     """Processor time of a member that makes calls, and of one that hears of them, over one PostgreSQL.
 
-    Calls are made at a steady rate, and as many as go. What both do at rest counts as well.
+    Calls are made at a steady rate, and then with IN_FLIGHT at once. What both do at rest counts as well.
     """
     sys.path.append(str(HERE.parent))
     from tests.postgres import running

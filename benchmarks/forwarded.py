@@ -27,7 +27,7 @@ FIELDS = {
 
 
 class Forwarder:
-    """A stream to a process that forwards; `process` is that one."""
+    """A stream to a process that forwards; `process` is that one, `before` what each message to it begins with."""
 
     def __init__(self, process: Process, stream: Any, before: bytes) -> None:
         self.process = process

@@ -62,7 +62,7 @@ class Compared:
 
     @property
     def goal(self) -> Figure | None:
-        """What is to be held against the hub's goal."""
+        """The figure with the hub's goal for it: the ratio, or the value without one. None if there is no goal."""
         goal = GOALS.get((self.transport, self.way), {}).get(self.what)
         found = self.value if self.ratio is None else self.ratio
         return None if goal is None or found is None else Figure(self.what, found, "", goal, self.what == RATE)
@@ -167,6 +167,7 @@ async def measure_ways(transport: str, ways: Sequence[Way], rounds: int, calls: 
 def _ratio_to_direct(
     transport: str, what: str, way: Way, ours: Series, direct: Series, of: Callable[[Round], float]
 ) -> Compared:
+    """The figure that `of` takes of each round: the middle one, and the middle ratio to the direct way."""
     value = statistics.median(of(each) for each in ours.rounds)
     ratio = statistics.median(of(a) / of(b) for a, b in zip(ours.rounds, direct.rounds, strict=True))
     return Compared(transport, what, way.name, value, "/s" if what == RATE else "ms", ratio)
@@ -207,7 +208,10 @@ async def open_rival(name: str, options: Mapping[str, Any], directory: Path) -> 
 async def open_client_way(
     name: str, target: Target, process: Process | None, asking: Target | None = None
 ) -> AsyncGenerator[Way]:
-    """Calls of a client of the SDK; `asking` is where a server of a revision with a handshake is, if not there, too."""
+    """Calls of a client of the SDK. `asking` leads to the server of `ask` if that is another one than that of `echo`.
+
+    Its revision has a handshake: only such servers ask by requests of their own.
+    """
 
     async def answer(context: object, params: object) -> mcp_types.ElicitResult:
         return mcp_types.ElicitResult(action="accept", content={**ANSWER})

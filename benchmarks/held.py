@@ -66,7 +66,7 @@ class _Crowd:
                 (opened if told.upsert.state == OPEN else answered).add(told.upsert.id)
 
     async def see(self, seen: Sequence[set[str]], count: int) -> int:
-        """Wait until all have seen so many; return what is missing in the end."""
+        """Wait until all have seen so many; return how many are missing, added up, after LIMIT_S at the most."""
         with anyio.move_on_after(LIMIT_S):
             while any(len(each) < count for each in seen):
                 await anyio.sleep(0.05)
@@ -131,7 +131,7 @@ async def _measure(running: HubProcess, crowd: _Crowd, metrics: str, watchers: i
 async def _in_tenths(
     running: HubProcess, work: Callable[[Any], Awaitable[None]], items: Sequence[Any]
 ) -> list[tuple[float, float]]:
-    """Do the work with each, some at once; for each tenth, return milliseconds and the hub's own, per item."""
+    """Do the work with each, AT_ONCE at a time. Return, by tenth, milliseconds per item and the hub's processor time."""
     size, tenths = len(items) // 10, list[tuple[float, float]]()
     for at in range(0, size * 10, size):
         part = iter(items[at : at + size])

@@ -22,7 +22,7 @@ LISTED = 1000
 """Tools of the longest list."""
 REVISION, PREFIX = "2026-07-28", "io.modelcontextprotocol/"
 LIST_MS = 50.0
-"""Milliseconds in which 95 of 100 hosts should have it."""
+"""Milliseconds in which 95 of 100 requests for the longest list should be answered."""
 
 
 async def compare_hosts(
@@ -97,7 +97,7 @@ async def _open_hub_way(name: str, at: At, options: dict[str, Any], directory: P
 
 @asynccontextmanager
 async def open_authorized_client(running: HubProcess) -> AsyncGenerator[httpx2.AsyncClient]:
-    """A client that shows the hub's token; it has no pool of its own kind, so that it is the SDK's but for that."""
+    """An HTTP client that shows the hub's token, with as many connections as it wants."""
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=None)
     async with httpx2.AsyncClient(headers={"authorization": f"Bearer {running.token}"}, limits=limits) as client:
         yield client

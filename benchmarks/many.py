@@ -51,10 +51,11 @@ class ServerProcess:
     async def wait_open(self) -> None:
         """Wait until a hub has the own stream of each server open."""
         with anyio.fail_after(LIMIT_S):
-            while await self._open() < len(self.urls):
+            while await self._count_open_streams() < len(self.urls):
                 await anyio.sleep(0.1)
 
-    async def _open(self) -> int:
+    async def _count_open_streams(self) -> int:
+        """How many servers say that a hub has their own stream open."""
         async with await anyio.connect_tcp("127.0.0.1", self._port) as stream:
             await stream.send(b"GET /open HTTP/1.1\r\n\r\n")
             return int((await stream.receive()).rpartition(b"\n")[2])
@@ -139,6 +140,7 @@ def _was_sent(error: hubbub_client.HubbubError) -> bool:
 
 
 async def _call_until_cancelled(client: hubbub_client.Hub, name: str, failed: list[hubbub_client.HubbubError]) -> None:
+    """Calls a server again and again, and adds the errors to `failed`."""
     while True:
         try:
             await client.call_tool(name, "echo", {"text": "x"})
@@ -162,7 +164,7 @@ async def _measure_reconnects(directory: Path, count: int, idle_s: float) -> Asy
         late_s: list[float] = json.loads(probe.read_text())["late_s"]
         yield Figure("loop late meanwhile, p99", percentile(late_s, 0.99) * 1000, "ms", 100)
         yield Figure("loop late for a hundredth of that time", _worst_hundredth(late_s) * 1000, "ms", 100)
-    # Others, that have no streams of the hub before.
+    # Other servers: these have had no stream of a hub, so that `wait_open` waits for those of this one.
     async with _start_servers(count) as played, _start_hub(played, directory / "idle") as running:
         await played.wait_open()
         await anyio.sleep(SETTLE_S)

@@ -162,9 +162,10 @@ async def run_in_turns(
     clocks: Clocks | None = None,
     most_s: float = math.inf,
 ) -> list[Series]:
-    """A series for each way of work, with its clock. They take turns, and each second time the other way round.
+    """A series for each way of work, with its clock. They take turns, in every second round in the opposite order.
 
-    So a busy machine hits all of them. A round begins no call after `most_s` seconds.
+    So a busy machine hits all of them. A round begins no call after `most_s` seconds. A shorter round before, to warm
+    up, is not counted.
     """
     series = [Series(clock) for clock in clocks] if clocks else [Series() for _ in works]
     for work in works:

@@ -29,8 +29,8 @@ from hubbubd.upstream.connector import McpConnector
 SERVER, OWNER, TOKEN, MAX_BYTES = "light", "owner", "bench", 16 * 1024 * 1024
 
 
-class Fixed:
-    """An ownership that does not change."""
+class FixedOwnership:
+    """An ownership that does not change: of SERVER by this member, or by `owner` if that is given."""
 
     owns_all = False
 
@@ -63,7 +63,7 @@ async def main(name: str, directory: Path, forward: str | None) -> None:
     pair = Authority.open(directory).issue_member(name)
     fleet = FleetSettings(name=name, listen="127.0.0.1:0", ca=directory / "ca.pem", cert=pair.cert, key=pair.key)
     port = FleetPort(fleet, MAX_BYTES)
-    ownership = Fixed(name, Owner(OWNER, 1, forward) if forward else None)
+    ownership = FixedOwnership(name, Owner(OWNER, 1, forward) if forward else None)
     own = {} if forward else {SERVER: ServerConfig(name=SERVER, max_in_flight=32, **stdio_server("light_stdio.py"))}
     data = directory / name
     store = await SqliteStore.open(data / "hub.db")

@@ -46,7 +46,7 @@ class QuestionTime:
 
 @dataclass(slots=True)
 class _Way:
-    """One way to have a question answered, and what was measured."""
+    """One way to have a question answered, and what was measured. `around` is open during each round: who answers."""
 
     name: str
     call: Call

@@ -64,8 +64,8 @@ class Run:
     options: argparse.Namespace
     say: Callable[[str], None]
 
-    def some(self, whole: int) -> int:
-        """As many as the whole run does so many."""
+    def scale(self, whole: int) -> int:
+        """How many of what the whole run has `whole` of this run has; at least one."""
         return max(whole // self.options.less, 1)
 
     @property
@@ -74,7 +74,7 @@ class Run:
         return self.options.less == LEAST
 
     def rounds(self, whole: int) -> int:
-        """As many rounds, whatever is done in each; one where it is only tried whether everything runs."""
+        """How many rounds this run has: `whole`, as each does less; but one where nothing is measured."""
         return 1 if self.only_tried else whole
 
 
@@ -97,7 +97,7 @@ def row_json(row: Row) -> dict[str, Any]:
 async def _run_goals(run: Run) -> Sequence[Row]:
     options = run.options
     against = [*rivals.RIVALS] if options.rivals else []
-    rounds, calls, most_s = run.rounds(4), run.some(400), 4 / options.less
+    rounds, calls, most_s = run.rounds(4), run.scale(400), 4 / options.less
     return await goals.compare(
         run.directory, rounds=rounds, calls=calls, most_s=most_s, against=against, base=options.base
     )
@@ -106,22 +106,22 @@ async def _run_goals(run: Run) -> Sequence[Row]:
 async def _run_hosts(run: Run) -> Sequence[Row]:
     options = run.options
     against = [*rivals.RIVALS] if options.rivals else []
-    rounds, calls, most_s = run.rounds(4), run.some(400), 4 / options.less
+    rounds, calls, most_s = run.rounds(4), run.scale(400), 4 / options.less
     return await hosts.compare_hosts(run.directory, rounds=rounds, calls=calls, most_s=most_s, against=against)
 
 
 async def _run_fleet(run: Run) -> Sequence[Row]:
-    forwarded = await fleet.measure_forwarding(run.directory, rounds=run.rounds(8), calls=run.some(400))
-    return [*forwarded, *await fleet.measure_listening(run.directory, calls=run.some(2000))]
+    forwarded = await fleet.measure_forwarding(run.directory, rounds=run.rounds(8), calls=run.scale(400))
+    return [*forwarded, *await fleet.measure_listening(run.directory, calls=run.scale(2000))]
 
 
 async def _run_flood(run: Run) -> Sequence[Row]:
     seconds = 0.2 if run.only_tried else max(10 / run.options.less, 2)
-    return await flood.measure_floods(run.directory, rounds=run.some(3), seconds=seconds)
+    return await flood.measure_floods(run.directory, rounds=run.scale(3), seconds=seconds)
 
 
 async def _run_history(run: Run) -> Sequence[Row]:
-    count = 1_000_000 if run.options.less == WHOLE else run.some(80_000)
+    count = 1_000_000 if run.options.less == WHOLE else run.scale(80_000)
     return await history.measure_history(run.directory, calls=count, say=run.say)
 
 
@@ -130,59 +130,59 @@ PARTS: Mapping[str, tuple[str, Callable[[Run], Awaitable[Sequence[Row]]]]] = {
     "hosts": ("Through the endpoint for hosts, and directly", _run_hosts),
     "crowds": (
         "Many hosts, and long lists",
-        lambda run: hosts.measure_crowds(run.directory, sessions=run.some(100), lists=run.some(200)),
+        lambda run: hosts.measure_crowds(run.directory, sessions=run.scale(100), lists=run.scale(200)),
     ),
     "start": (
         "Processor time of a start",
-        lambda run: start.start(run.directory, rounds=run.some(12), warm=not run.only_tried),
+        lambda run: start.start(run.directory, rounds=run.scale(12), warm=not run.only_tried),
     ),
     "calls": (
         "Calls of servers that only answer",
         lambda run: calls.compare_calls(
-            run.directory, only=run.options.servers, rounds=run.rounds(8), calls=run.some(400)
+            run.directory, only=run.options.servers, rounds=run.rounds(8), calls=run.scale(400)
         ),
     ),
     "stream": (
         "Calls by how they are made",
-        lambda run: stream.ways(run.directory, rounds=run.rounds(4), calls=run.some(1000)),
+        lambda run: stream.ways(run.directory, rounds=run.rounds(4), calls=run.scale(1000)),
     ),
     "access": (
         "Calls by who makes them",
-        lambda run: access.compare_access(run.directory, rounds=run.rounds(8), calls=run.some(400)),
+        lambda run: access.compare_access(run.directory, rounds=run.rounds(8), calls=run.scale(400)),
     ),
     "fleet": ("Calls at another member of a fleet", _run_fleet),
     "approvals": (
         "Calls that rules judge",
-        lambda run: approvals.measure_approvals(run.directory, rounds=run.rounds(8), calls=run.some(400)),
+        lambda run: approvals.measure_approvals(run.directory, rounds=run.rounds(8), calls=run.scale(400)),
     ),
-    "held": ("Many calls that wait for approval", lambda run: held.measure_held(run.directory, calls=run.some(1000))),
+    "held": ("Many calls that wait for approval", lambda run: held.measure_held(run.directory, calls=run.scale(1000))),
     "telemetry": (
         "Calls through hubs with telemetry",
-        lambda run: telemetry.compare(run.directory, rounds=run.rounds(6), calls=run.some(200), base=run.options.base),
+        lambda run: telemetry.compare(run.directory, rounds=run.rounds(6), calls=run.scale(200), base=run.options.base),
     ),
     "questions": (
         "From a server's question to the end of its call",
-        lambda run: questions.measure_questions(run.directory, rounds=run.rounds(3), questions=run.some(100)),
+        lambda run: questions.measure_questions(run.directory, rounds=run.rounds(3), questions=run.scale(100)),
     ),
     "watchers": (
         f"From a change to {watchers.WATCHERS} watchers",
-        lambda run: watchers.tell(run.directory, rounds=run.rounds(4), changes=run.some(100)),
+        lambda run: watchers.tell(run.directory, rounds=run.rounds(4), changes=run.scale(100)),
     ),
     "backlog": (
         "With many open questions",
-        lambda run: backlog.measure_backlog(run.directory, most=run.some(10_000), answers=run.some(200)),
+        lambda run: backlog.measure_backlog(run.directory, most=run.scale(10_000), answers=run.scale(200)),
     ),
     "flood": ("Calls of one server while another floods", _run_flood),
     "stalled": (
         f"From the end of a call to {stalled.READING} watchers who read",
-        lambda run: stalled.late(run.directory, rounds=run.some(3), changes=run.some(40)),
+        lambda run: stalled.late(run.directory, rounds=run.scale(3), changes=run.scale(40)),
     ),
-    "many": ("Many servers", lambda run: many.measure_many(run.directory, rounds=run.some(3), less=run.options.less)),
-    "loop": ("The loop", lambda run: upkeep.loop(run.directory, calls=run.some(8000), idle_s=20 / run.options.less)),
-    "store": ("The store", lambda run: upkeep.store(run.directory, commits=run.some(200), calls=run.some(10_000))),
+    "many": ("Many servers", lambda run: many.measure_many(run.directory, rounds=run.scale(3), less=run.options.less)),
+    "loop": ("The loop", lambda run: upkeep.loop(run.directory, calls=run.scale(8000), idle_s=20 / run.options.less)),
+    "store": ("The store", lambda run: upkeep.store(run.directory, commits=run.scale(200), calls=run.scale(10_000))),
     "postgres": (
         "The store in PostgreSQL, and at two members",
-        lambda run: postgres.compare_stores(run.directory, rounds=run.rounds(4), commits=run.some(400)),
+        lambda run: postgres.compare_stores(run.directory, rounds=run.rounds(4), commits=run.scale(400)),
     ),
     "history": ("With the calls that there have been", _run_history),
 }
@@ -196,9 +196,10 @@ async def main(options: argparse.Namespace) -> int:
     """
     logging.getLogger("mcp").setLevel(logging.ERROR)  # not each session can be ended through each rival
     parts = options.parts or [*PARTS]
-    of = describe_machine()
-    rows_by_part: dict[str, Any] = {"machine": of}
-    console.print(f"{of['processors']} processors, Python {of['python']}, a load of {of['load']:.1f} from other work\n")
+    about = describe_machine()
+    rows_by_part: dict[str, Any] = {"machine": about}
+    processors, python, load = about["processors"], about["python"], about["load"]
+    console.print(f"{processors} processors, Python {python}, a load of {load:.1f} from other work\n")
     began = monotonic()
     with tempfile.TemporaryDirectory(prefix="hubbub-bench-") as folder:
         for number, part in enumerate(parts):
@@ -269,8 +270,9 @@ def _show_goals(title: str, rows: Sequence[goals.Compared]) -> None:
     cells = {(row.transport, row.what, row.way): row for row in rows}
     for transport, what in dict.fromkeys((row.transport, row.what) for row in rows):
         found = [cells.get((transport, what, way)) for way in ways]
-        held = next((row for row in found if row is not None and row.goal is not None), None)
-        goal = _format_goal(held and held.goal, "ms" if held is None or held.ratio is None else "x")
+        with_goal = next((row for row in found if row is not None and row.goal is not None), None)
+        unit = "ms" if with_goal is None or with_goal.ratio is None else "x"
+        goal = _format_goal(with_goal and with_goal.goal, unit)
         table.add_row(f"{transport}, {what}", *goal, *map(_format_ratio, found))
     console.print(table)
 

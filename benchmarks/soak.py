@@ -196,7 +196,7 @@ class Observer:
             done=sum(self.account.done.values()),
         )
 
-    async def held(self) -> dict[str, int]:
+    async def count_held(self) -> dict[str, int]:
         """How many objects the hub holds for hosts, by class."""
         self.counts.unlink(missing_ok=True)
         os.kill(self.hub.pid, signal.SIGUSR1)
@@ -205,7 +205,7 @@ class Observer:
                 await anyio.sleep(0.1)
         return json.loads(self.counts.read_text())
 
-    async def quiet(self) -> None:
+    async def wait_until_quiet(self) -> None:
         """Waits until the hub has nothing to do any more but to keep its connections."""
         steady = -1
         with anyio.move_on_after(SETTLE_S):
@@ -239,7 +239,7 @@ def _is_bridge(pid: int) -> bool:
 
 
 async def run_soak(directory: Path, minutes: float, pace: float, python: str) -> int:
-    """Runs it all and says what was found; the exit status."""
+    """Runs it all, prints what was found, and returns the exit status. `python` runs the server `tasks`."""
     counts = directory / "counts.json"
     command, environ = [sys.executable, HERE / "counted_hub.py"], {"HUBBUB_COUNTS": str(counts)}
     async with AsyncExitStack() as open_:
@@ -264,17 +264,21 @@ async def _soak_hub(
 ) -> tuple[Sample, list[Sample], Sample, list[str]]:
     """What was seen before the load, under it and after it; and the objects that stayed behind."""
     await _run_load(observer, servers, WARM_UP_S, pace / HASTE)  # opens what is kept open from then on
-    await observer.quiet()
-    before, held = await observer.look(), await observer.held()
+    await observer.wait_until_quiet()
+    before, held_before = await observer.look(), await observer.count_held()
     _print_row(*COLUMNS)
     _print_row(*("---:" for _ in COLUMNS))
     _print_sample("before", before)
     samples = await _run_load(observer, servers, minutes * 60, pace, rows=ROWS)
-    await observer.quiet()
-    after, now = await observer.look(), await observer.held()
+    await observer.wait_until_quiet()
+    after, held_after = await observer.look(), await observer.count_held()
     _print_sample("after", after)
-    left = [f"{name}: {held.get(name, 0)} before, {now[name]} after" for name in now if now[name] > held.get(name, 0)]
-    return before, samples, after, left
+    left_behind = [
+        f"{name}: {held_before.get(name, 0)} before, {count} after"
+        for name, count in held_after.items()
+        if count > held_before.get(name, 0)
+    ]
+    return before, samples, after, left_behind
 
 
 async def _run_load(
@@ -299,6 +303,7 @@ async def _run_load(
 
 
 def _judge(before: Sample, samples: list[Sample], after: Sample, wrong: list[str]) -> int:
+    """Prints what grows or went wrong (`wrong` so far), and returns the exit status."""
     quarter = max(len(samples) // 4, 1)
     last, earlier = samples[-quarter:], samples[-2 * quarter : -quarter] or samples[:1]
     found = list(wrong)

@@ -13,7 +13,7 @@ import anyio
 from anyio.abc import Process
 from anyio.streams.buffered import BufferedByteReceiveStream
 from processes import HubProcess, end_after
-from soak_hosts import ABLE, ASKS, NEW, OLD, Account, called, envelope, handshake, request, thought
+from soak_hosts import ABLE, ASKS, NEW, OLD, Account, call_params, envelope, handshake, request, think
 
 PAUSE_S, CALL_PAUSE_S = 12.0, 1.0
 """Between two hosts that come, which costs a process each; between two calls of one that stays."""
@@ -70,7 +70,7 @@ class Bridged:
         return await self.process.wait()
 
     async def _think(self) -> None:
-        await thought()
+        await think()
         self._account.done["questions shown in hosts"] += 1
 
     async def _say(self, message: dict[str, Any]) -> None:
@@ -103,7 +103,7 @@ class OverBridges:
 
     def start(self, tasks: anyio.abc.TaskGroup, pace: float) -> None:
         """Sets them to work; `pace` is how many times as long the pauses are."""
-        tasks.start_soon(self._account.again, "bridges that came and went", PAUSE_S * pace, self._visit)
+        tasks.start_soon(self._account.repeat_visit, "bridges that came and went", PAUSE_S * pace, self._visit)
         for host in self._staying:
             tasks.start_soon(self._work, host, CALL_PAUSE_S * pace)
 
@@ -122,7 +122,9 @@ class OverBridges:
         while True:
             await anyio.sleep(random.uniform(0, 2 * pause_s))
             server = random.choice(list(ASKS))
-            params = called(server, 1) if random.random() < 0.1 else {"name": "echo", "arguments": {"text": "x" * 100}}
+            params = (
+                call_params(server, 1) if random.random() < 0.1 else {"name": "echo", "arguments": {"text": "x" * 100}}
+            )
             with anyio.CancelScope(shield=True):
                 await self._call(host, {**params, "name": f"{server}__{params['name']}"})
 
@@ -133,7 +135,7 @@ class OverBridges:
     async def _visit(self) -> None:
         """Comes, calls, is asked, and goes; one in three is killed while it is asked."""
         server, killed = random.choice(list(ASKS)), random.random() < 1 / 3
-        params = {**called(server, 1), "name": f"{server}__{ASKS[server]}"}
+        params = {**call_params(server, 1), "name": f"{server}__{ASKS[server]}"}
         async with self._bridge(random.choice([OLD, NEW])) as host:
             await host.result("tools/list", {})
             if killed:

@@ -27,7 +27,7 @@ ASKS = {"old": "ask", "new": "greet"}
 SETTINGS = {"mcp_listen": "127.0.0.1:0", "mcp_session_idle_s": 15}
 """Sessions that are left end soon."""
 PROFILES = {"default": {"servers": list(ASKS)}, "quick": {"servers": list(ASKS), "hold_s": 0}}
-"""The hosts of one of them do not wait for people."""
+"""The hosts of the profile `quick` do not wait for people."""
 
 OLD, NEW = "2025-11-25", "2026-07-28"
 ABLE: dict[str, Any] = {"elicitation": {"form": {}}}
@@ -52,13 +52,13 @@ def handshake(able: dict[str, Any]) -> dict[str, Any]:
     return {"protocolVersion": OLD, "capabilities": able, "clientInfo": {"name": "by-hand", "version": "1"}}
 
 
-def called(server: str, number: int) -> dict[str, Any]:
+def call_params(server: str, number: int) -> dict[str, Any]:
     """The params of a call that asks."""
     return {"name": ASKS[server], "arguments": {"number": number}}
 
 
-async def thought() -> None:
-    """Takes the time that a person needs."""
+async def think() -> None:
+    """Waits for as long as a person thinks."""
     await anyio.sleep(random.uniform(*THINKS_S))
 
 
@@ -70,13 +70,13 @@ class Account:
     wrong: list[str] = field(default_factory=list[str])
 
     def check(self, what: str, well: bool, why: object = "") -> None:
-        """Counts what was done."""
+        """Counts what was done; if not `well`, it is noted as wrong, with the reason."""
         self.done[what] += 1
         if not well:
             self.wrong.append(f"{what} {str(why)[:200]}".rstrip())
 
-    async def again(self, what: str, pause_s: float, visit: Callable[[], Awaitable[None]]) -> None:
-        """Makes a visit again and again, each within its time."""
+    async def repeat_visit(self, what: str, pause_s: float, visit: Callable[[], Awaitable[None]]) -> None:
+        """Makes a visit again and again, each within LIMIT_S, with pauses of `pause_s` on average."""
         while True:
             await anyio.sleep(random.uniform(0, 2 * pause_s))
             try:
@@ -90,7 +90,7 @@ async def person(hub: HubProcess, account: Account) -> None:
     """Sits at the inbox, thinks over each question of the servers that hosts use, and answers it."""
 
     async def answer(asked: Any) -> None:
-        await thought()
+        await think()
         try:
             await asked.accept({"name": "inbox"})
             account.done["questions of hosts answered in the inbox"] += 1
@@ -126,7 +126,7 @@ class OverHttp:
             "streams of changes": self._listening,
         }
         for what, visit in visits.items():
-            tasks.start_soon(self.account.again, what, PAUSE_S * pace, visit)
+            tasks.start_soon(self.account.repeat_visit, what, PAUSE_S * pace, visit)
 
     @asynccontextmanager
     async def _http(self) -> AsyncGenerator[httpx2.AsyncClient]:
@@ -137,7 +137,7 @@ class OverHttp:
     @asynccontextmanager
     async def _client(self, path: str, *, asked: bool) -> AsyncGenerator[mcp.Client]:
         async def answer(context: Any, params: Any) -> mcp_types.ElicitResult:
-            await thought()
+            await think()
             self.account.done["questions shown in hosts"] += 1
             return mcp_types.ElicitResult(action="accept", content={"name": "host"})
 
@@ -179,7 +179,7 @@ class OverHttp:
         server = random.choice(list(ASKS))
         async with self._http() as http:
             url, session = await self._begin(http, server)
-            message = request(1, "tools/call", called(server, 1))
+            message = request(1, "tools/call", call_params(server, 1))
             async with http.stream("POST", url, json=message, headers=session) as stream:
                 last, said = await anext(events(stream))  # the first has nothing but its id
             if said is None:
@@ -197,7 +197,7 @@ class OverHttp:
             with anyio.move_on_after(random.uniform(0.5, 2)):
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(self._listen, http, url, session)
-                    await http.post(url, json=request(1, "tools/call", called("old", 1)), headers=session)
+                    await http.post(url, json=request(1, "tools/call", call_params("old", 1)), headers=session)
         self.account.done["sessions that vanished"] += 1
 
     async def _listen(self, http: httpx2.AsyncClient, url: str, session: dict[str, str]) -> None:
@@ -226,10 +226,10 @@ class OverHttp:
 
     async def _returning(self) -> None:
         """Is asked, goes away, and comes back with the answer, perhaps after another was given."""
-        params = called("new", 1)
+        params = call_params("new", 1)
         result = await self._result(params)
         while result.get("resultType") == "input_required":
-            await thought()
+            await think()
             answers = {key: {"action": "accept", "content": {"name": "back"}} for key in result["inputRequests"]}
             again = {"requestState": result["requestState"], "inputResponses": answers}
             result = await self._result({**params, **again})
@@ -239,7 +239,7 @@ class OverHttp:
         """Waits for people, and leaves; in every other case it is asked itself and does not come back."""
         able = random.choice([{}, ABLE])
         with anyio.move_on_after(random.uniform(0.1, 1)):
-            async with self._stateless("tools/call", called("new", 2), able) as stream:
+            async with self._stateless("tools/call", call_params("new", 2), able) as stream:
                 async for _ in events(stream):
                     pass
         self.account.done["hosts that gave up"] += 1
@@ -254,7 +254,10 @@ class OverHttp:
 
 
 async def events(response: httpx2.Response) -> AsyncGenerator[tuple[str, Any]]:
-    """The id and the message of each server-sent event; None for one without; the message alone if it is no stream."""
+    """Yields the id and the message of each server-sent event; None for an event without a message.
+
+    A response that is no stream is a single message, with an empty id.
+    """
     if not response.headers["content-type"].startswith("text/event-stream"):
         yield "", json.loads(await response.aread())
         return

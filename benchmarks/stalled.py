@@ -21,7 +21,7 @@ FLOOD = 100
 class Late:
     """One row: from the end of a call to hearing of it, over all who read. The hub waits 50 ms for company first.
 
-    The ratios are to the row of which nobody stalls.
+    The ratios are to the row in which nobody stalls.
     """
 
     stalled: int
@@ -47,6 +47,7 @@ async def late(directory: Path, *, rounds: int, changes: int) -> list[Late]:
 
 
 async def _round(running: HubProcess, stalled: int, changes: int) -> list[float]:
+    """How many seconds those who read waited for each change, while so many others stall."""
     command = [sys.executable, str(HERE / "late.py"), str(running.data_dir), str(READING), str(stalled)]
     async with await anyio.open_process(command, stdin=subprocess.PIPE, stderr=None) as process:
         assert process.stdout is not None

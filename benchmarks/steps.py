@@ -48,7 +48,7 @@ class Steps:
     classes: int
 
 
-async def traced(directory: Path, runs: int) -> dict[str, list[list[Step]]]:
+async def trace_ways(directory: Path, runs: int) -> dict[str, list[list[Step]]]:
     """What each run of each way has entered."""
     path = directory / "steps.json"
     servers = {"light": stdio_server("light_stdio.py")}
@@ -104,32 +104,34 @@ async def _trace(pid: int, path: Path, work: Callable[[], Awaitable[None]]) -> l
     await anyio.sleep(SETTLE_S)
     path.unlink(missing_ok=True)
     os.kill(pid, signal.SIGUSR1)
-    await _there(path.with_suffix(".begun"))
+    await _wait_for_file(path.with_suffix(".begun"))
     await work()
     await anyio.sleep(SETTLE_S)
     os.kill(pid, signal.SIGUSR1)
-    await _there(path)
+    await _wait_for_file(path)
     path.with_suffix(".begun").unlink()
     return [tuple(each) for each in json.loads(path.read_text())]
 
 
-async def _there(path: Path) -> None:
+async def _wait_for_file(path: Path) -> None:
     with anyio.fail_after(LIMIT_S):
         while not path.exists():
             await anyio.sleep(POLL_S)
 
 
 def middle(way: str, traces: Sequence[Sequence[Step]]) -> Steps:
-    def half(figure: Callable[[Sequence[Step]], int]) -> int:
+    """The figures of a way, each the median of its runs."""
+
+    def of_runs(figure: Callable[[Sequence[Step]], int]) -> int:
         return round(median(figure(trace) for trace in traces))
 
     return Steps(
         way,
-        calls=half(len),
-        functions=half(lambda trace: len(set(trace))),
-        files=half(lambda trace: len({file for file, _, _ in trace})),
-        changes_of_file=half(lambda trace: sum(before[0] != after[0] for before, after in pairwise(trace))),
-        classes=half(lambda trace: len({(file, owner) for file, owner, _ in trace if owner})),
+        calls=of_runs(len),
+        functions=of_runs(lambda trace: len(set(trace))),
+        files=of_runs(lambda trace: len({file for file, _, _ in trace})),
+        changes_of_file=of_runs(lambda trace: sum(before[0] != after[0] for before, after in pairwise(trace))),
+        classes=of_runs(lambda trace: len({(file, owner) for file, owner, _ in trace if owner})),
     )
 
 
@@ -140,7 +142,7 @@ def main() -> None:
     parser.add_argument("--list", metavar="WAY", help="print each function that a way enters; part of its name will do")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
-        found = anyio.run(traced, Path(directory), options.runs)
+        found = anyio.run(trace_ways, Path(directory), options.runs)
     if options.list:
         for way, (first, *_) in found.items():
             if options.list in way:

@@ -21,7 +21,7 @@ from hubbub.v1 import call_pb2_grpc
 
 SERVER: Mapping[str, Any] = {"light": {**stdio_server("light_stdio.py"), "max_in_flight": 64}}
 Call = Callable[[str], Awaitable[Any]]
-"""Makes a call with this call_id; the hub gives one for an empty one."""
+"""Makes a call with this call_id; if it is empty, the hub chooses one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,8 +43,8 @@ class _Crowd:
     times: list[float] = field(default_factory=list[float])
     whole: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def all_told(self) -> None:
-        """Waits until each watcher has one more message."""
+    async def wait_until_all_told(self) -> None:
+        """Waits until each watcher has one more message than at `expect`."""
         with anyio.fail_after(LIMIT_S):
             await self.whole.wait()
 
@@ -79,7 +79,7 @@ class _Side:
         for _ in range(changes):
             self.crowd.expect()
             await self.change()
-            await self.crowd.all_told()
+            await self.crowd.wait_until_all_told()
             self.spreads_s.append(self.crowd.times[-1] - self.crowd.times[0])
         self.rates.append(changes * WATCHERS / (perf_counter() - began))
         self.cpu_s += cpu_s(self.pid) - before_s
@@ -110,6 +110,7 @@ async def tell(directory: Path, *, rounds: int, changes: int) -> list[Told]:
 
 @asynccontextmanager
 async def _of_the_hub(running: HubProcess) -> AsyncGenerator[_Side]:
+    """The hub: a pending request changes as its claim is renewed."""
     inbox, claim_id = running.client.inbox, "claim_of_benchmark"
     await running.client.calls.start("light", "tools/call", {"name": "ask"})
     while not (asked := await inbox.list(states=["open"])):
@@ -130,6 +131,7 @@ async def _of_the_hub(running: HubProcess) -> AsyncGenerator[_Side]:
 
 @asynccontextmanager
 async def _bare() -> AsyncGenerator[_Side]:
+    """Bare gRPC (`servers/bare.py`), with a message as large as the hub's."""
     message = inbox_pb2.WatchPendingRequestsResponse(
         upsert=inbox_pb2.PendingRequest(request=b"x" * 300), resume_token="x" * 50
     ).SerializeToString()
