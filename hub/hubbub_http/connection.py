@@ -20,7 +20,7 @@ import httptools
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from hubbub_http.write_buffer import Gathered
+from hubbub_http.write_buffer import GatheringTransport
 
 MAX_STRANGERS = 200
 """The most connections of strangers; beyond that the oldest idle one is closed."""
@@ -108,14 +108,16 @@ class HttpConnection(HttpToolsProtocol):
     """Whether nobody needs a credential here: then a connection that was used may be idle like any other."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Begin as a stranger's, and add to the ASGI scope; of too many strangers close the oldest idle one."""
+        """Begin as a stranger's; of too many strangers close the oldest idle one."""
+        # What comes is dropped; nothing more is parsed; parsing is due in the next turn; the head asks for an upgrade.
         self._lingering = self._broken = self._scheduled = self._upgrading = False
-        self._held = memoryview(b"")
+        self._held = memoryview(b"")  # what is not parsed yet
+        # The bytes since the last part of a body; of this request the fields, the chunks, the bytes after its response.
         self._in_head, self._beside_body, self._fields, self._chunks, self._drained = True, 0, 0, 0, 0
         self._own = transport
         self._served: RequestResponseCycle | None = None
         self._gone: asyncio.Future[None] | None = None
-        self._gathered = Gathered(transport, self._linger)
+        self._gathered = GatheringTransport(transport, self._linger)
         super().connection_made(cast("asyncio.Transport", self._gathered))
         self.timeout_keep_alive = KEEP_ALIVE_S
         self.flow = self._flow = _Flow(transport, lambda: len(self._held) > 0)
@@ -244,14 +246,14 @@ class HttpConnection(HttpToolsProtocol):
         try:
             self._check_size(len(piece))
             self.parser.feed_data(piece)
-        except httptools.HttpParserUpgrade as upgrade:
+        except httptools.HttpParserUpgrade as upgrade:  # its argument says where the body begins in the piece
             self._held = memoryview(
                 self._rebuild_head_without_upgrade() + bytes(piece[upgrade.args[0] :]) + bytes(self._held)
             )
         except RequestRefused as refused:
             self._refuse(refused)
         except httptools.HttpParserError as error:
-            cause = error.__context__
+            cause = error.__context__  # what one of the methods below has raised, if the parser called it
             self._refuse(cause if isinstance(cause, RequestRefused) else RequestRefused(400, "this is not HTTP/1.1"))
 
     def _check_size(self, size: int) -> None:
@@ -260,7 +262,7 @@ class HttpConnection(HttpToolsProtocol):
         The parser keeps a field until it is whole, and copies it with each piece.
         """
         self._beside_body += size
-        if self._beside_body > MAX_HEAD_BYTES + TURN_BYTES:
+        if self._beside_body > MAX_HEAD_BYTES + TURN_BYTES:  # the end of a body may be in the same piece
             raise _LONG_HEAD
         if not self._in_head and self.cycle.more_body and self.cycle.response_complete:
             self._drained += size
@@ -336,7 +338,7 @@ class HttpConnection(HttpToolsProtocol):
             cycle.keep_alive = False
             return
         if cycle is not None and not cycle.response_complete:
-            if cycle.response_started:
+            if cycle.response_started:  # an error in the middle of a response would be taken for a part of it
                 self.cut()
                 return
             cycle.disconnected = True

@@ -8,10 +8,10 @@ TOGETHER_BYTES = 16 * 1024
 """As much that is written in one turn of the loop is sent together: the head of a response with its body."""
 
 
-class Gathered:
-    """A connection's transport, which sends what is written in one turn of the loop at its end, at once.
+class GatheringTransport:
+    """A connection's transport that gathers what is written in one turn of the loop, and sends it at the turn's end.
 
-    `lingers` is called when it is to be closed; True if the connection closes it later.
+    `lingers` is called when the transport is to be closed. It returns True if the connection closes it later itself.
     """
 
     def __init__(self, transport: asyncio.Transport, lingers: Callable[[], bool] = lambda: False) -> None:
@@ -40,7 +40,7 @@ class Gathered:
             self._transport.close()
 
     def detach(self) -> None:
-        """Drop `lingers`: the connection has ended. It may be a method of what refers to this."""
+        """Drop `lingers`: the connection has ended. It may be a method of an object that refers to this one."""
         self._lingers = lambda: False
 
     def is_closing(self) -> bool:

@@ -15,8 +15,9 @@ Action = Literal["accept", "decline", "cancel"]
 class AgentDecision:
     """One of the decisions, as the agent reads it in `member` of the result, and the action that goes with it.
 
-    `label` is what a button says, `short` one beside its key, `done` what has been done by it; `note` what the label
-    may leave out. `rejects` says no. One that `is_field` is a value of the form, which is accepted also with a no.
+    `label` is what a button says, `short` what one beside its key says, `done` what the decision has done; `note` has
+    what the label may leave out. `rejects` marks a no. `is_field` says that the decision is given as a field of the
+    form: then the form is accepted even with a no.
     """
 
     value: str

@@ -8,7 +8,7 @@ from typing import Any
 
 import anyio
 
-from hubbub_http.write_buffer import TOGETHER_BYTES, Gathered
+from hubbub_http.write_buffer import TOGETHER_BYTES, GatheringTransport
 
 from .conftest import LIMIT_S
 
@@ -29,14 +29,14 @@ class Counted:
 
 
 @asynccontextmanager
-async def connected() -> AsyncGenerator[tuple[Gathered, Counted, asyncio.StreamReader]]:
+async def connected() -> AsyncGenerator[tuple[GatheringTransport, Counted, asyncio.StreamReader]]:
     """A gathered transport, what it writes to, and who reads it."""
     ours, theirs = socket.socketpair()
     transport, _ = await asyncio.get_running_loop().create_connection(asyncio.Protocol, sock=ours)
     reader, writer = await asyncio.open_connection(sock=theirs)
     counted: Any = Counted(transport)
     with anyio.fail_after(LIMIT_S):
-        yield Gathered(counted), counted, reader
+        yield GatheringTransport(counted), counted, reader
     transport.abort()
     writer.close()
 

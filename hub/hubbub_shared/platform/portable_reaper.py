@@ -40,8 +40,9 @@ class PortableReaper(reaper.Reaper):
 
     def __init__(self, control: int) -> None:
         super().__init__(control)
-        self._mark = ""
-        self._has_ended = False
+        self._process_mark = ""
+        """What all processes of the server have in their environment; empty until `run`."""
+        self._server_has_ended = False
 
     @staticmethod
     def ignore_signals() -> None:
@@ -53,7 +54,7 @@ class PortableReaper(reaper.Reaper):
         """Read the connection's mark from what is to be started, then run as every `Reaper`."""
         spec = os.pread(descriptors[-1], os.fstat(descriptors[-1]).st_size, 0)
         marks = [each for each in spec.split(b"\0") if each.startswith(MARK)]
-        self._mark = os.fsdecode(marks[-1].removeprefix(MARK)) if marks else ""
+        self._process_mark = os.fsdecode(marks[-1].removeprefix(MARK)) if marks else ""
         super().run(descriptors)
 
     def inherit_orphans(self) -> None:
@@ -64,7 +65,7 @@ class PortableReaper(reaper.Reaper):
         signal.signal(signal.SIGCHLD, _ignore_signal)
         signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
 
-    def end_with_reaper(self) -> None:
+    def die_with_reaper(self) -> None:
         """Do nothing: such systems cannot end a server with its reaper."""
 
     def reset_signals(self) -> None:
@@ -84,7 +85,7 @@ class PortableReaper(reaper.Reaper):
         poll.register(self.control, select.POLLIN)
         poll.register(self._woken, select.POLLIN)
         self.reap()
-        while not self._has_ended:
+        while not self._server_has_ended:
             ready = [descriptor for descriptor, _ in poll.poll(reaper.ORPHAN_CHECK_MS)]
             if self.control in ready:
                 return
@@ -93,9 +94,9 @@ class PortableReaper(reaper.Reaper):
             self.reap()
 
     def reap(self) -> bool:
-        """Collect the status of every child that ended; return whether any is left, and note if none is."""
+        """Collect the status of every child that ended; return whether any is left. The only child is the server."""
         is_child_left = super().reap()
-        self._has_ended = not is_child_left
+        self._server_has_ended = not is_child_left
         return is_child_left
 
     def sweep(self) -> None:
@@ -137,11 +138,11 @@ class PortableReaper(reaper.Reaper):
 
     def _belongs_to_server(self, process: psutil.Process) -> bool:
         """Return whether a process is of the server's session, or has the connection's mark."""
-        # Once it has been collected, its number may be another's.
-        if (process.pid == self.server and not self._has_ended) or os.getsid(process.pid) == self.server:
+        # Once the server's end has been collected, its number may be another process's.
+        if (process.pid == self.server and not self._server_has_ended) or os.getsid(process.pid) == self.server:
             return True
         try:
-            return bool(self._mark) and process.environ().get(processes.MARK) == self._mark
+            return bool(self._process_mark) and process.environ().get(processes.MARK) == self._process_mark
         except psutil.AccessDenied:
             return False
 

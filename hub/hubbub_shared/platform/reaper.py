@@ -47,13 +47,13 @@ DESCRIPTORS = 5
 """How many come with each start."""
 
 CLOSE_ON_EXEC = getattr(_socket, "MSG_CMSG_CLOEXEC", 0)
-"""The flag by which no server inherits them; 0 where it is done after they came."""
+"""The flag that keeps servers from inheriting the descriptors; 0 where they are marked so after they have come."""
 
 TERM_GRACE_S = 2.0
 """How long processes may take to end after SIGTERM; then comes SIGKILL."""
 
 ORPHAN_CHECK_MS = 60_000
-"""How often what has ended is reaped while the server runs on."""
+"""How often the orphans that have ended are reaped while the server runs on."""
 
 LIBC = _ctypes.dlopen(None, 0)  # pyright: ignore[reportArgumentType] - None is the program itself
 
@@ -128,8 +128,8 @@ class Reaper:
         return failure
 
     def _become_server(self, parent: int, descriptors: list[int]) -> str:
-        """Turn this forked process into the server; return only what failed."""
-        self.end_with_reaper()
+        """Turn this forked process into the server; return only if that fails, with what failed."""
+        self.die_with_reaper()
         if os.getppid() != parent:  # the parent died before the line above
             os._exit(127)
         *standard, _, spec = descriptors
@@ -163,8 +163,8 @@ class Reaper:
         call_libc("signal", SIGCHLD, SIG_DFL)
         call_libc("prctl", PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
-    def end_with_reaper(self) -> None:
-        """Have the kernel kill this process, which becomes the server, when its reaper is killed."""
+    def die_with_reaper(self) -> None:
+        """Have the kernel kill this process when its reaper dies: the forked child, before it becomes the server."""
         call_libc("prctl", PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)
 
     def reset_signals(self) -> None:
