@@ -89,6 +89,7 @@ def _check_grants(hub: HubSettings) -> None:
             raise ConfigError("grants", f"{number}.who: nobody can be {grant.who!r} without {name}")
     for rule in hub.approvals.rules:
         for who in rule.approvers:
+            # A name without an authority needs no setting.
             name, value = needed.get(who.partition(":")[0] if ":" in who else "", ("", True))
             if value is None:
                 raise ConfigError(APPROVALS, f"rule {rule.name!r}: nobody can be {who!r} without {name}")

@@ -217,10 +217,10 @@ def _merge_layers(
         values[PROFILES] = profiles
     try:
         for layer in (*(file.hub for file in files), environment(), command_line):
-            # Only of tables one goes over the other; anything else is refused below.
-            both = {name: (values.get(name), layer.get(name)) for name in OWN_TABLES}
+            # Tables are merged key by key. What is in place of a table replaces it, and is refused below.
+            tables = {name: (values.get(name), layer.get(name)) for name in OWN_TABLES}
             values |= layer
-            for name, (below, above) in both.items():
+            for name, (below, above) in tables.items():
                 if isinstance(below, dict) and isinstance(above, dict | None):
                     values[name] = {**below, **(above or {})}
         hub = HubSettings(**values)

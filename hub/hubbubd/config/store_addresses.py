@@ -67,14 +67,14 @@ def parse_place(text: str, settings: StoreSettings) -> Place:
 
 
 def _parse_database(url: str, settings: StoreSettings) -> DatabasePlace:
-    """Return the schema of a database that a URL names, without its option. Raises ConfigError."""
+    """Return the database and schema that a URL names; the option for the schema is taken out. Raises ConfigError."""
     try:
         parts = urlsplit(url)
         options = dict(parse_qsl(parts.query, keep_blank_values=True))
-        secret = parts.password is not None or "password" in options
+        has_password = parts.password is not None or "password" in options
     except ValueError as error:
         raise ConfigError(OPTION, f"the address of a database cannot be read: {error}") from None
-    if secret:
+    if has_password:
         problem = "other users of this machine see a password here; use [store] password_file, PGPASSWORD or ~/.pgpass"
         raise ConfigError(OPTION, problem)
     if "schema" in options:

@@ -50,12 +50,12 @@ def _is_allowable_host(host: str, hub: HubSettings) -> bool:
         address = ip_address(host)
     except ValueError:
         return host.isascii() and host.replace(".", "").replace("-", "").isalnum() and host not in hub.deny_hosts
-    return is_safe_to_advise(address) and not hub.deny_hosts
+    return is_safe_to_advise(address) and not hub.deny_hosts  # which may have a network around the address
 
 
 def _render_toml_command(parts: dict[str, Any]) -> str:
-    """Return an entry of `allow_commands` in TOML."""
-    listed_values = {
+    """Return an entry of `allow_commands` in TOML; `parts` are those of such an entry, or of a server."""
+    listed_values = {  # an entry has a list of directories, a server has one directory
         key: list(value) if key != "cwd" or not isinstance(value, str) else [value]
         for key, value in parts.items()
         if key in _COMMAND_PARTS and value

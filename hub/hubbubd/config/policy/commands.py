@@ -146,7 +146,10 @@ class AllowedCommand(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class _ResolvedRule:
-    """An entry with the file that its command was when the hub started; `path` is empty when there was none."""
+    """An entry with the file that its command was when the hub started; `path` is empty when there was none.
+
+    `real` is the file to which `path` led then, through all links.
+    """
 
     rule: AllowedCommand
     path: str

@@ -23,6 +23,8 @@ PUBLIC: Final = "public"
 _UNICAST: Final = IPv6Network("2000::/3")
 _NAT64: Final = IPv6Network("64:ff9b::/96")
 _COMPATIBLE: Final = IPv6Network("::/96")
+# Ranges for protocols, of which `is_global` lets addresses pass: 6to4 relays (RFC 7526), and assignments of the IETF
+# (RFC 6890), where a cloud serves metadata (192.0.0.192).
 _SIX_TO_FOUR_RELAY: Final = IPv4Network("192.88.99.0/24")
 _IETF: Final = IPv4Network("192.0.0.0/24")
 
@@ -126,7 +128,10 @@ class HostRules:
 
 
 def is_public(address: Address) -> bool:
-    """Return whether an address is a public unicast address that is not known to serve a cloud's secrets."""
+    """Return whether an address is a public unicast address that is not known to serve a cloud's secrets.
+
+    An IPv4 address within it, as NAT64 has, is not looked at: `_list_effective_addresses` has that checked by itself.
+    """
     if address.is_multicast or not address.is_global:
         return False
     if isinstance(address, IPv6Address):
@@ -145,7 +150,7 @@ def is_safe_to_advise(address: Address) -> bool:
 
 
 def _list_effective_addresses(address: Address) -> Iterator[Address]:
-    """Yield the address, and the IPv4 addresses to which a translator or tunnel maps it."""
+    """Yield the address, and the IPv4 addresses to which a translator or tunnel maps it: a rule must allow them all."""
     if isinstance(address, IPv4Address):
         yield address
     elif address.ipv4_mapped is not None:

@@ -249,14 +249,17 @@ def _make_rule_error(exc: ValidationError, table: Mapping[str, Any], where: str,
             within = error.key.removeprefix(f"rules.{index}").removeprefix(".")
             return ConfigError(f"{where}.rules", f"{place}: {f'{within}: ' if within else ''}{error.problem}")
         case _:
-            twice = re.match(r"rule ([0-9]+) ", error.problem)
-            line = _find_line(text, int(twice[1]) - 1, "name", len(table["rules"])) if twice else None
+            repeated = re.match(r"rule ([0-9]+) ", error.problem)  # a name that two rules have: see `_name_rules`
+            line = _find_line(text, int(repeated[1]) - 1, "name", len(table["rules"])) if repeated else None
             problem = f"line {line}: {error.problem}" if line else error.problem
             return ConfigError(f"{where}.{error.key}".removesuffix("."), problem)
 
 
 def _find_line(text: str, index: int, key: str, count: int) -> int | None:
-    """Return the line of a rule's key, else of its table; None if the rules are not tables of their own."""
+    """Return the line of a rule's key, or of the rule's table if the key is not in it.
+
+    `index` is that of the rule, of `count` in all. None if the text has not a table for each rule.
+    """
     lines = text.splitlines()
     tables = [number for number, line in enumerate(lines, start=1) if _HEADER.match(line)]
     if len(tables) != count:

@@ -17,7 +17,10 @@ MAX_PATTERNS: Final = 1000
 """The most patterns of a list, and aliases of a profile: each is compared with each name."""
 
 PEOPLE: Final = "host"
-"""The server of the calls that tools make which ask people: no other server has this name where there are such."""
+"""The name under which calls of the tools that ask people (`people` of a profile) are recorded, as if of a server.
+
+Where a profile has these tools, no server can have the name.
+"""
 
 PROFILES: Final = "mcp_profiles"
 """The setting that has the profiles."""
@@ -165,7 +168,7 @@ def find_alias_conflict(profiles: Mapping[str, ProfileSettings], name: str) -> s
 
 
 def find_people_conflict(profiles: Mapping[str, ProfileSettings], name: str) -> str | None:
-    """Return the key of a profile that uses this name itself, as PEOPLE; None if no profile does."""
+    """Return the key of a profile that takes this name for tools which ask people (PEOPLE); None if no profile does."""
     asking = (f"{profile}.people" for profile, settings in profiles.items() if settings.people)
     return next(asking, None) if name == PEOPLE else None
 

@@ -348,17 +348,17 @@ class ServerConfig(BaseModel):
 
     def without_placeholders(self) -> "ServerConfig":
         """Return the configuration without the placeholders of lost secrets, for checks that need no secrets."""
-        known = {
+        kept = {
             field: {key: value for key, value in values.items() if value.get_secret_value() != WITHHELD}
             for field, values in (("env", self.env), ("headers", self.headers))
         }
         url = None if self.url is None else self.url.replace(f"?{WITHHELD}", "")
-        return self.model_copy(update={**known, "url": url})
+        return self.model_copy(update={**kept, "url": url})
 
     def list_known_secrets(self) -> list[str]:
         """Return the secrets of a resolved configuration, to redact from all output.
 
-        What is none by its name or its form (`secrecy`) is left out: it occurs in what everybody writes.
+        A value whose name or form says that it is no secret (`secrecy`) is left out: everybody writes such words.
         """
         query = (self.url or "").partition("?")[2].partition("#")[0]
         pairs = [part.partition("=")[::2] for part in query.split("&")]

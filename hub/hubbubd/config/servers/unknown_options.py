@@ -18,7 +18,10 @@ from hubbubd.config.servers.server import ServerConfig
 
 
 def _validate_stored(value: Any, handler: ValidatorFunctionWrapHandler) -> ServerConfig:
-    """Return the configuration of a stored record, with options of other versions set aside in it."""
+    """Return the configuration of a stored record, with options of other versions set aside in it.
+
+    Raises ValidationError for anything else that is wrong.
+    """
     try:
         return handler(value)
     except ValidationError as exc:
