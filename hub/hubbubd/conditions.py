@@ -83,13 +83,13 @@ class Condition:
     def __hash__(self) -> int:
         return hash(self.text)
 
-    def holds(self, values: "EvaluationContext") -> bool:
+    def holds(self, context: "EvaluationContext") -> bool:
         """Return whether the condition is true of a call. Raises ConditionProblem where it has no result."""
         if self._expression is None:  # WRITES is built in, and needs no compiler
-            return values.facts.hints.get("readOnlyHint") is not True
+            return context.facts.hints.get("readOnlyHint") is not True
         if self.loops:
-            values.require_short()
-        result = _evaluate(self._expression, values)
+            context.require_short()
+        result = _evaluate(self._expression, context)
         if not isinstance(result, bool):
             raise ConditionProblem(_first_line(result))
         return result
@@ -107,16 +107,16 @@ class Conditions:
         self._expression = _compile(chain)
         self._any = _compile(" || ".join(f"({condition.text}\n)" for condition in conditions))
 
-    def find_first(self, values: "EvaluationContext") -> int | None:
+    def find_first(self, context: "EvaluationContext") -> int | None:
         """Return the index of the first condition that holds. Raises ConditionProblem if one before it fails."""
         if self._loops:
-            values.require_short()
-        result = _evaluate(self._expression, values)
+            context.require_short()
+        result = _evaluate(self._expression, context)
         if not isinstance(result, int):
             raise ConditionProblem(_first_line(result))
         return None if result < 0 else result
 
-    def none_can_hold(self, values: "EvaluationContext") -> bool:
+    def none_can_hold(self, context: "EvaluationContext") -> bool:
         """Return whether it is certain that no condition holds, where the evaluation of some fails.
 
         That is so if `a || b || ...` is not true: in CEL it is true as soon as one is, whichever of the others fail.
@@ -124,12 +124,12 @@ class Conditions:
         if self._loops:  # together they may need more steps than each by itself
             return False
         try:
-            values.require_small()
-            _ = values.activation
+            context.require_small()
+            _ = context.activation
         except ConditionProblem:
             return False
         try:
-            return _evaluate(self._any, values) is not True
+            return _evaluate(self._any, context) is not True
         except ConditionProblem:
             return True
 
@@ -218,10 +218,10 @@ def _compile(text: str) -> "cel.Expression":
         raise ConditionProblem(_first_line(exc)) from None
 
 
-def _evaluate(expression: "cel.Expression", values: EvaluationContext) -> object:
+def _evaluate(expression: "cel.Expression", context: EvaluationContext) -> object:
     """Return the value of an expression for a call. Raises ConditionProblem if it has none."""
     try:
-        return expression.eval(values.activation).value()
+        return expression.eval(context.activation).value()
     except (RuntimeError, ValueError, TypeError) as exc:
         raise ConditionProblem(_first_line(exc)) from None
 

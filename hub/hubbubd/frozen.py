@@ -7,20 +7,21 @@ from operator import attrgetter
 from typing import Any, TypeVar, cast
 
 T = TypeVar("T")
-_Put = Callable[[object, Any], None]
+_Setter = Callable[[object, Any], None]
+"""Sets one field of a record, though it is frozen."""
 
 
 def replaced(record: T, **changes: Any) -> T:
     """Return a copy with some fields changed; `__post_init__` does not run. Raises TypeError for what is no field."""
     kind = type(record)
-    read, puts, put_by_name = _field_accessors(kind)
+    read_all, setters, setters_by_name = _field_accessors(kind)
     copy = object.__new__(kind)
-    for put, value in zip(puts, read(record), strict=True):
-        put(copy, value)
+    for set_field, value in zip(setters, read_all(record), strict=True):
+        set_field(copy, value)
     for name, value in changes.items():
-        if name not in put_by_name:
+        if name not in setters_by_name:
             raise TypeError(f"{kind.__name__} has no {name}")
-        put_by_name[name](copy, value)
+        setters_by_name[name](copy, value)
     return copy
 
 
@@ -44,10 +45,11 @@ def carry_over_changes(before: T | None, after: T | None, stored: T | None) -> T
 @cache
 def _field_accessors(
     kind: type[object],
-) -> tuple[Callable[[object], tuple[Any, ...]], tuple[_Put, ...], dict[str, _Put]]:
-    """Return a function that reads all fields of a record, and those that set one, in order and by name."""
+) -> tuple[Callable[[object], tuple[Any, ...]], tuple[_Setter, ...], dict[str, _Setter]]:
+    """Return a function that reads all fields of a record of this class, its setters in the same order, and by name."""
     names = [field.name for field in fields(cast("Any", kind))]
-    puts: dict[str, _Put] = {name: getattr(kind, name).__set__ for name in names}
-    if len(names) > 1:
-        return attrgetter(*names), tuple(puts.values()), puts
-    return lambda record: tuple(getattr(record, name) for name in names), tuple(puts.values()), puts
+    # The descriptor of a slot sets its field past the `__setattr__` that makes the record frozen.
+    setters: dict[str, _Setter] = {name: getattr(kind, name).__set__ for name in names}
+    if len(names) > 1:  # of one name, `attrgetter` returns the value and no tuple
+        return attrgetter(*names), tuple(setters.values()), setters
+    return lambda record: tuple(getattr(record, name) for name in names), tuple(setters.values()), setters

@@ -13,7 +13,7 @@ class MemberStatus(StrEnum):
 
 
 class Expulsion(StrEnum):
-    """What became of declaring a member gone. Only `REFUSED` is false: it is not gone."""
+    """What became of an attempt to declare a member gone. As a truth value: whether the member is gone."""
 
     REFUSED = ""
     DONE = "done"

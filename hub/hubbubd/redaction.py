@@ -27,18 +27,18 @@ class Redaction:
     def set_secrets(self, owner: str, values: Iterable[str], *, whole: bool = False) -> None:
         """Set the secrets of an owner, in place of earlier ones. Each word of a value is one, too, unless `whole`.
 
-        Values that an unauthenticated caller chose must be `whole`, else it could have common words redacted.
+        Values that an unauthenticated caller chose must be `whole`: else that caller could have common words redacted.
         """
         secrets: set[str] = set()
         for value in values:
             secrets.add(value)
             if not whole:
                 secrets.update(value.split(maxsplit=MAX_WORDS)[:MAX_WORDS])
-        learnt = frozenset(secret for secret in secrets if len(secret) >= MIN_CHARS)
-        if learnt == self._known.get(owner, frozenset()):
+        long_enough = frozenset(secret for secret in secrets if len(secret) >= MIN_CHARS)
+        if long_enough == self._known.get(owner, frozenset()):
             return
-        self._known[owner] = learnt
-        if not learnt:
+        self._known[owner] = long_enough
+        if not long_enough:
             del self._known[owner]
         # Longest first, so that a shorter secret within a longer one does not leave its rest.
         known = sorted(frozenset[str]().union(*self._known.values()), key=len, reverse=True)

@@ -32,7 +32,7 @@ async def test_it_ends_the_work_at_the_time_it_was_last_moved_to(at: float) -> N
         await for_ever()
 
     assert await deadline.run(work) is None
-    assert (deadline.over, now() - begun) == (True, at)
+    assert (deadline.is_over, now() - begun) == (True, at)
 
 
 @pytest.mark.parametrize("passed", [True, False], ids=["in time", "by hand"])
@@ -51,7 +51,7 @@ async def test_work_that_is_over_already_ends_at_its_first_wait(passed: bool) ->
             done.append("cleaned up")
 
     assert await deadline.run(work) is None
-    assert (deadline.over, done) == (True, ["cleaned up"])
+    assert (deadline.is_over, done) == (True, ["cleaned up"])
 
 
 @pytest.mark.parametrize("passed", [True, False], ids=["in time", "by hand"])
@@ -78,7 +78,7 @@ async def test_work_that_has_no_wait_left_returns_its_result_even_if_it_is_over(
         return "done"
 
     assert await deadline.run(work) == "done"
-    assert deadline.over
+    assert deadline.is_over
 
 
 async def test_what_is_shielded_ends_first() -> None:

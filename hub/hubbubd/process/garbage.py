@@ -14,7 +14,10 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 REST_FACTOR: Final = 5000
-"""After everything was looked at, or counted, only what is new is, for so many times as much processor time."""
+"""After a look at all objects, or a count of them, only new ones are looked at, for so many times as much time.
+
+All times are the processor's.
+"""
 
 GROWTH: Final = 1.25
 """Cycles among the permanent objects are looked for once there are so many times as many as after the last time."""
@@ -27,7 +30,7 @@ no cycles; connections that end have some.
 """
 
 SHORT_S: Final = 0.1
-"""What a shorter full collection has left, in seconds, is looked at again by the next one."""
+"""Seconds of a full collection. What a shorter one has left does not become permanent: the next one looks again."""
 
 THRESHOLDS: Final = (10_000, 4, 5)
 """So many new objects cause a collection, and so many of these one of the next generation (`gc.set_threshold`).
@@ -79,7 +82,7 @@ class Garbage:
             if self._looks_at_all:
                 self._collector.unfreeze()
             return
-        thawed = self._looks_at_all and self._permanent > 0
+        thawed = self._looks_at_all and self._permanent > 0  # what was permanent is to be so again
         if self._now() - self._started_at < SHORT_S and not thawed:
             return  # so it is in a small hub, which need not keep what may become garbage
         self._collector.freeze()

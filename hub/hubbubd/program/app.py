@@ -232,7 +232,7 @@ async def _run_term(settings: LoadedSettings, load: Callable[[], LoadedSettings]
             await _serve_api(hub, hub_settings, process, fleet_term, vault)
             listening.cancel_scope.cancel()
             return fleet_term is not None and fleet_term.fleet.lost.is_set()
-    raise AssertionError
+    raise AssertionError("the block returns or raises")
 
 
 def _new_connector(
@@ -297,7 +297,7 @@ async def _serve_api(
         ending.start_soon(keys.maintain_keys)
         async with (
             listeners.serve_members_if_joined(hub, fleet_term) as within,
-            # It serves until `serve` has drained the hub.
+            # Connect ends after gRPC, whose `serve` drains the hub at its end.
             listeners.serve_connect_if_configured(hub, settings, gate, within) as connect,
             listeners.serve_mcp_if_configured(hub, settings, gate, handles) as mcp,
             serve(
@@ -339,7 +339,7 @@ async def _wait_for_signal(signals: AsyncIterator[signal.Signals], hub: Hub) -> 
         await anext(signals)
         waiting.cancel_scope.cancel()
         return True
-    return False
+    return False  # `stop_waiting` has cancelled the block
 
 
 def _make_private(data_dir: Path) -> None:

@@ -146,6 +146,8 @@ def redirect_stderr_to_log_file() -> None:
 
 
 class _LogFile:
+    """The log file of the process, once `configure_logging` has opened one."""
+
     log: RotatedLog | None = None
 
 

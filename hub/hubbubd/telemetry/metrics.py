@@ -21,7 +21,7 @@ class Shape(StrEnum):
 class Metric:
     """One metric by its OpenTelemetry name; `unit` is in UCUM. `buckets` are a histogram's upper bounds.
 
-    `whole` is a gauge of which each member of a fleet shows the number of all: added up, it is a multiple.
+    `whole` says that each member of a fleet shows the figure of the whole fleet: their sum would be a multiple of it.
     """
 
     name: str

@@ -82,11 +82,12 @@ class Clock:
             return
         self._seen_offset += jumped
         self._seen_slept += slept
-        was_set = jumped - slept if abs(jumped - slept) >= STEP_S else 0.0
-        self.set_by_s += was_set
-        log.warning("clock jumped", by_s=round(jumped, 3), set_by_s=round(was_set, 3))
+        # The part of a jump that a suspension does not explain is that by which the system's clock was set.
+        set_by_s = jumped - slept if abs(jumped - slept) >= STEP_S else 0.0
+        self.set_by_s += set_by_s
+        log.warning("clock jumped", by_s=round(jumped, 3), set_by_s=round(set_by_s, 3))
         for callback in self._followers:
-            callback(was_set)
+            callback(set_by_s)
 
     async def run(self) -> None:
         """Call `detect_jump` every TICK_S until cancelled; return at once if there is no system clock to follow."""

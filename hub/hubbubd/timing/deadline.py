@@ -16,11 +16,11 @@ class Deadline:
     The timer is moved lazily: a later time only takes effect when the timer goes off.
     """
 
-    __slots__ = ("_at", "_scope", "_timer", "over")
+    __slots__ = ("_at", "_scope", "_timer", "is_over")
 
     def __init__(self, at: float = math.inf) -> None:
         """`at` is the time, as for `move`."""
-        self.over = False
+        self.is_over = False
         """Whether the time has come, or `end` was called."""
         self._at = at
         self._scope: anyio.CancelScope | None = None
@@ -34,22 +34,22 @@ class Deadline:
 
     def end(self) -> None:
         """End the work, also if it has not begun."""
-        if not self.over:
-            self.over = True
+        if not self.is_over:
+            self.is_over = True
             if self._scope is not None:
                 self._scope.cancel()
 
     async def stop_if_over(self) -> None:
         """Raise the cancellation here if the time is over, so that what follows in the work does not happen."""
-        if self.over:
+        if self.is_over:
             await anyio.lowlevel.checkpoint_if_cancelled()
 
     async def run(self, work: Callable[[], Awaitable[T]]) -> T | None:
-        """Do the work and return its result; None if it was ended. If it is over already, it ends at its first wait."""
+        """Do the work and return its result; None if it was ended: at its first wait, if the time is over before."""
         try:
             with anyio.CancelScope() as self._scope:
                 self._update_timer()
-                if self.over:
+                if self.is_over:
                     self._scope.cancel()
                 return await work()
             return None

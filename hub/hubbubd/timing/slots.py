@@ -8,7 +8,7 @@ from collections.abc import Callable
 class Slots:
     """`count` slots, each given back after `hold_s` seconds at the latest.
 
-    So those that only wait hold nobody up: what bounds them is `count` in each `hold_s`.
+    Whoever had a slot goes on without it then. So holders that merely wait do not keep others out.
     """
 
     def __init__(self, count: int, hold_s: float) -> None:

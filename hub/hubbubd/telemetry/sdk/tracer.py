@@ -193,7 +193,7 @@ def _iterate_texts(name: str, *attributes: Attributes) -> Iterator[str]:
 
 
 def shut_down(provider: SdkShutdown, exporter: SdkShutdown) -> None:
-    """Flush and end a provider. After CLOSE_MS shut its exporter down, as it would wait for that without a limit."""
+    """Flush and end a provider, which waits for its exporter without a limit: so that is shut down after CLOSE_MS."""
     timer = threading.Timer(CLOSE_MS / 1000, exporter.shutdown)
     timer.start()
     try:
@@ -228,13 +228,13 @@ class _RateLimitFilter(logging.Filter):
 
     def __init__(self) -> None:
         super().__init__()
-        self._next = 0.0
+        self._next_allowed_at = 0.0
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Return whether a log line may pass; the next one may after COMPLAIN_EVERY_S."""
-        if record.levelno < logging.WARNING or (now := time.monotonic()) < self._next:
+        if record.levelno < logging.WARNING or (now := time.monotonic()) < self._next_allowed_at:
             return False
-        self._next = now + COMPLAIN_EVERY_S
+        self._next_allowed_at = now + COMPLAIN_EVERY_S
         return True
 
 

@@ -137,7 +137,7 @@ class ClientTasks:
                 if not self.outlives_hub(active):
                     self._questions.withdraw(active_task)
         except BaseException as exc:
-            hub_ends = not isinstance(exc, Exception) and not active.deadline.over
+            hub_ends = not isinstance(exc, Exception) and not active.deadline.is_over
             if not hub_ends and not self.outlives_hub(active):
                 with anyio.CancelScope(shield=True):
                     await self._cancel_at_server(active_task)
