@@ -45,7 +45,7 @@ async def write_counts_at_signal() -> None:
 
 @asynccontextmanager
 async def serve_counted(*args: Any, **options: Any) -> AsyncGenerator[str]:
-    """As the product's, counted."""
+    """Serves as the product does, and counts at each signal."""
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(write_counts_at_signal)
         async with plain_serve(*args, **options) as address:

@@ -131,7 +131,7 @@ async def _measure(running: HubProcess, crowd: _Crowd, metrics: str, watchers: i
 async def _in_tenths(
     running: HubProcess, work: Callable[[Any], Awaitable[None]], items: Sequence[Any]
 ) -> list[tuple[float, float]]:
-    """Do the work with each, AT_ONCE at a time. Return, by tenth, milliseconds per item and the hub's processor time."""
+    """Do the work with each, AT_ONCE at a time. Return, by tenth, the milliseconds per item and those of the hub."""
     size, tenths = len(items) // 10, list[tuple[float, float]]()
     for at in range(0, size * 10, size):
         part = iter(items[at : at + size])

@@ -59,7 +59,7 @@ class Probe:
 
 @asynccontextmanager
 async def serve_probed(*args: Any, **options: Any) -> AsyncGenerator[str]:
-    """As the product's, watched."""
+    """Serves as the product does, with a probe beside."""
     probe = Probe()
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(probe.begin_when_told)

@@ -22,7 +22,7 @@ Options = Mapping[str, Any]
 
 
 class MissingError(Exception):
-    """There is no such rival here, for the table."""
+    """A rival is not installed, or serves no such server; its text stands in the table in place of a figure."""
 
 
 @asynccontextmanager

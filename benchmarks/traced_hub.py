@@ -72,7 +72,7 @@ async def trace_when_told() -> None:
 
 @asynccontextmanager
 async def serve(*args: Any, **options: Any) -> AsyncGenerator[str]:
-    """As the product's, traced."""
+    """Serves as the product does, and traces when told."""
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(trace_when_told)
         async with plain_serve(*args, **options) as address:

@@ -109,10 +109,11 @@ class HttpConnection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Begin as a stranger's; of too many strangers close the oldest idle one."""
-        # What comes is dropped; nothing more is parsed; parsing is due in the next turn; the head asks for an upgrade.
+        # Lingering: what comes is dropped. Broken: nothing more is parsed. Scheduled: the next turn of the loop parses.
+        # Upgrading: the head that was read asks for another protocol.
         self._lingering = self._broken = self._scheduled = self._upgrading = False
         self._held = memoryview(b"")  # what is not parsed yet
-        # The bytes since the last part of a body; of this request the fields, the chunks, the bytes after its response.
+        # Beside a body: the bytes since its last part. Drained: bytes of this request after its response.
         self._in_head, self._beside_body, self._fields, self._chunks, self._drained = True, 0, 0, 0, 0
         self._own = transport
         self._served: RequestResponseCycle | None = None

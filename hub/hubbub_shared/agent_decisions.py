@@ -33,7 +33,7 @@ class AgentDecision:
 
 @dataclass(frozen=True, slots=True)
 class AgentDecisions:
-    """The decisions of questions that have a member `mark`, the narrowest of each action first."""
+    """The decisions of questions that have a member `mark`; of those with one action, what allows least is first."""
 
     mark: str
     member: str
@@ -44,7 +44,7 @@ class AgentDecisions:
         return next((each for each in self.choices if each.value == value), None)
 
     def find_default(self, action: object) -> AgentDecision | None:
-        """Return the narrowest decision of an action, for an answer that names none; None if the action has none."""
+        """Return the decision of an action that allows least, for an answer without any; None if there is none."""
         return next((each for each in self.choices if each.action == action), None)
 
 

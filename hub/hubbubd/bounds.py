@@ -72,6 +72,7 @@ def parse_whole(text: str, low: int = 0, high: int = LARGEST_WHOLE) -> int | Non
     digits = stripped.removeprefix("-") if stripped.startswith("-") else stripped.removeprefix("+")
     if not (digits.isascii() and digits.isdigit()):
         return None
+    # A longer number is beyond all bounds, and is not parsed.
     size = int(digits[-_DIGITS:]) if len(digits.lstrip("0")) <= _DIGITS else max(abs(low), abs(high))
     return clamp_whole(-size if stripped.startswith("-") else size, low, high)
 

@@ -102,7 +102,7 @@ class Conditions:
         """Compile the conditions. Raises ConditionProblem if they do not fit into one."""
         chain = "-1"
         for index, condition in reversed(list(enumerate(conditions))):
-            chain = f"({condition.text}\n) ? {index} : {chain}"  # the line ends a comment of the condition
+            chain = f"({condition.text}\n) ? {index} : {chain}"  # the line feed ends a comment in the condition
         self._loops = any(condition.loops for condition in conditions)
         self._expression = _compile(chain)
         self._any = _compile(" || ".join(f"({condition.text}\n)" for condition in conditions))
@@ -126,7 +126,7 @@ class Conditions:
         try:
             context.require_small()
             _ = context.activation
-        except ConditionProblem:
+        except ConditionProblem:  # evaluated one by one, each condition fails for this reason
             return False
         try:
             return _evaluate(self._any, context) is not True

@@ -80,7 +80,7 @@ def is_nested_deeper(document: bytes | bytearray, most: int) -> bool:
 
 
 def _without_escapes(document: bytes | bytearray) -> bytes | bytearray:
-    """Leave out escaped backslashes and quotes, so that each quote begins or ends a string."""
+    """Return the document without escaped backslashes and quotes: each quote that is left begins or ends a string."""
     return document.replace(rb"\\", b"").replace(rb"\"", b"") if b"\\" in document else document
 
 

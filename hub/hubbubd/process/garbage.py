@@ -14,9 +14,9 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 REST_FACTOR: Final = 5000
-"""After a look at all objects, or a count of them, only new ones are looked at, for so many times as much time.
+"""After a look at all objects, or a count of them, only new ones are looked at, for so many times as long as that took.
 
-All times are the processor's.
+Times are those of the processor.
 """
 
 GROWTH: Final = 1.25

@@ -60,19 +60,21 @@ def print_welcome(
 
     `served` has the address of each protocol that the hub serves; `empty` says that the hub has no servers.
     """
-    at = shlex.join(["hubbub", "--data-dir", str(settings.data_dir)])
+    command = shlex.join(["hubbub", "--data-dir", str(settings.data_dir)])
     places = [
         *((name, where) for name, where in served.items() if where is not None and name != "grpc"),
         *(("configuration", f"{each}{'' if each.exists() else MISSING_FILE}") for each in files),
         ("data", settings.data_dir),
         *([("log", settings.log_file)] if settings.log_file is not None else []),
     ]
-    first = f"No servers yet. Take over those you have: {at} init. Add one: {at} servers add NAME -- COMMAND"
+    first_steps = (
+        f"No servers yet. Take over those you have: {command} init. Add one: {command} servers add NAME -- COMMAND"
+    )
     inform(
         [
             f"Hubbub serves its API at {served['grpc']}, process {os.getpid()}. Ctrl-C ends it.",
             *(f"  {name:14} {where}" for name, where in places),
-            *([first] if empty else []),
+            *([first_steps] if empty else []),
         ]
     )
 

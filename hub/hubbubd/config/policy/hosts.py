@@ -130,7 +130,8 @@ class HostRules:
 def is_public(address: Address) -> bool:
     """Return whether an address is a public unicast address that is not known to serve a cloud's secrets.
 
-    An IPv4 address within it, as NAT64 has, is not looked at: `_list_effective_addresses` has that checked by itself.
+    An IPv4 address that it contains (NAT64) does not count here: `_list_effective_addresses` yields that one as well,
+    and both are checked.
     """
     if address.is_multicast or not address.is_global:
         return False

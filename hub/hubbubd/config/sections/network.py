@@ -88,6 +88,7 @@ def _check_listen(text: str) -> str:
     bare = host.removeprefix("[").removesuffix("]") if host.startswith("[") and host.endswith("]") else host
     if not colon or not host or (":" in host and bare == host):
         raise ValueError("must be HOST:PORT, [IPV6]:PORT or unix:PATH")
+    # Clamped to one more than the last port, a number that is too large is none either.
     if not port.isdigit() or bounds.parse_whole(port, high=LAST_PORT + 1) not in range(LAST_PORT + 1):
         raise ValueError(f"{port!r} is not a port (0 to 65535; 0 picks a free one)")
     try:

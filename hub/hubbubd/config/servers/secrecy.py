@@ -50,7 +50,7 @@ def list_spellings(name: str, value: str) -> set[str]:
     if not is_secret(name, value):
         return set()
     plain = {value, *(word for word in value.split(maxsplit=MAX_WORDS)[:MAX_WORDS] if is_secret(name, word))}
-    plain |= {read(each) for each in plain for read in (unquote, unquote_plus)}
+    plain |= {decode(each) for each in plain for decode in (unquote, unquote_plus)}
     return (
         plain | {quote(each, safe=safe) for each in plain for safe in ("", "/")} | {quote_plus(each) for each in plain}
     )

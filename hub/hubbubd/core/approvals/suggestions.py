@@ -19,8 +19,8 @@ MAX_SUGGESTIONS: Final = 20
 MAX_ITEMS: Final = 20
 """Rules or folders of one suggestion."""
 
-MAX_WORDS: Final = 500
-"""Characters of one in words; nobody would read more."""
+MAX_WORDING_CHARS: Final = 500
+"""Characters of a suggestion in words; nobody would read more."""
 
 _UNTIL: Final = {
     "session": "for this session",
@@ -45,6 +45,7 @@ _MEMBERS: Final = {
     "addDirectories": {"directories"},
     "removeDirectories": {"directories"},
 }
+"""The members that an update of each type has beside its type and its destination."""
 
 
 def offered_suggestions(params: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -80,7 +81,7 @@ def describe_suggestion(given: object) -> str:
         return ""
     what = _describe_change(kind, update)
     words = f"{what} {until}"
-    return words if what and len(words) <= MAX_WORDS else ""
+    return words if what and len(words) <= MAX_WORDING_CHARS else ""
 
 
 def describe_offers(params: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -21,7 +21,7 @@ MAX_MIME_TYPES: Final = 4
 """MIME types of an entry that are looked at."""
 
 MAX_MIME_TYPE: Final = 64
-"""Characters of one."""
+"""Characters of a MIME type; a longer one is left out."""
 
 MAX_KEPT_BYTES: Final = 512
 """Bytes of the entries of a host that are kept, as JSON: there are many sessions, and each is in memory and stored."""

@@ -128,7 +128,7 @@ def _flatten_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
     """
     for levels in range(LEVELS, -1, -1):
         try:
-            return _SchemaFlattener(schema, levels).flatten(schema, {"#": 1})
+            return _SchemaFlattener(schema, levels).flatten(schema, {"#": 1})  # the schema is itself one level of `#`
         except (OverflowError, RecursionError):
             continue
     return {"type": "object"}

@@ -33,7 +33,7 @@ DIGITS: Final = 6
 NAME_ROOM: Final = 16
 """Characters of every name that a prefix leaves for what follows it: its digits, and a few to read."""
 
-OWN: Final = "hubbub_"
+OWN_TOOL_PREFIX: Final = "hubbub_"
 """What the names of the hub's own tools begin with."""
 
 SERVER_MEMBER: Final = "hubbub/server"
@@ -148,9 +148,9 @@ class NameRule:
     def _keep_bare_in_steps(
         self, entries: Iterable[Origin], origins: dict[str, Origin]
     ) -> Generator[None, None, list[Origin]]:
-        """Give names without a prefix to what may have one, in `origins`, and return the rest.
+        """Name in `origins`, without a prefix, the tools or prompts that may be so named; return the others.
 
-        No name that is made with a prefix is one without: these have no separator.
+        Such a name has no separator, so it equals none that is made with a prefix.
         """
         bare: dict[str, bool] = {}
         rest: list[Origin] = []
@@ -173,11 +173,11 @@ class NameRule:
     def _may_be_bare(self, name: str) -> bool:
         """Return whether hosts can take a server's own name as it is."""
         fits = bool(name) and len(name) <= self.longest and _replace_unfit(name) == name
-        return fits and SEPARATOR not in name and not name.startswith(OWN)
+        return fits and SEPARATOR not in name and not name.startswith(OWN_TOOL_PREFIX)
 
     def _is_allowed_plain(self, shown_name: str, cleaned_name: str) -> bool:
         """Return whether a name may be shown without digits if it is the only one."""
-        looks_own = not self.prefixed and shown_name.startswith(OWN)
+        looks_own = not self.prefixed and shown_name.startswith(OWN_TOOL_PREFIX)
         return (
             bool(cleaned_name)
             and len(shown_name) <= self.longest

@@ -59,10 +59,10 @@ def split_prefix(uri: str) -> tuple[str, str] | None:
 
 
 def respell_for_host(server: str, subscribed: str, spelled: str, uri: str) -> str:
-    """Return a server's own `uri` as a host expects it that has subscribed to `subscribed` by writing `spelled`.
+    """Return a server's own `uri` as a host expects it. The host subscribed to `subscribed`, written as `spelled`.
 
-    The URI that it has subscribed to comes as it has written it. A host that writes URIs as the server does gets all
-    others so, too; any other host gets them with the prefix.
+    The URI of the subscription comes as the host wrote it. A host that writes URIs as the server does gets all others
+    so, too; any other host gets them with the prefix.
     """
     if uri == subscribed:
         return spelled

@@ -76,7 +76,7 @@ def search_in_steps(indexes: Sequence[Index], query: str, most: int) -> Generato
 
 
 def build_index_in_steps(texts: Mapping[str, Sequence[str]]) -> Generator[None, None, Index]:
-    """Return an index of texts, each given in parts; its first part counts twice, as names do. Yields before each."""
+    """Return an index of texts, each given in parts: the first one, a name, counts twice. Yields before each text."""
     places: dict[str, tuple[array[int], array[int]]] = {}
     lengths = array("L")
     for place, parts in enumerate(texts.values()):

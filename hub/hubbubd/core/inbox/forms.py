@@ -30,7 +30,7 @@ MAX_PROBLEM_CHARS = 200
 REJECTED = -1
 """The JSON-RPC error code of a sampling that a person rejected (MCP client/sampling)."""
 
-HUMAN_MODEL = "human"
+HUMAN_MODEL = "human"  # the model that a sampling names whose text a person wrote
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ def with_host_decision(request: PendingRequest, decision: AskedHost) -> PendingR
 def with_caller_left(request: PendingRequest, left_at: float | None) -> PendingRequest:
     """Return the request with the time at which its caller hung up; `left_at` is None if the caller is there.
 
-    Unchanged unless it is open, and if it says already that the caller has left, or is there.
+    Unchanged if the request is closed, or says already that the caller has left, or that it is there.
     """
     left_before = request.caller_left_at
     if request.state is not RequestState.OPEN or (left_before is None) == (left_at is None):

@@ -196,9 +196,9 @@ def claim(
     """Return the request leased to `by` for `ttl_s` (0: the default), at most until the request's deadline.
 
     A principal that claims again under the same id renews its lease; under another id it needs `take_over`, which
-    invalidates the earlier claim. That is not so with `worker`: a program of the principal, to which the hub assigns
-    requests, claims only what nobody holds. `host` is the MCP host for which the request is held. Raises
-    FailedPrecondition (ALREADY_CLAIMED, or the request is closed).
+    invalidates the earlier claim. With `worker`, the claim is for a program of the principal to which the hub assigns
+    requests: then any claim that is valid stands in the way. `host` is the MCP host for which the request is held.
+    Raises FailedPrecondition (ALREADY_CLAIMED, or the request is closed).
     """
     _require_open(request, now)
     current_claim = request.valid_claim(now)

@@ -72,7 +72,7 @@ def parse_authorization(
 ) -> AuthorizationRequest:
     """Return the request to log in of a client, checked; `redirect_uri` is known to be good.
 
-    Raises LoginRefusal, which may be sent to it. `base` is the hub's address, without a path.
+    `base` is the hub's address, without a path. Raises LoginRefusal, with which the browser may be sent back.
     """
     if params.get("response_type") != "code":
         raise LoginRefusal("unsupported_response_type", "response_type must be code")

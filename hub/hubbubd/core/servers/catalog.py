@@ -289,8 +289,10 @@ class Truncation:
 
 
 class Pages:
-    """Collect the pages of one list, within the bounds. After each page, `cursor` is that of the next one, None at the
-    end. `cut` says why that is not the list's own end.
+    """Collects the pages of one list, within the bounds.
+
+    After each page, `cursor` is that of the next one, or None at the end. `cut` says why the rest of the list is not
+    read; None if there is no rest.
     """
 
     def __init__(self, server: str, kind: CatalogKind) -> None:

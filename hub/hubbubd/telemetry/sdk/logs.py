@@ -24,7 +24,7 @@ SEVERITIES: Final = {
     "critical": SeverityNumber.FATAL,
 }
 
-OWN: Final = frozenset({"event", "level", "timestamp", "trace_id", "span_id"})
+KEYS_WITH_FIELDS: Final = frozenset({"event", "level", "timestamp", "trace_id", "span_id"})
 """Keys of a line that have fields of their own in an OTLP log record."""
 
 
@@ -58,7 +58,7 @@ class SdkLogSink(LogSink):
                 attributes={
                     name: value if isinstance(value, (bool, int, float)) else bounded_text(value, MAX_CONTENT_CHARS)
                     for name, value in line.items()
-                    if name not in OWN and not name.startswith("_") and value is not None
+                    if name not in KEYS_WITH_FIELDS and not name.startswith("_") and value is not None
                 },
             )
         )

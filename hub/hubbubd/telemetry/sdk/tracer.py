@@ -193,7 +193,7 @@ def _iterate_texts(name: str, *attributes: Attributes) -> Iterator[str]:
 
 
 def shut_down(provider: SdkShutdown, exporter: SdkShutdown) -> None:
-    """Flush and end a provider, which waits for its exporter without a limit: so that is shut down after CLOSE_MS."""
+    """Flush and end a provider. It waits for its exporter without a limit, so that one is shut down after CLOSE_MS."""
     timer = threading.Timer(CLOSE_MS / 1000, exporter.shutdown)
     timer.start()
     try:
