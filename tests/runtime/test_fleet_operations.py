@@ -344,7 +344,7 @@ async def test_the_fleet_is_measured_by_each_member(fleet: Members) -> None:
     has.store.sever(cut=False)
     await has.fleet.lost.wait()
     await settle(1)
-    assert mine.value(metrics.FLEET_LOST) == 1
+    assert mine.value(metrics.FLEET_FENCED) == 1
 
 
 async def test_a_member_that_has_not_looked_yet_is_measured(fleet: Members, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -325,7 +325,7 @@ async def _serve_api(
 
 
 async def _wait_for_signal(signals: AsyncIterator[signal.Signals], hub: Hub) -> bool:
-    """Wait for a signal; return False if this member of a fleet was declared gone before one came."""
+    """Wait for a signal; return False if this member of a fleet was declared gone before a signal came."""
     if hub.fleet is None:
         await anext(signals)
         return True

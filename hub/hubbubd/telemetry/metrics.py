@@ -192,7 +192,7 @@ FLEET_LEASE: Final = _gauge(
 FLEET_LAG: Final = _gauge(
     "hubbub.fleet.feed.lag", "{revision}", "Revisions by which this member is behind what another one has read."
 )
-FLEET_LOST: Final = _counter(
+FLEET_FENCED: Final = _counter(
     "hubbub.fleet.fenced",
     "{life}",
     "Times that this member has started anew: it was declared gone, or the database had lost history.",

@@ -24,7 +24,7 @@ MAX_CLAIM_S = 3600.0
 """Seconds of the longest claim, so that one that was forgotten does not block others for more than an hour."""
 
 MOMENTS = 50
-"""The most events of its history (`moments`) that a request keeps before its end; those of the end are always kept."""
+"""Events in a request's history (`moments`) from which on passing ones (_PASSING_EVENTS) are no longer noted."""
 
 
 class RequestKind(StrEnum):

@@ -120,7 +120,7 @@ class FleetMeasures:
 
     def count_ended_term(self) -> None:
         """Count that this member's term has ended: it was declared gone, or history was lost, and starts anew."""
-        self._meter.count(metrics.FLEET_LOST, {})
+        self._meter.count(metrics.FLEET_FENCED, {})
 
     def _count_members(self) -> Iterable[Reading]:
         """Return how many members there are in each state."""
