@@ -48,6 +48,7 @@ async def compare_access(directory: Path, *, rounds: int, calls: int) -> list[Ac
 
 
 async def _connect_clients(directory: Path, open_: AsyncExitStack) -> dict[str, hubbub_client.Hub]:
+    """Starts the hubs and the identity provider, and returns a client for each way, by the name of the way."""
     authority = Authority.open(directory / "certs")
     server, shown = authority.issue_server(), authority.issue_client("ada")
     key = rsa.generate_private_key(65537, 2048)

@@ -78,6 +78,8 @@ def _hub_options(options: Mapping[str, Any]) -> dict[str, Any]:
 async def _compare_server(
     running: HubProcess, direct: mcp.Client, name: str, in_flight: int, rounds: int, calls: int
 ) -> Compared:
+    """The row of one server: direct calls, calls through the hub, and health checks of the hub, in turns."""
+
     async def straight() -> None:
         result = await direct.call_tool("echo", {"text": TEXT})
         assert not result.is_error

@@ -241,6 +241,7 @@ def _result_text(result: mcp_types.CallToolResult) -> str:
 async def _open_hub_way(
     name: str, options: Mapping[str, Any], directory: Path, environ: Mapping[str, str]
 ) -> AsyncGenerator[Way]:
+    """Calls through a hub of its own, by the library of the hub."""
     directory.mkdir(parents=True)
     servers = {"echo": {**options, "max_in_flight": MAX_IN_FLIGHT}, "ask": {**options, "protocol": ASKING}}
     async with start_hub(servers, directory, environ=environ) as running:

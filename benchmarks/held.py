@@ -91,6 +91,7 @@ async def measure_held(directory: Path, *, calls: int) -> list[Held]:
 
 
 async def _measure(running: HubProcess, crowd: _Crowd, metrics: str, watchers: int, calls: int) -> Held:
+    """The row of one hub: makes the calls, approves all of them, and waits for their ends."""
     ids = [f"call-{number}" for number in range(calls)]
     params = {"name": "echo", "arguments": {"text": "hello", "repo": "shop"}}
 
@@ -150,6 +151,8 @@ async def _in_tenths(
 
 
 async def _read_lag_ms(metrics: str) -> float:
+    """How late the hub's loop was at the most, as its metrics say."""
+
     def read() -> str:
         with urlopen(f"http://{metrics}/metrics") as response:
             return response.read().decode()

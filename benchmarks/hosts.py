@@ -81,6 +81,7 @@ def _connect_to_bridge(running: HubProcess, _http: httpx2.AsyncClient, server: s
 
 @asynccontextmanager
 async def _open_hub_way(name: str, at: At, options: dict[str, Any], directory: Path) -> AsyncGenerator[Way]:
+    """Calls of a client of the SDK through a hub of its own; `at` says what the client connects to."""
     directory.mkdir(parents=True)
     servers = {"echo": {**options, "max_in_flight": MAX_IN_FLIGHT}, "ask": {**options, "protocol": ASKING}}
     async with (

@@ -82,6 +82,7 @@ async def measure_many(directory: Path, *, rounds: int, less: int) -> list[Figur
 
 
 async def _measure_memory(directory: Path, few: int, many: int) -> AsyncGenerator[Figure]:
+    """The memory of an empty hub, and how much more a few and many servers take."""
     empty = 0.0
     for count, goal in ((0, 70.0), (few, 20.0), (many, 75.0)):
         async with _start_servers(count) as played, _start_hub(played, directory / str(count)) as running:
@@ -101,6 +102,7 @@ async def _measure_start(directory: Path, few: int, many: int, rounds: int) -> A
 
 
 async def _start_ratio(directory: Path, count: int, rounds: int) -> float:
+    """How long the hub takes until each server was called, to the SDK's client: the median of the rounds."""
     async with _start_servers(count) as played:
         ratios: list[float] = []
         for number in range(rounds):
@@ -209,6 +211,7 @@ async def _call_each(client: hubbub_client.Hub, names: Iterable[str]) -> None:
 
 @asynccontextmanager
 async def _start_servers(count: int) -> AsyncGenerator[ServerProcess]:
+    """So many servers in one process, which ends with the block."""
     played = ServerProcess(count)
     played.start()
     try:
@@ -221,6 +224,7 @@ async def _start_servers(count: int) -> AsyncGenerator[ServerProcess]:
 async def _start_hub(
     played: ServerProcess, directory: Path, *, probe: Path | None = None
 ) -> AsyncGenerator[HubProcess]:
+    """A hub with these servers, which need not be connected yet; with `probe`, one whose loop is watched."""
     directory.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, HERE / "probed_hub.py"] if probe is not None else None
     environ = {"HUBBUBD_LOG_LEVEL": "error"} | ({"HUBBUB_PROBE": str(probe)} if probe is not None else {})

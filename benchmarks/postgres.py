@@ -73,6 +73,7 @@ async def compare_stores(directory: Path, *, rounds: int, commits: int) -> list[
 
 
 async def _measure_rates(ways: dict[str, Store], rounds: int, commits: int) -> list[Figure]:
+    """Commits per second of each store, and to those of a file, by one caller and by many."""
     figures: list[Figure] = []
     for callers in CALLERS:
         works = [_make_commit(store) for store in ways.values()]

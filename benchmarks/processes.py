@@ -165,6 +165,7 @@ async def end_after(process: anyio.abc.Process) -> AsyncGenerator[None]:
 
 
 async def _is_listening(port: int) -> bool:
+    """Whether something takes connections at this port."""
     try:
         async with await anyio.connect_tcp("127.0.0.1", port):
             return True

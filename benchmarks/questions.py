@@ -98,6 +98,7 @@ async def measure_questions(directory: Path, *, rounds: int, questions: int) -> 
 async def _compare_server(
     running: HubProcess, name: str, options: dict[str, Any], rounds: int, questions: int
 ) -> list[QuestionTime]:
+    """The rows of one server: each way to have its question answered, in turns."""
     hub_ = running.client
 
     async def straight() -> float:
@@ -164,6 +165,7 @@ async def _answer_watched(client: hubbub_client.Hub) -> AsyncGenerator[None]:
 
 @asynccontextmanager
 async def _add_watchers(running: HubProcess, count: int) -> AsyncGenerator[None]:
+    """So many watchers of the inbox in another process, during the block."""
     command = [sys.executable, str(HERE / "crowd.py"), str(running.data_dir), str(count)]
     async with await anyio.open_process(command, stdin=subprocess.PIPE, stderr=None) as process:
         assert process.stdout is not None

@@ -63,6 +63,8 @@ def _envoy_command(programs: Path, options: Options, port: int, directory: Path)
 
 
 def _envoy_config(port: int, upstream: Any) -> dict[str, Any]:
+    """The configuration of Envoy with its MCP router, from this port to a server over HTTP."""
+
     def listens(at: int) -> dict[str, Any]:
         return {"address": {"socket_address": {"address": "127.0.0.1", "port_value": at}}}
 

@@ -265,6 +265,7 @@ def _format_cell(name: str, value: object) -> str:
 
 
 def _show_goals(title: str, rows: Sequence[goals.Compared]) -> None:
+    """Prints a table with a column for each way."""
     ways = list(dict.fromkeys(row.way for row in sorted(rows, key=_sort_key)))
     table = _create_table(title, "what", "goal", "", *ways)
     cells = {(row.transport, row.what, row.way): row for row in rows}

@@ -103,6 +103,8 @@ class Load:
             await anyio.sleep(random.uniform(0, 2 * pause_s * self.pace))
 
     def _echo(self, server: str) -> Callable[[], Awaitable[None]]:
+        """Returns work: a call that returns its text."""
+
         async def work() -> None:
             result = await self.hub.client.call_tool(server, "echo", {"text": "x" * 100})
             self.account.check("calls", result.text == "x" * 100)
@@ -110,6 +112,8 @@ class Load:
         return work
 
     def _ask(self, server: str, tool: str) -> Callable[[], Awaitable[None]]:
+        """Returns work: a call of a tool that asks, until it is completed."""
+
         async def work() -> None:
             call_id = f"{server}-{secrets.token_hex(8)}"
             handle = await self.hub.client.start_tool(server, tool, call_id=call_id)
@@ -118,6 +122,8 @@ class Load:
         return work
 
     def _task(self) -> Callable[[], Awaitable[None]]:
+        """Returns work: the hub keeps a task for a server, and its result is fetched."""
+
         async def work() -> None:
             arguments = {"kind": random.choice(["elicitation", "sampling"]), "ttl": 300_000}
             started = await self.hub.client.call_tool("tasks", "start", arguments)
@@ -327,6 +333,7 @@ def _judge(before: Sample, samples: list[Sample], after: Sample, wrong: list[str
 
 @asynccontextmanager
 async def _start_servers(python: str) -> AsyncGenerator[dict[str, Any]]:
+    """The servers of the soak, by name, as the hub is configured with them. `python` runs the one with tasks."""
     peers: dict[str, tuple[str | Path, ...]] = {
         "plain": (PEERS / "asking_server.py", "http"),
         "mrtr": (PEERS / "mrtr_server.py", "http"),

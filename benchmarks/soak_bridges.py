@@ -109,6 +109,7 @@ class OverBridges:
 
     @asynccontextmanager
     async def _bridge(self, revision: str) -> AsyncGenerator[Bridged]:
+        """A host of this revision with a bridge, which ends with the block."""
         process = await anyio.open_process(
             [HUBBUB, "--data-dir", self._hub.data_dir, "mcp"], stdin=subprocess.PIPE, stderr=None
         )

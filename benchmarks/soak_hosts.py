@@ -136,6 +136,8 @@ class OverHttp:
 
     @asynccontextmanager
     async def _client(self, path: str, *, asked: bool) -> AsyncGenerator[mcp.Client]:
+        """A client of the SDK at a path of the endpoint, of either kind of revisions; if `asked`, it answers forms."""
+
         async def answer(context: Any, params: Any) -> mcp_types.ElicitResult:
             await think()
             self.account.done["questions shown in hosts"] += 1

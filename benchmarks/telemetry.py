@@ -41,6 +41,7 @@ async def compare(directory: Path, *, rounds: int, calls: int, base: Path | None
 
 
 def _environments(collector: str, base: Path | None) -> dict[str, dict[str, str]]:
+    """The environment of each hub, by the name of its row."""
     on = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector}
     traces = on | {"OTEL_METRICS_EXPORTER": "none", "OTEL_LOGS_EXPORTER": "none"}
     sampler = {"OTEL_TRACES_SAMPLER": "parentbased_traceidratio", "OTEL_TRACES_SAMPLER_ARG": "0.01"}

@@ -89,6 +89,7 @@ async def store(directory: Path, *, commits: int, calls: int) -> list[Figure]:
 
 
 def _call(call_id: str) -> Call:
+    """A new call, as a record."""
     return Call(
         id=call_id,
         server="light",
