@@ -51,7 +51,7 @@ async def _count_open(running: HubProcess) -> int:
 
 
 async def _measure_row(running: HubProcess, count: int, answers: int) -> Backlog:
-    """The row of `count` open questions: times snapshots, and the answers to others than these."""
+    """The row of `count` open questions: answers the `answers` others, and then times snapshots."""
     inbox, waits = running.client.inbox, list[float]()
     asked = await inbox.list(states=["open"], limit=answers)
     before_s = running.cpu_s()
