@@ -66,7 +66,7 @@ class _Way:
         self.rounds.append(waits)
 
     def row(self, server: str, direct: "_Way") -> QuestionTime:
-        """What came out."""
+        """The row of this way, compared with the direct one."""
         waits = [wait for found in self.rounds for wait in found]
         pairs = zip(self.rounds, direct.rounds, strict=True)
         return QuestionTime(

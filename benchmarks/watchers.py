@@ -85,7 +85,7 @@ class _Side:
         self.cpu_s += cpu_s(self.pid) - before_s
 
     def row(self, bare: "_Side") -> Told:
-        """What came out."""
+        """The row of this side, compared with bare gRPC."""
         return Told(
             by=self.by,
             rate=statistics.median(self.rates),

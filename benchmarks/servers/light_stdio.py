@@ -59,7 +59,7 @@ def ask(request_id: str) -> None:
 
 
 def ask_all(count: int) -> None:
-    """Asks often."""
+    """Asks so many times, without waiting for an answer."""
     for number in range(count):
         ask(f"one-{perf_counter()}-{number}")
 

@@ -402,7 +402,7 @@ def _check_head(version: str, method: str, url: bytes, headers: list[tuple[bytes
     """Raise RequestRefused for a head that is too large, or that a proxy may read otherwise (RFC 9112, 3.2 and 6)."""
     size, hosts, codings = len(url), 0, list[bytes]()
     for name, value in headers:
-        size += len(name) + len(value) + 4
+        size += len(name) + len(value) + 4  # colon, space and line end
         if name == b"host":
             hosts += 1
         elif name == b"transfer-encoding":

@@ -60,7 +60,7 @@ class HeldProcess:
     def wait_for_end(self, wait_s: float) -> bool:
         """Wait until the process has ended, at most `wait_s`; return whether it has.
 
-        Without a handle it always takes that long.
+        Without a handle the wait always takes `wait_s`.
         """
         if self.handle is not None:
             import select

@@ -82,7 +82,7 @@ def doubted_s(eras: Sequence[ClockEra]) -> float:
 
 
 def without_old_eras(eras: Sequence[ClockEra], before: float) -> tuple[ClockEra, ...]:
-    """Return the eras without those of which nothing is left: all their stamps are before a time."""
+    """Return the eras without those of which nothing is left, as all of their stamps are before the time `before`."""
     *past, present = eras or (ClockEra(),)
     return (*(era for era in past if era.last + era.shift_s >= before), present)
 

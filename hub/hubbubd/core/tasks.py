@@ -289,7 +289,7 @@ def make_cursor(task: Dated) -> str:
 
 
 def parse_cursor(cursor: object) -> tuple[float, str]:
-    """Return the place in a list that a cursor names: a time of creation and an id. Raises ValueError for no cursor."""
+    """Return the place in a list that a cursor names: a time of creation and an id. Raises ValueError for others."""
     if not isinstance(cursor, str):
         raise ValueError("a cursor is a string")
     created_at, separator, task_id = urlsafe_b64decode(cursor.encode()).decode().partition(" ")

@@ -93,7 +93,7 @@ class _Secrets:
     """
 
     def __init__(self, place: Place, store: LockedStore, settings: HubSettings) -> None:
-        """Note the place, which `require_vaults` has checked; the lock of a file is that of its data directory."""
+        """Note the place, which `require_vaults` has checked. A file's lock is that of its data directory."""
         self._place = place
         self._store = store
         self._settings = settings

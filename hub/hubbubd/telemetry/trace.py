@@ -119,6 +119,7 @@ def propagated_span(trace: Trace | None) -> Span | None:
 def inject_trace(params: Mapping[str, Any] | None, trace: Trace) -> dict[str, Any]:
     """Return the params of an MCP message with a trace in `_meta`, in place of any other."""
     given_params = params or {}
+    # `traceparent` is always overwritten, `tracestate` only if this trace has one.
     other_meta = {key: value for key, value in _as_mapping(given_params.get("_meta")).items() if key != "tracestate"}
     return {**given_params, "_meta": {**other_meta, **trace.headers()}}
 

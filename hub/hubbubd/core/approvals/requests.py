@@ -72,8 +72,8 @@ def define_tool(entry: bytes) -> ToolDefinition:
 def canonical_digest(value: object) -> str:
     """Return the SHA-256 of a JSON value in its canonical form (RFC 8785).
 
-    Integers beyond 53 bits have none there; such a value is serialized with its members in order, and so is a value
-    beyond MAX_EXACT_BYTES that has fractions, or keys with characters beyond the 16 bits of JavaScript's.
+    RFC 8785 has no form for integers beyond 53 bits: a value with such a number is serialized with its members in
+    order. So is a value beyond MAX_EXACT_BYTES that has fractions, or keys with characters beyond 16 bits.
     """
     canonical = payload.dumps_canonical(value)
     if len(canonical) <= MAX_EXACT_BYTES and not _is_canonical(canonical):

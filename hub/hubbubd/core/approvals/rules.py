@@ -228,7 +228,7 @@ class _Patterns:
         return self._servers.match(name) is not None
 
     def has_tool(self, tool: str, plain: str) -> bool:
-        """Return whether a tool matches; `plain` is its name as `plain_name` returns it."""
+        """Return whether a tool matches; `plain` is its name as `plain_name` returns it. See LONGEST_TOOL."""
         if len(tool) > LONGEST_TOOL:
             return self._plain_tools is not None
         if self._tools.match(tool) is not None:

@@ -305,12 +305,12 @@ class CallClock:
         return not self._hold_count and now >= self._running_since + self.max_s
 
     def restart(self, now: float) -> None:
-        """Refill the budget without progress: the call was sent, or the server reported progress."""
+        """Refill the first budget (`timeout_s`), as the call was sent or the server reported progress."""
         self._charge_elapsed(now)
         self._timeout_left = self.timeout_s
 
     def drop_timeout(self, now: float) -> None:
-        """Drop the budget without progress: a task is polled and need not report any."""
+        """Drop the first budget (`timeout_s`): a task is polled, and need not report progress."""
         self.timeout_s = math.inf
         self.restart(now)
 

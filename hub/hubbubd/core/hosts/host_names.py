@@ -171,7 +171,10 @@ class NameRule:
         return rest
 
     def _may_be_bare(self, name: str) -> bool:
-        """Return whether hosts can take a server's own name as it is."""
+        """Return whether a server's own name may stand without a prefix.
+
+        Hosts must take it as it is, and it must look neither as if it had a prefix nor as if it were the hub's own.
+        """
         fits = bool(name) and len(name) <= self.longest and _replace_unfit(name) == name
         return fits and SEPARATOR not in name and not name.startswith(OWN_TOOL_PREFIX)
 

@@ -21,7 +21,7 @@ class AskedHost:
 def with_host(hosts: tuple[AskedHost, ...], decision: AskedHost) -> tuple[AskedHost, ...]:
     """Return hosts with what was decided about one; the same tuple if that is no news.
 
-    A host that was asked stays so. Beyond MAX_HOSTS none is added.
+    A host that was asked stays noted as asked. Beyond MAX_HOSTS none is added.
     """
     earlier = next((each for each in hosts if each.host == decision.host), None)
     if earlier is None:

@@ -25,9 +25,9 @@ def place_decision(request: Mapping[str, Any], result: dict[str, Any]) -> dict[s
 
 
 def complete_decision(request: Mapping[str, Any], result: dict[str, Any], *, check: bool = False) -> dict[str, Any]:
-    """Return the result with the decision that its action stands for, unless it has one.
+    """Return the result with the decision that its action stands for, unless the result has a decision already.
 
-    With `check`, raises InvalidArgument if it has one that says something else than its action.
+    With `check`, raises InvalidArgument if that one contradicts the action.
     """
     decisions = find_decisions(request)
     if decisions is None:

@@ -50,7 +50,9 @@ class MemberView:
         if lease is None or lease.member == NOBODY or lease.store != self.store:
             return True
         member = self.members.get(lease.member)
-        if member is None:  # it has been forgotten, or has joined since: the later a life, the greater its number
+        if member is None:
+            # A later life has a greater number: a holder that began before a known member is gone and forgotten, and
+            # any other may have joined since.
             return lease.life < max((each.life for each in self.members.values()), default=0)
         return member.life > lease.life or (member.life == lease.life and member.standing is MemberStatus.GONE)
 
