@@ -195,7 +195,7 @@ class HttpConnection(HttpToolsProtocol):
     def mark_authenticated(self) -> None:
         """Note that a request was authenticated: the connection is a stranger's no longer.
 
-        What has waited because of that is parsed in the next turn of the loop.
+        What was not parsed of a stranger (`_may_parse`) is parsed in the next turn of the loop.
         """
         timer = self.strangers.pop(self, None)
         if timer is not None:
@@ -319,7 +319,7 @@ class HttpConnection(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         """Note that a request is complete."""
         self._in_head, self._beside_body = True, 0
-        if not self._upgrading:
+        if not self._upgrading:  # else this is only the head, which is parsed once more: see `_feed_parser`
             super().on_message_complete()
 
     def on_response_complete(self) -> None:

@@ -104,7 +104,7 @@ class PortableReaper(reaper.Reaper):
         signalled: set[psutil.Process] = set()
         kill_at = time.monotonic() + reaper.TERM_GRACE_S
         pause_s = 0.005
-        while self.reap() | bool(family := self._find_family()):
+        while self.reap() | bool(family := self._find_family()):  # `|`: the family is looked for in any case
             is_overdue = time.monotonic() >= kill_at
             for process in family:
                 if is_overdue or process not in signalled:

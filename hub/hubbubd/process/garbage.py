@@ -95,7 +95,7 @@ class Garbage:
         self._permanent = self._collector.get_freeze_count()
         worthwhile = self._permanent_after_look * GROWTH <= self._permanent <= MAX_PERMANENT
         if not worthwhile:
-            self._postpone_next_look()  # counting goes through all of them as well
+            self._postpone_next_look()  # as to count them takes long, too
         return worthwhile
 
     def _postpone_next_look(self) -> None:
