@@ -110,6 +110,14 @@ async def test_a_rule_can_forbid_to_change_arguments(world: World) -> None:
             await approve(hub, await question(hub), arguments={"repo": "other"})
 
 
+async def test_an_approval_of_arguments_that_the_call_never_had_is_refused(asking: World) -> None:
+    async with asking.hub(server()) as hub:
+        await start(hub)
+        with pytest.raises(InvalidArgument) as refused:
+            await approve(hub, await question(hub), digest="sha256:0")
+        assert refused.value.violations[0][0] == "approve.digest"
+
+
 async def test_two_different_people_have_to_approve_the_same_arguments(world: World) -> None:
     world.settings |= asks(needed=2, not_by_caller=True)
     async with world.hub(server()) as hub:

@@ -71,7 +71,8 @@ def approve(
     """Return the request with one more vote, answered if these are enough. Idempotent by `answer_id`.
 
     Raises FailedPrecondition (ALREADY_APPROVED, ARGUMENTS_CHANGED, and as `request_states.answer`), PermissionDenied
-    (NOT_AN_APPROVER), and InvalidArgument for arguments or a time to remember that the rule or the tool does not allow.
+    (NOT_AN_APPROVER), and InvalidArgument for a digest of no arguments of the call, and for arguments or a time to
+    remember that the rule or the tool does not allow.
     """
     if answer_id and any((vote.answer_id, vote.by) == (answer_id, by) for vote in request.votes):
         return request
@@ -80,11 +81,7 @@ def approve(
     rule: Mapping[str, Any] = document["rule"]
     _require_approver(request, rule, by, given.groups)
     if (given.digest or document["digest"]) != arguments_digest(request):
-        raise FailedPrecondition(
-            f"{request.votes[-1].by} has changed the arguments meanwhile; look at them again",
-            reason="ARGUMENTS_CHANGED",
-            metadata={"changed_by": request.votes[-1].by},
-        )
+        raise _other_arguments_error(request)
     changed = _changed_arguments(request, document, given)
     if changed is None and any(vote.by == by for vote in request.votes):
         raise FailedPrecondition(
@@ -109,6 +106,18 @@ def approve(
     agent = under_claim is not None and under_claim.worker
     noted = core.with_event(voted, RequestEventType.APPROVED, now, by, agent=agent, trace=trace, via=via)
     return replaced(noted, claim=None)
+
+
+def _other_arguments_error(request: PendingRequest) -> FailedPrecondition | InvalidArgument:
+    """Return the refusal of an approval of other arguments than those that are to be approved now."""
+    if not request.votes:  # so nobody has changed them
+        return InvalidArgument.field("approve.digest", "is not the digest of the arguments of this call")
+    changed_by = request.votes[-1].by
+    return FailedPrecondition(
+        f"{changed_by} has changed the arguments meanwhile; look at them again",
+        reason="ARGUMENTS_CHANGED",
+        metadata={"changed_by": changed_by},
+    )
 
 
 def require_denier(request: PendingRequest, by: str, groups: Collection[str]) -> None:
