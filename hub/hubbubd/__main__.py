@@ -31,7 +31,7 @@ def main() -> None:
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: PTH123, SIM115 - pathlib is not needed yet; to the end of the process
     for name in FORBIDDEN:
-        sys.modules[name] = cast("ModuleType", None)
+        sys.modules[name] = cast("ModuleType", None)  # an import of it fails, as if it were not installed
     import_module("structlog")
     for name in FORBIDDEN:
         del sys.modules[name]
