@@ -158,7 +158,7 @@ class OneRequest(RuleBasedStateMachine):
         assert (record.delivery is Delivery.NONE) == (record.answer is None)
         assert record.claim is None or record.state is RequestState.OPEN
         if record.state is RequestState.OPEN:
-            holder = record.holder(self.now)
+            holder = record.valid_claim(self.now)
             assert ((holder.id, holder.by, holder.expires_at) if holder else None) == self.holder()
 
 
