@@ -12,7 +12,7 @@ from hubbubd.core.access import Role
 from hubbubd.core.audit import AuditFilter
 from hubbubd.core.inbox.request_states import CauseSource, Origin, PendingRequest, RequestKind
 from hubbubd.rpc.auth.gate import local_principal
-from hubbubd.rpc.context import amend
+from hubbubd.rpc.context import amend_context
 from hubbubd.rpc.servicers import call_stream
 from hubbubd.runtime.calls import CallSpec
 from hubbubd.runtime.hub import Hub
@@ -219,7 +219,7 @@ async def test_what_is_too_long_for_its_caller_is_left_to_others(hub: Hub, strea
 
 async def _told_late(hub: Hub, happens: Callable[[], Awaitable[None]]) -> list[call_pb2.StreamCallsResponse.Step]:
     """What the caller of a call is told that reads only after all this has happened to it, and it has ended."""
-    amend(principal=local_principal())
+    amend_context(principal=local_principal())
     await hub.calls.start(CallSpec(server=SERVER, method="tools/list", params=b"", call_id="mine"), "local")
     written: list[call_pb2.StreamCallsResponse.Step] = []
     slow, happened, read = anyio.Event(), anyio.Event(), anyio.Event()

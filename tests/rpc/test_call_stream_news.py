@@ -10,7 +10,7 @@ import pytest
 from hubbub.v1 import call_pb2 as pb
 from hubbubd.core.calls.call_states import Call
 from hubbubd.rpc.auth.gate import local_principal
-from hubbubd.rpc.context import amend
+from hubbubd.rpc.context import amend_context
 from hubbubd.rpc.servicers import call_stream
 from hubbubd.runtime.calls import CallSpec, LogEvent, ProgressEvent
 from hubbubd.runtime.calls.drain_delays import DrainDelays
@@ -45,7 +45,7 @@ class Talkative:
 
     async def told(self, **more: Any) -> list[pb.StreamCallsResponse.Step]:
         """What the caller is told of the call."""
-        amend(principal=local_principal())
+        amend_context(principal=local_principal())
         said: list[pb.StreamCallsResponse.Step] = []
 
         async def steps() -> AsyncIterator[pb.StreamCallsRequest]:

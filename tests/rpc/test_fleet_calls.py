@@ -8,7 +8,7 @@ import pytest
 from hubbubd.core.access import Permission, Principal
 from hubbubd.core.calls.call_states import Call, CallState
 from hubbubd.errors import FailedPrecondition, HubError, NotFound, PeerError, Unavailable, UpstreamError
-from hubbubd.rpc.context import amend, principal
+from hubbubd.rpc.context import amend_context, principal
 from hubbubd.rpc.fleet import calls
 from hubbubd.rpc.fleet.forwards import forwarding
 from hubbubd.runtime.calls import CallSpec
@@ -120,7 +120,7 @@ async def test_a_server_that_comes_here_while_another_member_is_asked_is_called_
 async def test_what_was_forwarded_goes_no_further(two: Two) -> None:
     """Not even if the server has just been lost."""
     caller, owner = two
-    amend(forwarded=True)
+    amend_context(forwarded=True)
     for act in (caller.hub.calls.call(spec(), "ann"), caller.hub.calls.start(spec(), "ann")):
         with raising(Unavailable, "OWNER_CHANGING"):
             await act

@@ -18,7 +18,7 @@ from hubbub_client.transport import discovery
 from hubbub_client.transport.revisions import SeenRevision
 from hubbubd.config import HubSettings
 from hubbubd.rpc import revision
-from hubbubd.rpc.context import amend
+from hubbubd.rpc.context import amend_context
 from hubbubd.rpc.listeners.grpc_server import serve
 from hubbubd.runtime.hub import Hub
 from hubbubd.store.sqlite.sqlite_store import SqliteStore
@@ -219,7 +219,7 @@ async def _see(client: hubbub_client.Hub, at: Served, way: str) -> None:
 async def test_what_another_member_says_of_no_revision_here_is_passed_over(told: str) -> None:
     store = await SqliteStore.open(":memory:")
     heard: list[int] = []
-    amend(note_revision=heard.append)
+    amend_context(note_revision=heard.append)
     with anyio.fail_after(revision.BEHIND_S / 2):
         await revision.wait_for_trailing_revision(store, ((revision.KEY, told.format(store.id)), ("other", "x")), None)
     assert not heard

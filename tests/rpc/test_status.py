@@ -17,7 +17,7 @@ from hubbubd import errors
 from hubbubd.core.access import Grant, Principal, Role
 from hubbubd.errors import Category, Fault, HubError, InvalidArgument, PeerError, UpstreamError
 from hubbubd.rpc import status
-from hubbubd.rpc.context import amend
+from hubbubd.rpc.context import amend_context
 from hubbubd.rpc.listeners import sockets
 from hubbubd.rpc.methods import make_generic_handler
 from hubbubd.store import StoreUnavailable, WriteConflict
@@ -37,7 +37,7 @@ class Failing:
 
     def __getattr__(self, _rpc: str) -> Callable[[Message], Awaitable[Message]]:
         async def fail(_request: Message) -> Message:
-            amend(principal=self.caller)
+            amend_context(principal=self.caller)
             raise self.error
 
         return fail

@@ -79,7 +79,7 @@ def current() -> RpcContext:
     return _CURRENT.get()
 
 
-def amend(**known: Any) -> None:
+def amend_context(**known: Any) -> None:
     """Replace fields of the current context for the rest of the RPC. Raises TypeError for an unknown field."""
     _CURRENT.set(replaced(_CURRENT.get(), **known))
 

@@ -24,7 +24,7 @@ from google.protobuf.message_factory import GetMessageClass
 from hubbubd.core.access import Principal
 from hubbubd.errors import InvalidArgument, ResourceExhausted, first_cause
 from hubbubd.rpc import status
-from hubbubd.rpc.context import amend
+from hubbubd.rpc.context import amend_context
 from hubbubd.rpc.status import Context
 from hubbubd.timing.deadline import Deadline
 
@@ -67,8 +67,8 @@ class Rpc:
 class RpcSettings:
     """How the RPCs of one listener are served: `around` has the middleware, outermost first.
 
-    Both others are for what a stream carries, and raise ResourceExhausted: `charge` for what is in place of an RPC,
-    beyond its caller's rate, and `hold` for what is in place of a stream, beyond those that its caller may have open.
+    `charge` and `hold` count what a stream carries, and raise ResourceExhausted: `charge` counts what takes the place
+    of an RPC against its caller's rate, `hold` what takes that of a stream among those that its caller may have open.
     """
 
     max_message_bytes: int
@@ -126,7 +126,7 @@ def _make_handler(rpc: Rpc, dropped: Callable[[], None]) -> "grpc.RpcMethodHandl
 def with_streamed_request(handler: Any, serve: Callable[[Any, Context], Awaitable[Any]]) -> Any:
     """Return a handler for the same RPC that takes a stream of requests: gRPC calls it before it reads any.
 
-    For other handlers gRPC first reads the request, however long it takes to come; meanwhile the RPC counts as open.
+    For other handlers gRPC first reads the request, however long that takes; meanwhile the RPC counts as open.
     """
     streams = handler.response_streaming
     make = grpc.stream_stream_rpc_method_handler if streams else grpc.stream_unary_rpc_method_handler
@@ -175,7 +175,7 @@ def _make_unary_handler(parse: Parse, serve: Unary) -> Callable[[bytes, Context]
     """Return gRPC's behaviour of an RPC with one request and one response."""
 
     async def handle_unary(raw: bytes, context: Context) -> bytes:
-        amend(address=context.peer(), remaining=context.time_remaining)
+        amend_context(address=context.peer(), remaining=context.time_remaining)
         try:
             return (await serve(parse(raw))).SerializeToString()
         except Exception as exc:  # noqa: BLE001 - every error gets a status; cancellation is not an Exception
@@ -190,7 +190,7 @@ def _make_stream_handler(
     """Return gRPC's behaviour of an RPC with many responses; `dropped` is called if its caller stops reading."""
 
     async def handle_stream(raw: bytes, context: Context) -> None:
-        amend(address=context.peer(), remaining=context.time_remaining)
+        amend_context(address=context.peer(), remaining=context.time_remaining)
         stall, now, last = Deadline(), asyncio.get_running_loop().time, b""
 
         async def send_responses() -> bool:
@@ -222,7 +222,7 @@ def _make_dialogue_handler(
     """Return gRPC's behaviour of an RPC where both sides stream; `dropped` as in `_make_stream_handler`."""
 
     async def handle_dialogue(raw: AsyncIterator[bytes], context: Context) -> None:
-        amend(address=context.peer(), remaining=context.time_remaining)
+        amend_context(address=context.peer(), remaining=context.time_remaining)
         stall, now = Deadline(), asyncio.get_running_loop().time
 
         async def parse_each() -> AsyncIterator[Any]:

@@ -16,7 +16,7 @@ from hubbubd import bounds
 from hubbubd.errors import HubError, InvalidArgument, Unavailable
 from hubbubd.rpc import status
 from hubbubd.rpc.auth.permissions import RULES, RpcReach
-from hubbubd.rpc.context import amend, current
+from hubbubd.rpc.context import amend_context, current
 from hubbubd.rpc.interceptors import CALL_STREAM
 from hubbubd.rpc.methods import behaviour_name
 from hubbubd.store import Store
@@ -42,24 +42,28 @@ class Revisions(grpc.aio.ServerInterceptor):
         continuation: "Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[Any, Any] | None]]",
         handler_call_details: grpc.HandlerCallDetails,
     ) -> "grpc.RpcMethodHandler[Any, Any] | None":
-        """Return the RPC's own handler, or for a caller with a revision one around it."""
+        """Return the RPC's handler; if the caller sent the revision that it has seen, one that waits for that first."""
         handler = await continuation(handler_call_details)
         for key, value in handler_call_details.invocation_metadata:
             if key == KEY and handler is not None:
                 path = handler_call_details.method
                 rule = RULES.get(path)
-                known = rule is not None and rule.reach is not RpcReach.OPEN  # nobody else may make the hub wait
+                known = rule is not None and rule.reach is not RpcReach.OPEN  # strangers may not make the hub wait
                 return self._wrap_handler(handler, str(value), path == CALL_STREAM) if known else handler
         return handler
 
     def _wrap_handler(self, handler: Any, seen_revisions: str, carries_calls: bool) -> Any:
-        """Return a handler that waits for the revision that the caller has seen, and sends it the newest one."""
+        """Return a handler that waits for the revision that the caller has seen, and sends the newest as metadata.
+
+        On a stream that `carries_calls` each message has it, too.
+        """
         kind = behaviour_name(handler)
         behaviour = getattr(handler, kind)
 
         async def serve_when_seen(request: Any, context: status.Context) -> Any:
             revision_context = _RevisionContext(context, self._store, carries_calls=carries_calls)
-            amend(note_revision=revision_context.note_revision)
+            # Other members that carry out a part of the RPC note their revisions by this.
+            amend_context(note_revision=revision_context.note_revision)
             try:
                 await self._wait_until_seen(seen_revisions)
             except HubError as exc:
@@ -79,7 +83,7 @@ class Revisions(grpc.aio.ServerInterceptor):
         revision = bounds.parse_whole(number)
         if revision is None:
             raise InvalidArgument.field(f"metadata.{KEY}", "must be a dash, or the id of a store, a space and a number")
-        if history != self._store.id:  # of another history it says nothing
+        if history != self._store.id:  # it says nothing of this store
             return
         await wait_for_revision(self._store, revision, BEHIND_S)
         if self._store.revision < revision:
@@ -145,12 +149,12 @@ class _RevisionContext:
 
     @property
     def final_metadata(self) -> Metadata:
-        """The metadata at the end."""
+        """The trailing metadata: the newest revision."""
         return ((KEY, self._newest()),)
 
     async def write(self, response: bytes) -> None:
         """Send one response of a stream; on a stream of calls with the newest revision."""
-        if self._carries_calls:  # serialized messages one after the other are one message
+        if self._carries_calls:  # serialized messages one after the other are read as one
             response += call_pb2.StreamCallsResponse(revision=self._newest()).SerializeToString()
         await self._context.write(response)
 

@@ -226,7 +226,7 @@ def _copy_path(target: server_pb2.ServerSpec, spec: server_pb2.ServerSpec, path:
         holder.SetInParent()
         source = getattr(source, group) if source is not None and source.HasField(group) else None
     field = holder.DESCRIPTOR.fields_by_name.get(name)
-    if field is None or path == "name":
+    if field is None or path == "name":  # a server keeps its name
         raise _unknown_path(path)
     holder.ClearField(name)
     if source is None or (field.has_presence and not source.HasField(name)):

@@ -122,8 +122,8 @@ def error_info(status: Status) -> details_pb2.ErrorInfo:
 # percent-encoded: three bytes per byte that is not ASCII.
 _DETAILS_BYTES = 3072
 _MESSAGE_BYTES = 768
-_CLIPS = (1024, 384, 128, 40)
-_ENTRIES = 16
+_CLIPS = (1024, 384, 128, 40)  # bytes of each text in the details; the first that makes them fit
+_ENTRIES = 16  # of metadata, and of violations
 
 # The delay may come from a server, which can ask for any number.
 _LONGEST_RETRY_S = 86_400.0
@@ -168,12 +168,12 @@ def status_of(exc: Exception) -> Status:
 def _add_details(status: Status, details: Sequence[Message]) -> None:
     """Add the details that fit; of one that does not, the largest fields are left out."""
     for detail in details:
-        left = type(detail)()
-        left.CopyFrom(detail)
-        while status.ByteSize() + _pack(left).ByteSize() > _DETAILS_BYTES and (parts := left.ListFields()):
-            largest = max(parts, key=lambda part: len(copy_only_field(left, part[0].name).SerializeToString()))
-            left.ClearField(largest[0].name)
-        status.details.append(_pack(left))
+        shortened = type(detail)()
+        shortened.CopyFrom(detail)
+        while status.ByteSize() + _pack(shortened).ByteSize() > _DETAILS_BYTES and (parts := shortened.ListFields()):
+            largest = max(parts, key=lambda part: len(copy_only_field(shortened, part[0].name).SerializeToString()))
+            shortened.ClearField(largest[0].name)
+        status.details.append(_pack(shortened))
 
 
 def copy_only_field(message: Message, name: str) -> Message:

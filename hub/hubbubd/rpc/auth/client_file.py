@@ -16,7 +16,7 @@ def load_or_make_token(data_dir: Path) -> str:
     try:
         others_may_read = path.stat().st_mode & 0o077
         known = cast("dict[str, Any]", payload.loads(path.read_bytes())).get("token")
-    except (FileNotFoundError, ValueError, AttributeError):
+    except (FileNotFoundError, ValueError, AttributeError):  # AttributeError: JSON that is no object
         return secrets.token_urlsafe(32)
     return known if isinstance(known, str) and known and not others_may_read else secrets.token_urlsafe(32)
 

@@ -30,7 +30,7 @@ from hubbubd.errors import HubError, InvalidArgument, PermissionDenied, Unauthen
 from hubbubd.rpc import status
 from hubbubd.rpc.auth.permissions import RULES, RpcReach, denied
 from hubbubd.rpc.auth.unauthenticated import Around, UnauthenticatedRpcs
-from hubbubd.rpc.context import LOCAL, NOBODY, CallerGroup, Peer, amend, current, principal
+from hubbubd.rpc.context import LOCAL, NOBODY, CallerGroup, Peer, amend_context, current, principal
 from hubbubd.rpc.interceptors import Oversight
 from hubbubd.rpc.methods import behaviour_name, read_only_request, with_streamed_request
 from hubbubd.telemetry.trace import CURRENT_TRACE, parse_trace
@@ -102,31 +102,32 @@ class Gate:
         self._has_grants = has_grants
         self._networked = networked
         self._inside: dict[str, dict[anyio.CancelScope, Principal]] = {}
+        """By credential, the scopes of the RPCs that are being served with it."""
         self._ended_credentials: OrderedDict[str, None] = OrderedDict()
         clock.on_jump(lambda _: self._reset_deadlines())
 
     async def admit(
         self, path: str, metadata: Metadata, oversight: Oversight, peer: Peer | None = None
     ) -> Principal | None:
-        """Authenticate the caller, note it and its trace for the RPC, and return it; None if that takes a `peer`.
+        """Authenticate the caller, note it and its trace for the RPC, and return it; None if that needs the `peer`.
 
         Raises Unauthenticated, PermissionDenied, ResourceExhausted, and InvalidArgument for an invalid name.
         """
         if current().principal is not NOBODY:
-            amend(principal=NOBODY, names_caller=False)
+            amend_context(principal=NOBODY, names_caller=False)
         credentials: list[str] = []
-        called: list[str | None] = []
-        place: dict[str, str] = {}
+        names: list[str | None] = []
+        trace_headers: dict[str, str] = {}
         for key, value in metadata:
             match key.lower():
                 case "authorization":
                     credentials.append(_decode_latin(value))
                 case name if name == NAME_METADATA:
-                    called.append(_decode_latin(value))
+                    names.append(_decode_latin(value))
                 case name if name == BINARY_NAME_METADATA:
-                    called.append(_decode_binary(value))
+                    names.append(_decode_binary(value))
                 case "traceparent" | "tracestate" as name:
-                    place[name] = _decode_latin(value)
+                    trace_headers[name] = _decode_latin(value)
                 case _:
                     pass
         caller = (
@@ -134,11 +135,11 @@ class Gate:
         )
         if caller is None:
             return None
-        if called:
-            amend(principal=caller)
-            caller = _rename_caller(caller, called)
-        amend(principal=caller, names_caller=bool(called), is_credential_valid=partial(self.is_valid, caller))
-        CURRENT_TRACE.set(parse_trace(place) if place else None)
+        if names:
+            amend_context(principal=caller)
+            caller = _rename_caller(caller, names)
+        amend_context(principal=caller, names_caller=bool(names), is_credential_valid=partial(self.is_valid, caller))
+        CURRENT_TRACE.set(parse_trace(trace_headers) if trace_headers else None)
         oversight.quotas.rpcs.charge(caller.name)
         if caller.endpoint and path not in OF_HOSTS:
             raise PermissionDenied(
@@ -156,10 +157,10 @@ class Gate:
         try:
             caller = await self.admit(path, metadata, oversight, peer)
         except HubError:
-            amend(principal=NOBODY)
+            amend_context(principal=NOBODY)
             caller = None
         group = CallerGroup.KNOWN if caller is not None else CallerGroup.LOCAL if peer.local else CallerGroup.AWAY
-        amend(caller_group=group)
+        amend_context(caller_group=group)
         return caller
 
     async def _authenticate_bearer(self, credentials: list[str], peer: Peer | None) -> Principal | None:
@@ -197,8 +198,8 @@ class Gate:
         """Return whether a credential is valid now: not expired or revoked, with all its grants; True for no caller."""
         if caller is None or caller.credential == LOCAL:  # no credential needed, or one valid until the hub ends
             return True
-        over = caller.expires_at is not None and self._clock.now() >= caller.expires_at
-        return not over and caller.credential not in self._ended_credentials and self._has_grants(caller)
+        has_expired = caller.expires_at is not None and self._clock.now() >= caller.expires_at
+        return not has_expired and caller.credential not in self._ended_credentials and self._has_grants(caller)
 
     @contextmanager
     def while_valid(self, caller: Principal | None, path: str, oversight: Oversight) -> Generator[None]:
@@ -207,7 +208,7 @@ class Gate:
         Raises Unauthenticated (CREDENTIAL_ENDED), and ResourceExhausted where that was tried too often (rate limit).
         """
         if current().principal is not caller:  # else `admit` has set it
-            amend(is_credential_valid=partial(self.is_valid, caller))
+            amend_context(is_credential_valid=partial(self.is_valid, caller))
         if caller is None or caller.credential == LOCAL:
             yield
             return
@@ -279,7 +280,7 @@ class Authentication(grpc.aio.ServerInterceptor):
             return self._refusing_handler(path, exc)
         # Default deny: an RPC without a rule does not exist, whoever serves it.
         handler = await continuation(handler_call_details) if rule is not None else None
-        if caller is not None and (handler is None or caller.credential == LOCAL):
+        if caller is not None and (handler is None or caller.credential == LOCAL):  # LOCAL is valid until the hub ends
             return handler
         return self._bind_to_credential(handler or _unimplemented_handler(), path, metadata, caller)
 
@@ -296,18 +297,18 @@ class Authentication(grpc.aio.ServerInterceptor):
 
         return serve_identified
 
-    def _bind_to_credential(self, handler: Any, path: str, metadata: Metadata, known: Principal | None) -> Any:
+    def _bind_to_credential(self, handler: Any, path: str, metadata: Metadata, admitted: Principal | None) -> Any:
         """Wrap a handler so that its RPCs end with their credential.
 
-        The caller is authenticated before the request is read: a caller without a valid credential would hold a place
-        for as long as its request does not come.
+        `admitted` is the caller; None if only its connection tells who it is. It is authenticated before the request is
+        read: a caller without a valid credential would hold a place for as long as its request does not come.
         """
         behaviour = getattr(handler, behaviour_name(handler))
 
         async def serve_while_valid(requests: AsyncIterator[Any], context: status.Context) -> Any:
-            amend(address=context.peer())
+            amend_context(address=context.peer())
             try:
-                caller = known or await self._admit_with_peer(path, metadata, context)
+                caller = admitted or await self._admit_with_peer(path, metadata, context)
                 with self._gate.while_valid(caller, path, self._oversight):
                     request = (
                         _check_each_request(requests) if handler.request_streaming else await _require_request(context)
@@ -335,11 +336,11 @@ class Authentication(grpc.aio.ServerInterceptor):
         """Return a handler that refuses an RPC with an error."""
 
         # gRPC calls the handlers of request streams before it has read a request.
-        async def refuse(_requests: object, context: status.Context) -> None:
-            amend(address=context.peer())
+        async def refuse_rpc(_requests: object, context: status.Context) -> None:
+            amend_context(address=context.peer())
             await status.abort(context, self._oversight.record_refusal(path, exc, principal()))
 
-        return grpc.stream_stream_rpc_method_handler(refuse)
+        return grpc.stream_stream_rpc_method_handler(refuse_rpc)
 
 
 async def _write_responses(responses: AsyncIterator[Any], context: "_CheckedContext") -> None:
@@ -436,7 +437,7 @@ def _decode_binary(value: str | bytes) -> str | None:
 def _unimplemented_handler() -> "grpc.RpcMethodHandler[Any, Any]":
     """Return a handler that refuses an RPC which the hub does not have."""
 
-    async def refuse(_requests: object, context: status.Context) -> None:
+    async def refuse_unknown_rpc(_requests: object, context: status.Context) -> None:
         await context.abort(grpc.StatusCode.UNIMPLEMENTED, "Method not found!")
 
-    return grpc.stream_stream_rpc_method_handler(refuse)
+    return grpc.stream_stream_rpc_method_handler(refuse_unknown_rpc)

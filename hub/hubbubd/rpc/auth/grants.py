@@ -13,7 +13,7 @@ MAX_NAME = 256
 _NO_GROUPS: frozenset[str] = frozenset()
 
 LOGIN = "login"
-"""What begins the names of hosts that people have let in."""
+"""How the names of hosts begin that people have let in."""
 
 
 class Grants:
@@ -31,13 +31,14 @@ class Grants:
         self._cached_grants.cache_clear()
 
     def still_has(self, principal: Principal) -> bool:
-        """Return whether a principal still has all grants it was admitted with; True for one that no grant names."""
+        """Return whether a principal still has all grants it was admitted with; True if they are not from here."""
         source, _, name = principal.name.partition(":")
         if source == LOGIN:
             return self._person_still_has(principal, name)
         if source not in (CERT, OIDC):
             return True
         now = self._cached_grants(source, name, principal.groups)
+        # The cache returns the same tuple as long as the settings are the same.
         return principal.grants is now or set(principal.grants) <= set(now)
 
     def _person_still_has(self, principal: Principal, name: str) -> bool:
@@ -76,11 +77,11 @@ class Grants:
     def _make_principal(
         self, source: str, name: str, credential: str, expires_at: float, groups: frozenset[str]
     ) -> Principal:
-        """Return the principal with its grants. Raises Unauthenticated for its name, PermissionDenied without one."""
-        name, called = f"{source}:{name}", name
+        """Return the principal with its grants. Raises Unauthenticated for its name, PermissionDenied for no grant."""
+        name, bare_name = f"{source}:{name}", name
         if not name.isprintable() or len(name) > MAX_NAME:
             raise Unauthenticated(f"a name has at most {MAX_NAME} printable characters", reason="NAME_INVALID")
-        grants = self._cached_grants(source, called, groups)
+        grants = self._cached_grants(source, bare_name, groups)
         if not grants:
             raise PermissionDenied(
                 f"{name} is known to the hub, but none of its grants is for them",

@@ -70,6 +70,7 @@ class JwksCache:
 
         Fetches keys that are not fresh. Raises Unavailable until keys were fetched once.
         """
+        # While another caller fetches, a key that is known but not fresh is good enough.
         if not self._is_fresh(kid) and not (self._fetching.locked() and self._find_known(kid)):
             async with self._fetching:
                 now = anyio.current_time()

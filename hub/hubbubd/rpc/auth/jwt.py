@@ -84,7 +84,7 @@ class Jwt:
             return None
         if time.time() >= _expiry(claims):
             raise _token_expired()
-        if digest in self._verified:
+        if digest in self._verified:  # else it was dropped while this waited for the key
             self._verified.move_to_end(digest)
         return claims
 

@@ -15,7 +15,7 @@ from hubbubd.errors import PermissionDenied
 
 
 class RpcReach(Enum):
-    """What the permission must be for."""
+    """What the permission must be for; `{}` stands for the permissions of the rule."""
 
     OPEN = "nothing, not even a credential"
     KNOWN = "any credential"

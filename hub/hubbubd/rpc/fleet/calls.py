@@ -115,7 +115,7 @@ class CallsElsewhere:
 
         try:
             updates = await open_watch()
-            await _read_update(updates)  # then the server has accepted it
+            await _read_update(updates)  # the first shows that the server has accepted the subscription
         except status.Passed as exc:
             raise _as_runtime_error(exc) from None
         following = asyncio.create_task(self._forward_updates(updates, open_watch, uri, on_change))
@@ -141,7 +141,7 @@ class CallsElsewhere:
             except HubError as exc:
                 if status.code_of(exc) is not grpc.StatusCode.UNAVAILABLE:
                     return
-            updates = await self._watch_again(watch)  # its first update is that of what may have changed meanwhile
+            updates = await self._watch_again(watch)  # its first update stands for all changes meanwhile
 
     async def _watch_again(
         self, watch: Callable[[], Awaitable[AsyncGenerator[bytes, None]]]
@@ -234,7 +234,7 @@ def _provisional_call(
     fault: Fault | None = None,
 ) -> Call:
     """Return a call as far as its caller needs it, before its record is known here."""
-    ended = CallState.QUEUED if result is None else CallState.COMPLETED
+    state = CallState.QUEUED if result is None else CallState.COMPLETED
     return Call(
         id=call_id,
         server=spec.server,
@@ -245,7 +245,7 @@ def _provisional_call(
         timeout_s=spec.timeout_s or 0.0,
         max_s=spec.max_s or 0.0,
         created_at=0.0,
-        state=ended if fault is None else CallState.FAILED,
+        state=state if fault is None else CallState.FAILED,
         result=result,
         fault=fault,
         task_id=task_id,

@@ -33,6 +33,7 @@ class LiveElsewhere:
         self._changes = changes
         self._wanted = anyio.Event()
         self._tried: dict[str, anyio.Event] = {}
+        """By member, the event that is set once it was tried to listen to it."""
 
     async def run(self) -> None:
         """Listen while calls are watched; until cancelled."""

@@ -27,6 +27,7 @@ ROOM = 64
 
 Responses = AsyncGenerator[bytes, None]
 HERE = ""
+"""Stands for this member among the names of members."""
 
 
 class MergedEvents:
@@ -103,7 +104,7 @@ class MergedEvents:
         said = event_pb2.WatchEventsResponse.FromString(response)
         before = self._dropped_by_stream.get(member)
         if before is not None and before[0] != stream:
-            self._missing += before[1] + 1  # nobody knows what it has said meanwhile
+            self._missing += before[1] + 1  # what was said between two streams counts as one event
         self._dropped_by_stream[member] = stream, said.dropped
         missing = self._missing + sum(dropped for _, dropped in self._dropped_by_stream.values())
         if member != HERE and not said.HasField("event") and missing == self._reported:

@@ -76,7 +76,7 @@ class Peers:
         raise Unreached
 
     async def answers(self, owner: Owner) -> bool:
-        """Return whether a member, in this term of it, answers within HELLO_S."""
+        """Return whether a member, in the term (`life`) of `owner`, answers within HELLO_S, if only by an error."""
         try:
             hello = await self._hello(owner)
         except (Unreached, TimeoutError):
@@ -161,6 +161,7 @@ async def read_response(stream: Any) -> Any:
 
 
 def _is_ready(channel: grpc.aio.Channel) -> bool:
+    """Return whether a channel is connected; an idle one begins to connect."""
     return channel.get_state(True) is grpc.ChannelConnectivity.READY
 
 

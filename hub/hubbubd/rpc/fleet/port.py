@@ -24,6 +24,7 @@ from hubbubd.runtime.hub import Hub
 ENDING_S = 1.0
 """Seconds for forwarded RPCs to end, once the hub has been drained."""
 
+# The settings of a fleet, by the keys of TLS that errors name.
 _SETTINGS = {"tls_cert": "fleet.cert", "tls_key": "fleet.key", "tls_client_ca": "fleet.ca"}
 
 
@@ -34,8 +35,8 @@ class FleetPort:
         """Bind the port; `max_message_bytes` limits requests. Raises ConfigError, and OSError as `sockets.bind`."""
         self._settings = settings
         self._max_message_bytes = max_message_bytes
-        # A record has both request and response, and each may be as large as the limit.
         self._started = False
+        # A record has both request and response, and each may be as large as the limit.
         self._most_bytes = 4 * max_message_bytes + 64 * 1024
         self._server = grpc.aio.server(options=self._server_options(), maximum_concurrent_rpcs=MAX_RPCS)
         try:
@@ -48,7 +49,7 @@ class FleetPort:
         """HOST:PORT at which other members reach it."""
 
     async def close(self) -> None:
-        """Close the port and the connections to other members; it may not have been served, or be closed already."""
+        """Close the port and the connections to other members, even if nothing was served, or all is closed already."""
         with anyio.CancelScope(shield=True):
             await self._peers.close()
             await self._start()  # otherwise gRPC gives the socket up at some later time

@@ -12,7 +12,7 @@ from hubbub_shared import __version__
 from hubbubd.errors import FailedPrecondition, HubError, InvalidArgument, Unauthenticated, Unavailable
 from hubbubd.rpc import revision, status
 from hubbubd.rpc.auth.permissions import RULES, At
-from hubbubd.rpc.context import amend
+from hubbubd.rpc.context import amend_context
 from hubbubd.rpc.fleet.changes import OwnershipChanges
 from hubbubd.rpc.fleet.forwards.caller_context import adopt_caller
 from hubbubd.rpc.fleet.live_events import stream_live_events
@@ -87,9 +87,9 @@ class FleetService:
         except Exception as exc:  # noqa: BLE001 - every error gets a status; cancellation is not an Exception
             outcome = pb.ForwardResponse(failed=status.status_of(exc).SerializeToString())
         except asyncio.CancelledError:
-            # By nothing else would the sender know that it was taken: gRPC may end it with CANCELLED.
+            # This says that the RPC was taken. gRPC itself may end it with CANCELLED, which says that it was not.
             await status.abort(context, _Lost(f"{self._name} has broken it off", reason="OWNER_LOST"))
-        # The caller is not to hear of it before its own member has what was committed for it.
+        # With this the caller's own member waits until it has what was committed, before the caller hears of it.
         context.set_trailing_metadata(((revision.KEY, revision.format_revision(self._store)),))
         return outcome
 
@@ -169,7 +169,7 @@ class FleetService:
         if opening.server or RULES[opening.method].at is At.OWNER:
             self._check_owner(opening.server)
         adopt_caller(opening)
-        amend(address=context.peer(), remaining=context.time_remaining)
+        amend_context(address=context.peer(), remaining=context.time_remaining)
         return rpc
 
     def _check_owner(self, server: str) -> None:

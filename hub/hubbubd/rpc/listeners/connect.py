@@ -46,7 +46,7 @@ from hubbubd.rpc import status
 from hubbubd.rpc.auth import gate as auth
 from hubbubd.rpc.auth.permissions import RULES, RpcReach
 from hubbubd.rpc.auth.unauthenticated import REQUEST_BYTES
-from hubbubd.rpc.context import NOBODY, Peer, amend, current, principal
+from hubbubd.rpc.context import NOBODY, Peer, amend_context, current, principal
 from hubbubd.rpc.interceptors import Oversight
 from hubbubd.rpc.listeners.grpc_server import MAX_RPCS, make_servicers, wait_for_open_rpcs
 from hubbubd.rpc.listeners.host_check import wrap_with_host_check
@@ -226,15 +226,16 @@ def _limit_time(app: Callable[..., Any], dropped: Callable[[], None]) -> ASGIApp
     """
 
     async def serve_in_time(scope: Scope, receive: Receive, send: Send) -> None:
-        until = anyio.current_time() + REQUEST_S
-        whole = False
+        deadline = anyio.current_time() + REQUEST_S
+        is_read = False
 
         async def receive_in_time() -> Event:
-            nonlocal whole
-            with anyio.CancelScope(deadline=math.inf if whole else until):
+            nonlocal is_read
+            with anyio.CancelScope(deadline=math.inf if is_read else deadline):
                 event = await receive()
-                whole = whole or not event.get("more_body", False)
+                is_read = is_read or not event.get("more_body", False)
                 return event
+            # Reached when the scope was cancelled: the deadline has passed.
             raise _connect_error(InvalidArgument(f"no request came within {REQUEST_S:g} s", reason="MALFORMED_REQUEST"))
 
         async def send_in_time(event: Event) -> None:
@@ -247,7 +248,7 @@ def _limit_time(app: Callable[..., Any], dropped: Callable[[], None]) -> ASGIApp
             return
         host, _ = scope.get("client") or ("", 0)
         peer = Peer(local=is_loopback(host), certificate=scope.get(CERTIFICATE))
-        amend(peer=peer, on_admitted=scope.get(LET_IN, lambda: None))
+        amend_context(peer=peer, on_admitted=scope.get(LET_IN, lambda: None))
         try:
             headers = [(key, _to_utf8(value)) for key, value in scope.get("headers", ())]
             await app({**scope, "headers": headers}, receive_in_time, send_in_time)
@@ -282,7 +283,7 @@ class _Access(MetadataInterceptor[None]):
     async def on_start(self, ctx: RequestContext[Any, Any]) -> None:
         """Authenticate the RPC. Raises ConnectError."""
         path = f"/{ctx.method.service_name}/{ctx.method.name}"
-        amend(address=ctx.client_address or "")
+        amend_context(address=ctx.client_address or "")
         here, headers = current(), ctx.request_headers.allitems()
         assert here.peer is not None, "noted when the request came"
         if RULES[path].reach is RpcReach.OPEN:

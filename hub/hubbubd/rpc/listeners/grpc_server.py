@@ -83,7 +83,7 @@ LAST_WORDS_S = 2.0
 """Seconds from the closing of the port for callers to receive their errors, and for RPCs other than calls to end."""
 
 LOST_S = 0.2
-"""The same for a member that was found to be gone: it is needed in its next life."""
+"""The same for a member that the fleet has given up: it is to start anew soon."""
 
 MAX_METADATA = 32 * 1024
 """The most bytes of an RPC's metadata."""
@@ -171,7 +171,7 @@ async def wait_for_open_rpcs(hub: Hub, closed: asyncio.Future[None]) -> None:
     async with cancel_on(hub.hurry), cancel_on(lost):
         with anyio.move_on_after(hub.remaining_grace_s()):
             await hub.calls.drain_delays.wait_for_all()
-            while not closed.done():  # one that has just come may not have begun
+            while not closed.done():  # a call that has just come may not count yet
                 await asyncio.wait([closed], timeout=LAST_WORDS_S)
                 if not await hub.calls.drain_delays.wait_for_all():
                     break

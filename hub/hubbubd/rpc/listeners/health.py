@@ -73,7 +73,7 @@ class HealthService:
             if request.service in self._known and well != told:
                 yield _make_response(well).SerializeToString()
                 told = well
-        await self._stopped.wait()  # gRPC's own clients watch again at once
+        await self._stopped.wait()  # not ended earlier: gRPC's own clients watch again at once
         raise Unavailable("the hub is stopping", reason="SHUTTING_DOWN")
 
 

@@ -19,9 +19,10 @@ _AUTHORITY: Final = re.compile(r"[A-Za-z0-9._:\[\]-]{1,300}")
 
 @lru_cache(maxsize=64)
 def is_served(authority: str, address: str, hosts: tuple[str, ...], *, secure: bool) -> bool:
-    """Return whether a request's `Host` is one of this port's: its own address, loopback, or one of `hosts`.
+    """Return whether a request's `Host` is one of this port's: one of `hosts`, or the `address` that it came to.
 
-    `address` is where the request came to.
+    On loopback, and without TLS, loopback's names are, too. With TLS off loopback, and no `hosts`, all names are: a
+    page that rebinds a name of its own lacks the certificate for it.
     """
     name = parse_host(authority)
     if name is None:
@@ -29,8 +30,9 @@ def is_served(authority: str, address: str, hosts: tuple[str, ...], *, secure: b
     allowed = [each.strip("[]") for each in hosts]
     if name in allowed or name == address:
         return True
-    # Off loopback a page cannot rebind a name: it lacks the certificate. Names that are given are the only ones.
-    return is_loopback_name(name) if is_loopback(address) or not secure else not allowed
+    if is_loopback(address) or not secure:
+        return is_loopback_name(name)
+    return not allowed
 
 
 def parse_host(authority: str) -> str | None:

@@ -32,7 +32,8 @@ async def serve_application(
     """Serve an ASGI application for the block, with TLS if there are files for it, and yield its base URL.
 
     More than `max_requests` at once are refused. On leaving, open requests have `grace_s` seconds, or, with `closing`,
-    which gets a future of their end, until that returns. Raises as `sockets.open_listener`, and ConfigError.
+    until that returns; it gets a future that is done once all have ended. Raises as `sockets.open_listener`, and
+    ConfigError.
     """
     context = ssl_context(tls) if tls else None
     config = uvicorn.Config(

@@ -30,7 +30,7 @@ CONSENT_S: Final = 600.0
 """Seconds for which a page of consent is good."""
 
 CONSENT: Final = "consent"
-"""The purpose of its statement."""
+"""The purpose for which the statement in its form is signed."""
 
 MAX_FIELDS: Final = 100
 
@@ -64,7 +64,7 @@ class LoginConsents:
                 return
             client = await self._programs.find(client_id)
             redirect_uri = authorizations.choose_redirect_uri(client, params)
-        except LoginRefusal as exc:  # to nobody but the person: who knows where the redirect URI leads
+        except LoginRefusal as exc:  # only the person is told: the redirect URI may not be the program's
             await _show_problem(request, "This log-in cannot go on", exc.why, "Start it again in the program.")
             return
         try:
@@ -268,6 +268,7 @@ def _parse_query(query: bytes) -> Mapping[str, str]:
 
 
 async def _show_problem(request: HostHttpRequest, title: str, what: str, next_step: str) -> None:
+    """Answer with a page about a problem; `what` becomes a sentence, if it is none yet."""
     await person.show_problem(
         request, ProblemView(title, f"{what[:1].upper()}{what[1:]}.".replace("..", "."), next_step)
     )

@@ -21,7 +21,7 @@ ENTER: Final = "/oauth/enter"
 """The page on which people show who they are."""
 
 PAGES: Final = frozenset({AUTHORIZE, ENTER})
-"""What browsers open. Its forms come from the hub's own origin, and from no other."""
+"""Paths that browsers open. Their forms are taken from the hub's own origin, and from no other."""
 
 
 def is_login_path(path: str) -> bool:

@@ -24,10 +24,10 @@ from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.oversight import Attempt, CodeRefused, Rate
 
 ACTION: Final = "EnterLoginCode"
-"""What it is called in the audit log that a code is typed."""
+"""The name in the audit log of the use of a code."""
 
 CODES_PER_S: Final = 1.0
-"""How many codes an address may try; at once so many as in ten seconds."""
+"""How many codes an address may try in a second, with ten times that at once."""
 
 ALL_CODES_PER_S: Final = 10.0
 """The same for all addresses together: 6,100 guesses in the ten minutes of a code, of 850 thousand million."""
@@ -60,8 +60,8 @@ class LoginPersons:
     async def find(self, request: HostHttpRequest, statement: str | None = None) -> tuple[Visitor, str] | None:
         """Return who is at the browser, and its cookie; None if the hub does not know. Raises Unavailable.
 
-        With the `statement` that a person decides on, also one whose visit has ended with this decision. Who is known
-        is no stranger to the port any more.
+        With the `statement` of a decision, a visit that this very decision has ended counts as well. The connection of
+        a person who is known is no longer limited as that of a stranger.
         """
         cookie = cookie_parser(request.headers.get("cookie", "")).get(self._cookie_name(request), "")
         visitor = await self._hub.visitors.find_visitor(cookie, statement)

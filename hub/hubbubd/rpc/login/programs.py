@@ -19,6 +19,7 @@ CLIENT: Final = "hbc_"
 
 _REGISTRATION: Final = "registration"
 _OF_SECRETS: Final = "client secret"
+"""The purposes of what the hub's key makes: ids of registered programs, and their secrets."""
 
 
 class Programs:

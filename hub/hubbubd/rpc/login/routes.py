@@ -180,7 +180,7 @@ class LoginRoutes:
         form = await _read_form(request)
         client_id = await self._authenticate(request, form)
         ended = await self._hub.logins.revoke(_require_field(form, "token"), client_id)
-        if ended is None:  # each such question may be one to the store of a fleet
+        if ended is None:  # charged, as to look up an unknown token may cost a query of the store
             self._oversight.quotas.attempts.charge(self._oversight.peer_host())
         else:
             by = Principal(name=ended.name, grants=(), credential=ended.credential)

@@ -24,7 +24,7 @@ from hubbubd.errors import (
     Unavailable,
 )
 from hubbubd.rpc.auth import gate as auth
-from hubbubd.rpc.context import Peer, amend, current, principal
+from hubbubd.rpc.context import Peer, amend_context, current, principal
 from hubbubd.rpc.interceptors import Oversight
 from hubbubd.rpc.listeners.host_check import is_loopback_name, is_served, parse_host
 from hubbubd.rpc.login import metadata as login
@@ -55,7 +55,7 @@ class Admission:
     gate: auth.Gate
     oversight: Oversight
     origins: Callable[[], Sequence[str]] = tuple
-    """Of pages that may use the endpoints, besides those of loopback."""
+    """The Origins of pages that may use the endpoints, besides those of loopback."""
 
     hosts: Callable[[], tuple[str, ...]] = tuple
     """Names under which they are reached, besides those of loopback."""
@@ -90,7 +90,7 @@ class Admission:
         if (not public or host.lower() != public) and not is_served(host, address, self.hosts(), secure=self.secure):
             raise HttpRefusal(421, Refusal(INVALID_REQUEST, "this Host is not served here; mcp_hosts allows more"))
         origin = request.headers.get("origin")
-        if origin is None or request.scope["path"] in login.PAGES:  # these check that their forms are their own
+        if origin is None or request.scope["path"] in login.PAGES:  # they check where a form comes from
             return
         if origin not in self.origins() and not _is_local_page(origin):
             message = "pages of this Origin may not use the hub; mcp_origins allows more"
@@ -164,7 +164,7 @@ def note_peer(request: HostHttpRequest) -> Peer:
     host, port = request.scope.get("client") or ("", 0)
     peer = Peer(local=is_loopback(host), certificate=request.scope.get(CERTIFICATE))
     let_in: Callable[[], None] = request.scope.get(LET_IN, lambda: None)
-    amend(peer=peer, on_admitted=let_in, address=f"{host}:{port}")
+    amend_context(peer=peer, on_admitted=let_in, address=f"{host}:{port}")
     return peer
 
 

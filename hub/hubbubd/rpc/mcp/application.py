@@ -159,7 +159,7 @@ class McpApplication:
 
     async def refuse_once_draining(self) -> None:
         """Wait until the hub is drained; from then on refuse new requests, and end the streams that last."""
-        async for _ in self._hub.health.watch():
+        async for _ in self._hub.health.watch():  # ends once the hub shuts down
             pass
         self._leaving.set()
         for session in self.sessions:
@@ -284,7 +284,7 @@ class McpApplication:
         raise AssertionError("it raises when the credential has ended")
 
     def _require_not_shutting_down(self, params: Mapping[str, Any] = MappingProxyType({})) -> None:
-        """Raise Unavailable once the hub shuts down, but for what a request under way waits for."""
+        """Raise Unavailable once the hub shuts down, unless the request brings answers, for which a call may wait."""
         if self._leaving.is_set() and "inputResponses" not in params:
             raise Unavailable("the hub is shutting down", reason="SHUTTING_DOWN", retry_after_s=1)
 

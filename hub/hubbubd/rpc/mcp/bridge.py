@@ -155,7 +155,7 @@ class _BridgeStream:
     async def _end_with_hub(self, reading: asyncio.Task[None]) -> None:
         """Take nothing more once the hub has stopped, and end with a response to what was taken.
 
-        A request without one may have been carried out, for all that its bridge knows.
+        A bridge has to take a request without a response for one that may have been carried out.
         """
         await self._calls.stopped.wait()
         reading.cancel()

@@ -13,13 +13,13 @@ from hubbubd.downstream.protocol.messages import Refusal, RequestMessage
 from hubbubd.rpc.mcp.transport import ARGUMENT, VERSION
 
 MARK: Final = "x-mcp-header"
-"""The member of an argument's schema that names its header, without what all begin with."""
+"""The member of an argument's schema that names its header, without the prefix ARGUMENT."""
 
 Marked = Mapping[tuple[str, ...], str]
 """The header, in lower case, by the path of its argument."""
 
 _WRAPPED: Final = re.compile(r"=\?base64\?(.*)\?=", re.DOTALL)
-"""How a header has what a header cannot have."""
+"""How text is wrapped that may not stand in a header as it is: in base64."""
 
 MAX_BITS: Final = 1024
 """Bits of the largest whole number that a header repeats: those of the largest double."""

@@ -70,7 +70,7 @@ _ONCE: Final = frozenset({VERSION, SESSION, "mcp-method", "mcp-name"})
 Headers = tuple[tuple[bytes, bytes], ...]
 
 CLOSE: Final[Headers] = ((b"connection", b"close"),)
-"""The rest of a message is not read."""
+"""Sent where the rest of a message is not read, so that nothing else can come over the connection."""
 
 STATUS: Final = {
     PARSE_ERROR: 400,
@@ -110,7 +110,7 @@ class HostHttpRequest:
     extra_headers: Headers = ()
     """Headers of the response, whatever it is."""
     hold_bytes: Callable[[int], AbstractContextManager[None]] = field(default=lambda _: nullcontext(), init=False)
-    """Counts so many bytes while they are sent, more than SMALL. Raises ResourceExhausted."""
+    """Counts bytes of the response, more than SMALL, while they are sent. Raises ResourceExhausted."""
     has_begun: bool = field(default=False, init=False)
     """Whether the response has begun."""
 
@@ -136,7 +136,7 @@ class HostHttpRequest:
 
     @property
     def hold_s(self) -> float | None:
-        """For how many seconds it is to be held while people are asked; None if it does not say. Raises Refusal."""
+        """For how many seconds it is to be held while people are asked; None without the header. Raises Refusal."""
         header = self.headers.get(HOLD)
         if header is None:
             return None
@@ -345,7 +345,7 @@ async def _send_replay(
 def _get_response(task: asyncio.Task[bytes], error_id: Id | None = None) -> bytes | None:
     """Return the response of a request; None if it was cancelled: then there is none.
 
-    Raises HubError for a request that was cut short. With `error_id` the response is that error instead.
+    Raises HubError for a request that was cut short. With `error_id` that error is the response, under this id.
     """
     if not task.done() or task.cancelled():
         return None
@@ -396,7 +396,7 @@ class HostEventStream:
         count = self._count
         try:
             await self._send(b"".join(map(self._format_event, waiting)))
-        except ResourceExhausted:
+        except ResourceExhausted:  # together they are too long: each by itself
             self._count = count
             for message in waiting:
                 await self._send_message(message)

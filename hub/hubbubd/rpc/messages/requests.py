@@ -128,7 +128,7 @@ def followed_call_id(start: call_pb2.StreamCallsRequest.Start) -> str:
 
 
 def answered_requests(start: call_pb2.StreamCallsRequest.Start, within: Scope) -> RequestFilter:
-    """Return the pending requests that the caller of a call on a stream answers for it."""
+    """Return the filter of the pending requests that the caller of a call on a stream answers for that call."""
     return RequestFilter(
         kinds=_parse_filter_values(start.answers, api_records.REQUEST_KINDS, "start.answers"),
         call_id=followed_call_id(start),

@@ -108,11 +108,13 @@ class _CallStream:
         self._write = write
         self._calls: dict[int, asyncio.Task[None] | None] = {}
         self._answers: dict[int, asyncio.Task[None] | None] = {}
+        """By id, what is under way, its unwritten end included; None for what was refused."""
         self._workers: dict[int, Worker] = {}
         """By the id of a call, the worker that its caller is."""
         self._open_answers = Tally()
         """Ids of pending requests with an answer of this stream under way."""
         self._outbox: OrderedDict[object, tuple[int, bytes]] = OrderedDict()
+        """Steps to write, each with the id of the call or answer that it ends, or 0."""
         self._outbox_filled = asyncio.Event()
         self._outbox_emptied = asyncio.Event()
         self._closed = False
@@ -335,9 +337,9 @@ class _CallStream:
                     self._withdraw_assignment(start.id, id_)
 
     def _withdraw_assignment(self, call_id: int, request_id: str) -> bool:
-        """Take back an assignment that is unwritten, and return whether it was.
+        """Take back an assignment if it is still unwritten, and return whether it was.
 
-        Then the caller gets neither it nor its end, so that a caller that reads nothing takes no memory.
+        If so, the caller gets neither the assignment nor its end: a caller that reads nothing takes no memory.
         """
         return self._outbox.pop((call_id, ("assigned", request_id)), None) is not None
 
@@ -346,7 +348,7 @@ class _CallStream:
     ) -> bool:
         """Put a step of a call into the outbox, and return whether its caller takes one of this length.
 
-        It replaces an unwritten one of its kind. Unless it is to be written `at_once`, it goes with the next one.
+        The step replaces an unwritten one of its kind. Unless it is to be written `at_once`, it goes with the next one.
         """
         if len(step) > limit:
             return False

@@ -57,4 +57,4 @@ def _serialize_step(step: EventStep) -> bytes:
     if event.encoded is None:
         event.encoded = pb.WatchEventsResponse(event=api_records.event(event)).SerializeToString()
     own = pb.WatchEventsResponse(dropped=step.dropped).SerializeToString() if step.dropped else b""
-    return cast("bytes", event.encoded) + own
+    return cast("bytes", event.encoded) + own  # serialized messages one after the other are read as one

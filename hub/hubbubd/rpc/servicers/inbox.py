@@ -98,7 +98,7 @@ class InboxService:
         return pb.AnswerPendingRequestResponse(pending_request=api_records.request(record))
 
     async def work(self, steps: AsyncIterator[pb.WorkRequest], write: Write) -> None:
-        """Dispatch requests to a worker for as long as the stream lives. Raises InvalidArgument."""
+        """Assign requests to the caller, as a worker, for as long as the stream lives. Raises InvalidArgument."""
         first = await anext(steps, None)
         if first is None or first.WhichOneof("step") != "ready":
             raise InvalidArgument.field("ready", "the first message must say who is ready for what")

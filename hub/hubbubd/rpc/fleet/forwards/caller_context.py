@@ -9,7 +9,7 @@ from hubbub.v1 import call_pb2
 from hubbubd.core.access import Grant, Principal, Role
 from hubbubd.core.calls.call_states import CallOrigin
 from hubbubd.errors import InvalidArgument
-from hubbubd.rpc.context import amend
+from hubbubd.rpc.context import amend_context
 from hubbubd.telemetry.trace import CURRENT_TRACE, Trace, parse_trace
 
 
@@ -30,7 +30,7 @@ def adopt_caller(given: pb.Opening) -> None:
 
     The caller may do what its grants say, but it is never the owner of this member's machine (`access.is_owner`).
     """
-    amend(principal=_unpack(given.principal), names_caller=True, forwarded=True)
+    amend_context(principal=_unpack(given.principal), names_caller=True, forwarded=True)
     CURRENT_TRACE.set(parse_trace({"traceparent": given.traceparent, "tracestate": given.tracestate}))
 
 

@@ -1,6 +1,6 @@
 """The sending side: RPCs about servers of other members go to their owners, once.
 
-not reached, NOT_OWNER, MOVED, OWNER_CHANGING   nothing was carried out: again and again, while a takeover may take
+not reached, NOT_OWNER, MOVED, OWNER_CHANGING   nothing was carried out: sent again, for as long as a takeover may take
 the owner's port closes before they were taken  the same
 the owner has lost the server since             OWNER_LOST, at once
 any other end of the connection                 OWNER_LOST: it may have been carried out, and is never sent again
@@ -54,13 +54,13 @@ TAKEOVER_LEASES = 3.0
 its caller waits, or its call may take: a takeover needs one lease, a look and a connection."""
 
 LOOK_S = 0.1
-"""Seconds until it is sent again to the same owner, each time twice as long."""
+"""Seconds until an RPC is sent again to the same owner, each time twice as long."""
 
 EARLIER_S = 0.05
 """Seconds by which a forward ends before its caller gives up, so that the caller hears why."""
 
 NOT_REACHED = "NOT_REACHED"
-"""Of a forward that has found no connection; nothing was sent."""
+"""The reason, in metrics, of a forward that has found no connection; nothing was sent."""
 
 SPAN = "hubbub.fleet.v1.FleetService/Forward"
 
@@ -80,8 +80,8 @@ class ForwardedRpc:
     server: str
     caller: Principal
     body: bytes
-    own_s: float | None = None
-    """Seconds that a call may take by what it says itself."""
+    call_limit_s: float | None = None
+    """The timeout in seconds that a call sets itself; None for other RPCs, and without one."""
 
     def make_opening(self, trace: Trace | None) -> pb.Opening:
         """Return what goes ahead of the request: the RPC, its server, its caller, and the place in the trace."""
@@ -165,7 +165,7 @@ class Forwarding:
                 return parse(await self._send_to_owner(asked, owner))
 
             with self._delay_drain(path):
-                return await self._run_at_owner(server, send_and_parse, lambda: serve(request), asked.own_s)
+                return await self._run_at_owner(server, send_and_parse, lambda: serve(request), asked.call_limit_s)
 
         return serve_at_owner
 
@@ -174,11 +174,11 @@ class Forwarding:
         server: str,
         send: Callable[[Owner], Awaitable[T]],
         serve_here: Callable[[], Awaitable[T]],
-        own_s: float | None = None,
+        call_limit_s: float | None = None,
     ) -> T:
         """Send an RPC to the owner of a server, or serve it here once this member is the owner. Raises HubError."""
         steady = self._hub.clock.steady
-        give_up_at, pause_s = steady() + self._longest_change_s(own_s), LOOK_S
+        give_up_at, pause_s = steady() + self._longest_change_s(call_limit_s), LOOK_S
         while True:
             left_s = give_up_at - steady()
             if (owner := self._ownership.owner(server)) is not None:
@@ -186,7 +186,7 @@ class Forwarding:
                     return await send(owner)
                 except Unreached as exc:
                     member, why = owner.member, exc.why
-                    if not isinstance(exc, NotOwner):  # that was counted where it was said
+                    if not isinstance(exc, NotOwner):  # `_measure_forward` has counted that
                         self._hub.meter.count(FORWARD_FAILURES, {"reason": NOT_REACHED})
             elif self._ownership.owns(server):
                 return await serve_here()
@@ -198,11 +198,12 @@ class Forwarding:
                 await self._wait_for_other_owner(server, owner)
             pause_s *= 2
 
-    def _longest_change_s(self, own_s: float | None) -> float:
+    def _longest_change_s(self, call_limit_s: float | None) -> float:
         """Return for how many seconds to wait for another owner: a takeover's time, but no longer than the caller."""
         fleet = self._hub.fleet
         takeover_s = 0.0 if fleet is None else TAKEOVER_LEASES * fleet.membership.lease_ttl_s
-        return min(CHANGE_S + takeover_s, *(each for each in (own_s, _remaining_s()) if each is not None), math.inf)
+        limits_s = [each for each in (call_limit_s, _remaining_s()) if each is not None]
+        return min(CHANGE_S + takeover_s, *limits_s, math.inf)
 
     async def _wait_for_other_owner(self, server: str, former: Owner | None) -> None:
         """Wait until a server has another owner than the `former` one; one that is handed on has none for a moment."""
@@ -220,7 +221,7 @@ class Forwarding:
 
         with self._delay_drain(asked.path):
             return await self._run_at_owner(
-                asked.server, lambda owner: self._send_to_owner(asked, owner), raise_changing, asked.own_s
+                asked.server, lambda owner: self._send_to_owner(asked, owner), raise_changing, asked.call_limit_s
             )
 
     async def open_stream(self, asked: ForwardedRpc) -> AsyncGenerator[bytes, None]:
@@ -239,10 +240,10 @@ class Forwarding:
             request = pb.ForwardRequest(opening=asked.make_opening(trace), request=asked.body)
             async with translate_cancellation():
                 forward = stub.Forward(request, timeout=_remaining_s())
-                with self._underway.cancel_when_lost(asked.server, owner, forward, asked.own_s):
+                with self._underway.cancel_when_lost(asked.server, owner, forward, asked.call_limit_s):
                     response, metadata = await forward, await forward.trailing_metadata()
-        # The response is there: it must not come too late for the sake of what its caller may read next. Whoever made a
-        # call has its result, and is not to wait for its record as well.
+        # The caller may read next what this RPC has written, so this member is to have that; but the response must not
+        # come too late for it. Whoever made a call has its result, and does not wait for its record as well.
         await revision.wait_for_trailing_revision(
             self._hub.store, metadata, 0.0 if asked.path == _CALL else _remaining_s()
         )
@@ -326,7 +327,7 @@ class Forwarding:
                     if step.HasField("failed"):
                         raise _parse_failure(step.failed, nothing_done=not begun)
                     begun = True
-                    if step.HasField("response"):  # of another kind this version does not know what to do with it
+                    if step.HasField("response"):  # other kinds, of a newer version, are passed over
                         yield step.response
         except NotOwner:
             if begun:

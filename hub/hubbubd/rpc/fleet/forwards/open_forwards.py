@@ -12,7 +12,7 @@ from typing import Protocol
 from hubbubd.runtime.ownership import Owner, Ownership
 
 HANDED_ON_S = 2.0
-"""Seconds that responses of a member get that has handed a server on: it has ended all its calls by then."""
+"""Seconds in which a member that has handed a server on may respond: by then it has ended all calls of the server."""
 
 ASK_S = 2.0
 """Seconds before the end of a call's own time at which its owner is to show that it lives."""
@@ -37,17 +37,18 @@ class OpenForwards:
 
     @contextmanager
     def cancel_when_lost(
-        self, server: str, owner: Owner, forward: Forward, own_s: float | None = None
+        self, server: str, owner: Owner, forward: Forward, call_limit_s: float | None = None
     ) -> Generator[None]:
-        """Cancel a forward, during the block, once its owner has lost the server or does not answer in `own_s`.
+        """Cancel a forward, during the block, once its owner has lost the server, or is silent near its time's end.
 
-        `own_s` are the seconds that the forwarded call may take by itself, if it is limited."""
+        `call_limit_s` is the timeout that the forwarded call sets itself, if it sets one.
+        """
         forwards = self._forwards.setdefault(server, {})
         forwards[forward] = owner
         asking = None
-        if own_s is not None:
+        if call_limit_s is not None:
             asking = asyncio.get_running_loop().call_later(
-                max(own_s - ASK_S, own_s / 2), self._cancel_if_unanswered, owner, forward
+                max(call_limit_s - ASK_S, call_limit_s / 2), self._cancel_if_unanswered, owner, forward
             )
         self._cancel_if_owner_changed(server)  # it may have changed hands since its owner was looked up
         try:

@@ -16,9 +16,10 @@ Find = Callable[[Hub, Any], str]
 
 
 def find_server(hub: Hub, path: str, request: Any) -> str | None:
-    """Return the server that a request is about, if there is one, and its caller may know of it.
+    """Return the server that a request is about; None if there is none, or its caller may not know of it.
 
-    All others are refused where they arrive, and their callers learn nothing of what other members have.
+    A request with None is not forwarded: the member that it has reached refuses it, so its caller learns nothing of
+    what other members have.
     """
     server = _FINDERS[path](hub, request)
     return server if is_known_server(hub, server) and principal().may(Permission.BROWSE, server) else None
@@ -48,30 +49,30 @@ def _server_of_task(hub: Hub, request: Any) -> str:
     return task.server if access.visible_scope().has_task(task) else ""
 
 
-def _read(field: str) -> Find:
-    """Return a function that returns a field of the request, whose dotted path is given."""
-    read = attrgetter(field)
+def _find_by_field(path: str) -> Find:
+    """Return a finder for requests that have the server's name in the field at this dotted path."""
+    read = attrgetter(path)
     return lambda _hub, request: read(request)
 
 
 _FINDERS: Mapping[str, Find] = MappingProxyType(
     {
-        "/hubbub.v1.CallService/CallMethod": _read("spec.server"),
-        "/hubbub.v1.CallService/StartCall": _read("spec.server"),
+        "/hubbub.v1.CallService/CallMethod": _find_by_field("spec.server"),
+        "/hubbub.v1.CallService/StartCall": _find_by_field("spec.server"),
         "/hubbub.v1.CallService/CancelCall": _server_of_call,
-        "/hubbub.v1.CallService/GetQueue": _read("server"),
-        "/hubbub.v1.CallService/ClearQueue": _read("server"),
-        "/hubbub.v1.CatalogService/RefreshCatalog": _read("server"),
-        "/hubbub.v1.EventService/TailLogs": _read("server"),
-        "/hubbub.v1.EventService/WatchResource": _read("server"),
-        "/hubbub.v1.EventService/WatchEvents": _read("filter.server"),
-        "/hubbub.v1.FleetService/MoveServer": _read("server"),
-        "/hubbub.v1.ServerService/UpdateServer": _read("spec.name"),
-        "/hubbub.v1.ServerService/RemoveServer": _read("name"),
-        "/hubbub.v1.ServerService/ConnectServer": _read("name"),
-        "/hubbub.v1.ServerService/DisconnectServer": _read("name"),
-        "/hubbub.v1.ServerService/LogOutServer": _read("name"),
-        "/hubbub.v1.ServerService/SetRoots": _read("name"),
+        "/hubbub.v1.CallService/GetQueue": _find_by_field("server"),
+        "/hubbub.v1.CallService/ClearQueue": _find_by_field("server"),
+        "/hubbub.v1.CatalogService/RefreshCatalog": _find_by_field("server"),
+        "/hubbub.v1.EventService/TailLogs": _find_by_field("server"),
+        "/hubbub.v1.EventService/WatchResource": _find_by_field("server"),
+        "/hubbub.v1.EventService/WatchEvents": _find_by_field("filter.server"),
+        "/hubbub.v1.FleetService/MoveServer": _find_by_field("server"),
+        "/hubbub.v1.ServerService/UpdateServer": _find_by_field("spec.name"),
+        "/hubbub.v1.ServerService/RemoveServer": _find_by_field("name"),
+        "/hubbub.v1.ServerService/ConnectServer": _find_by_field("name"),
+        "/hubbub.v1.ServerService/DisconnectServer": _find_by_field("name"),
+        "/hubbub.v1.ServerService/LogOutServer": _find_by_field("name"),
+        "/hubbub.v1.ServerService/SetRoots": _find_by_field("name"),
         "/hubbub.v1.TaskService/GetTaskResult": _server_of_task,
         "/hubbub.v1.TaskService/CancelTask": _server_of_task,
     }
