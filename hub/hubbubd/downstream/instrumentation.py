@@ -18,7 +18,7 @@ CANCELLED: Final = "CANCELLED"
 
 @dataclass(slots=True)
 class RequestOutcome:
-    """Why a request failed: an `error.type`; empty if it did not. Who sets nothing was cancelled."""
+    """Why a request failed: an `error.type`; empty if it did not. A request for which nothing is set was cancelled."""
 
     error: str = CANCELLED
 

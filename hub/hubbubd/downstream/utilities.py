@@ -22,7 +22,7 @@ DONE: Final = b"{}"
 
 
 class Utilities:
-    """These requests at one endpoint."""
+    """Serves these requests at one endpoint."""
 
     def __init__(self, hub: Hub, view: EndpointView) -> None:
         self._hub = hub

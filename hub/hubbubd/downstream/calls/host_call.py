@@ -81,7 +81,7 @@ class CallReporter:
         """Send a message of the hub's own to the host, as progress; nothing for None."""
         if message is None:
             return
-        next_progress = max(self._latest + PROGRESS_STEP, math.nextafter(self._latest, math.inf))  # if rounded off
+        next_progress = max(self._latest + PROGRESS_STEP, math.nextafter(self._latest, math.inf))  # or rounded off
         self._send_progress(0.0 if self._latest < 0 else next_progress, None, message)
 
     def _send_progress(self, progress: float, total: float | None, message: str | None) -> None:

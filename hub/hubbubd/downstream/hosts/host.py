@@ -108,7 +108,7 @@ class HostOutbox:
         return waiting
 
     async def wait_for_news(self, within_s: float | None = None) -> bool:
-        """Wait until a message waits or the stream is closed; return False if that takes more than so many seconds.
+        """Wait until a message waits or the stream is closed; return False if that takes more than `within_s` seconds.
 
         One task may wait at a time.
         """

@@ -22,7 +22,7 @@ LEAST_MARGIN_S: Final = 3.0
 """A request is held for a tenth less than its host waits, as responses take a while; these are the least seconds."""
 
 MOST_MARGIN_S: Final = 15.0
-"""And the most: a tenth of ten minutes would be a whole one."""
+"""And the most seconds: a tenth of ten minutes would be a whole minute."""
 
 
 @dataclass(frozen=True, slots=True)

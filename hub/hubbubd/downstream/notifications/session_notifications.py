@@ -97,7 +97,7 @@ class SessionNotifications:
             if not done.cancelled() and done.exception() is None:
                 self._notify_updated(uri)
 
-        with suppress(HubError, Refusal):  # it is not there any more
+        with suppress(HubError, Refusal):  # the resource is not there any more
             self.resources.begin_watch(uri).add_done_callback(on_begun)
 
     def wants_log(self, server: str, level: object) -> bool:

@@ -56,7 +56,7 @@ CAPABILITIES: Final = (
     RevisionMember("completions", first="2025-03-26"),
 )
 EXTENSIONS: Final = (RevisionMember(TASKS, first=STATELESS),)
-"""Those that not all revisions have."""
+"""The extensions that not all revisions have."""
 
 SERVER_INFO: Final = (
     _ICONS,
@@ -85,7 +85,7 @@ ENTRIES: Final[Mapping[CatalogKind, tuple[RevisionMember, ...]]] = MappingProxyT
         CatalogKind.SKILL: (),
     }
 )
-"""The same of the entries of lists."""
+"""The members of entries of lists that not all revisions have, by kind."""
 
 FIRST: Final = {"audio": "2025-03-26", "resource_link": "2025-06-18"}
 """The first revision that has a type of blocks, where that is not the oldest."""

@@ -151,7 +151,7 @@ class BridgedHost:
             self._session.receive(message)
 
     async def finish(self, within_s: float) -> None:
-        """Wait at most so many seconds for the responses to open requests. Requests that last are cancelled."""
+        """Wait at most `within_s` seconds for the responses to open requests. Requests that last are cancelled."""
         for task in self._lasting:
             task.cancel()
         if self._serving:

@@ -79,9 +79,9 @@ class EndpointSessions:
         self._entries = OrderedDict[str, _SessionEntry]()
         """By the id of the record; the one that was idle for the longest time is first."""
         self._taken_up = WeakValueDictionary[str, EndpointSession]()
-        """Those that this process has, by the ids that their hosts know: the digest of each is made once."""
+        """The sessions that this process has, by the ids that hosts know: so the digest of an id is made once."""
         self._by_principal: dict[str, OrderedDict[str, _SessionEntry]] = {}
-        """The same by principal."""
+        """The entries of each principal, in the same order."""
         self._timer: asyncio.TimerHandle | None = None
         self._busy_timer: asyncio.Handle | None = None
         self._closed = False
@@ -133,7 +133,7 @@ class EndpointSessions:
         if entry is None or entry.principal != principal.name:
             return None
         if entry.session is not None and entry.session.endpoint is not endpoint and entry.session.endpoint.is_removed:
-            entry.session.end()  # its endpoint is there again, as after a restart of the hub
+            entry.session.end()  # its endpoint was made anew: it is restored there, as after a restart
             entry.session = None
         session = entry.session or self._restore_session(id_, entry, principal, endpoint)
         if session is None or session.endpoint is not endpoint:

@@ -255,6 +255,7 @@ class ProfileView:
         visible_servers = self.servers(principal) if self._settings().resources else []
         if (shown_uri := split_prefix(uri)) is not None and shown_uri[0] in visible_servers:
             server, own = shown_uri
+            # A server may list a URI of its own that looks as if it had the prefix of this server.
             only_looks_shown = self._lists_uri(server, uri) and not self._lists_uri(server, own)
             return ServerTarget(server, uri if only_looks_shown else own)
         if shown_uri is not None and is_page(uri):  # of a server that is not there, for this principal at least
@@ -382,7 +383,7 @@ class ProfileView:
 
 
 def _is_listed(settings: ProfileSettings, entry: ListEntry, *, apps: bool) -> bool:
-    """Return whether a tool is listed, for hosts that show pages or for the others."""
+    """Return whether a tool is listed; with `apps` for hosts that show pages: they get all tools that pages need."""
     audience = entry.audience
     if not audience.for_models or (apps and audience.page is not None):
         return apps
@@ -422,7 +423,7 @@ def _group_servers(rendering: ListRendering, sources: dict[str, Source]) -> list
 
 
 def _take_templates(max_chars: int, templates: Iterable[str]) -> Iterator[str]:
-    """Yield the first templates, so many characters of them in all."""
+    """Yield the first templates that have at most `max_chars` characters together."""
     for each in templates:
         max_chars -= len(each)
         if max_chars < 0:
@@ -441,7 +442,7 @@ def _join_instructions(own_text: str, by_server: Mapping[str, str]) -> str:
 
 
 def _cut_text(text: str, max_chars: int) -> str:
-    """Return a text of so many characters at most, marked where it was cut: behind a word, if one ends near."""
+    """Return a text of at most `max_chars` characters, marked where it was cut: behind a word, if one ends near."""
     if len(text) <= max_chars:
         return text
     start = text[: max_chars - len(CUT_MARK)]

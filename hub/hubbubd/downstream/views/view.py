@@ -154,7 +154,7 @@ class ServerView:
         self._server = server
         self._policy = ConfiguredQuestionPolicy(named=False)
         self._indexes: dict[CatalogKind, tuple[tuple[bytes, ...], dict[str, int]]] = {}
-        """Of each kind the list, and where each name is in it."""
+        """By kind, the list that was indexed, and the place of each name in it."""
         self._tools = _ServerTools()
         self._list_ids = {kind: list_id(server, kind) for kind in CatalogKind}
 
