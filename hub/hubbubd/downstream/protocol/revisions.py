@@ -197,7 +197,7 @@ def _select_known(own: Mapping[str, Any], members: Iterable[RevisionMember], rev
 
 
 def _may_have(raw: bytes, names: Iterable[str]) -> bool:
-    """Return whether a JSON object may have some of these members, or has them deeper in it. False is certain."""
+    """Return whether a JSON object may have some of these members, itself or deeper in it. False is certain."""
     return any(b'"' + name.encode() + b'"' in raw for name in names)
 
 

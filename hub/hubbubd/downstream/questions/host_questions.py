@@ -221,7 +221,7 @@ class HostQuestions:
     async def _answer(self, host: McpHost, question_id: str, given: Given) -> bool:
         """Answer a question for a host, as soon as no other client has claimed it; return whether that was accepted.
 
-        What the host may not answer, or not any more, is left to others. Raises InvalidArgument if it does not fit.
+        A question that the host may not answer is left to others. Raises InvalidArgument if the answer does not fit.
         """
         changed = asyncio.Event()
         inbox = self.hub.inbox

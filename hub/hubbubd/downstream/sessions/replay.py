@@ -188,7 +188,7 @@ class ReplayStreams:
 
     def add(self, key: int, number: int, message: bytes) -> None:
         """Store an event of a stream; the oldest events of all streams are dropped beyond the limits."""
-        if key not in self._streams:
+        if key not in self._streams:  # it was forgotten
             return
         self._events[key, number] = message
         self._kept[key] = self._kept.get(key, 0) + 1

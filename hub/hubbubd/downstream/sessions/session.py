@@ -59,8 +59,8 @@ class EndpointSession:
         self._on_use = on_use
         self._running: dict[Id, asyncio.Task[bytes]] = {}
         self._ids = (f"hubbub-{secrets.token_hex(6)}-{number}" for number in count(1))
-        """Ids of requests to the host. No other process or member uses them in this session (MCP, basic, requests): so no
-        answer to a request of theirs is taken for one to a request of this process."""
+        """Ids of requests to the host. No other process or member uses them in this session (MCP, basic, requests): an
+        answer to a request of theirs must not be taken for one to a request of this process."""
         self._sent_requests: dict[Id, asyncio.Future[ResponseMessage]] = {}
         self._late_listeners = OrderedDict[Id, Callable[[ResponseMessage], None]]()
         """By cancelled request, who is called with a response that comes all the same."""

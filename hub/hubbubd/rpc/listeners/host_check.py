@@ -41,7 +41,7 @@ def parse_host(authority: str) -> str | None:
         return None
     try:
         parts = urlsplit(f"//{authority}")
-        return parts.hostname if parts.port is None or parts.port else None
+        return parts.hostname if parts.port is None or parts.port else None  # there is no port 0
     except ValueError:
         return None
 

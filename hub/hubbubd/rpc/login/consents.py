@@ -142,7 +142,7 @@ class LoginConsents:
             ):
                 await self._hub.logins.refuse(visitor.name, statement, until)
         except DecidedBefore as exc:
-            if exc.is_allowed:
+            if exc.is_allowed:  # else the host gets the same answer again
                 return pages.ALLOWED_BEFORE
         return {"error": "access_denied", "error_description": "the person has refused"}
 

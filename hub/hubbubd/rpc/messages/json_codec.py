@@ -242,7 +242,7 @@ class _JsonReader:
                 _refuse(at, "is given twice")
             seen_names.add(field.name)
             if _kind_of_value(value) == "null" and (field.is_repeated or not is_document(field)):
-                continue
+                continue  # null is as if not given; only for a document it is a value
             if (choice := field.containing_oneof) is not None:
                 if choice.full_name in seen_names:
                     _refuse(at, f"only one of {', '.join(each.name for each in choice.fields)} may be given")

@@ -157,7 +157,7 @@ class Forwarding:
                 try:
                     return await serve(request)
                 except HubError as exc:
-                    if server is None or exc.reason not in _ELSEWHERE:
+                    if server is None or exc.reason not in _ELSEWHERE:  # else the server is moving to another member
                         raise
             asked = ForwardedRpc(path, server, principal(), request.SerializeToString(), find_call_timeout_s(request))
 
