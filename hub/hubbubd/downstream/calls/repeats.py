@@ -21,7 +21,7 @@ class RepeatedCalls:
         self._calls: OrderedDict[Key, tuple[str, float]] = OrderedDict()
 
     def find(self, request: HostRequest, server: str, params: Mapping[str, Any], within_s: float) -> str | None:
-        """Return the id of an identical call of the same principal, at most `within_s` seconds old; None without one."""
+        """Return the id of an identical call of the same principal, made within `within_s`; None without one."""
         call_id, at = self._calls.get(_call_key(request, server, params), ("", 0.0))
         return call_id if call_id and self._clock() - at <= within_s else None
 

@@ -72,7 +72,7 @@ class HostOutbox:
             self.send(message)
 
     def send(self, message: bytes) -> None:
-        """Put a message into the stream; dropped once that is closed. If too much waits then, the stream is closed."""
+        """Put a message into the stream; dropped once that is closed. Beyond its bound the stream is cut."""
         if self.closed:
             return
         if self._bytes + len(message) > self._max_bytes and self._waiting:

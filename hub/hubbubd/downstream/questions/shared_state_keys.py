@@ -62,7 +62,7 @@ class SharedStateKeyRing(StateKeyRing):
 
     @property
     def secrets(self) -> tuple[bytes, ...]:
-        """The keys that open states; the first one seals: the older one, until all members know the newer (SETTLED_S)."""
+        """The keys that open states; the first one seals: the newest, once all members know it (SETTLED_S)."""
         newest, *older = self._keys.keys or (None,)
         if newest is not None and older and abs(self._clock.now() - newest.made_at) < SETTLED_S:
             return (*(key.secret for key in older), newest.secret)

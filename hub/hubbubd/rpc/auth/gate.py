@@ -392,7 +392,7 @@ def _require_valid_credential() -> None:
 
 def _rename_caller(caller: Principal, names: list[str | None]) -> Principal:
     """Return the caller under the one name that it gives. Raises InvalidArgument, and PermissionDenied."""
-    # NFC: names that look the same to people are the same.
+    # NFC: names that look the same to people are the same. NFKC below: none only looks like a reserved one.
     name = unicodedata.normalize("NFC", names[0] or "")
     if len(names) > 1 or not 0 < len(name) <= MAX_NAME or not name.isprintable() or name != name.strip():
         wanted = f"must be one name of 1 to {MAX_NAME} characters that can be printed, without space around it"

@@ -31,7 +31,7 @@ class Grants:
         self._cached_grants.cache_clear()
 
     def still_has(self, principal: Principal) -> bool:
-        """Return whether a principal still has all grants it was admitted with; True if they are not from here."""
+        """Return whether a principal still has all grants it was admitted with; True for grants of another source."""
         source, _, name = principal.name.partition(":")
         if source == LOGIN:
             return self._person_still_has(principal, name)

@@ -39,9 +39,10 @@ class OpenForwards:
     def cancel_when_lost(
         self, server: str, owner: Owner, forward: Forward, call_limit_s: float | None = None
     ) -> Generator[None]:
-        """Cancel a forward, during the block, once its owner has lost the server, or is silent near its time's end.
+        """Cancel a forward, during the block, once its owner has lost the server.
 
-        `call_limit_s` is the timeout that the forwarded call sets itself, if it sets one.
+        `call_limit_s` is the timeout that the forwarded call sets itself, if it sets one. ASK_S before its end the
+        owner is asked whether it lives, and the forward is cancelled if there is no answer.
         """
         forwards = self._forwards.setdefault(server, {})
         forwards[forward] = owner
