@@ -205,7 +205,7 @@ class Attendance:
                 self._note_left_at(call_id, self._hub.calls.find(call_id), self._hub.clock.now())
 
     def _note_left_at(self, call_id: str, call: Call | None, left_at: float | None) -> None:
-        """Note in the call's questions, those to come included, when its last host left; None if one is there."""
+        """Note in the call's questions, those to come included, when its last host left; None while a host waits."""
         inbox = self._hub.inbox
         inbox.reserved.note_caller(call_id, left_at)
         if call is None:
@@ -230,7 +230,7 @@ class HoldTerms:
 
     @classmethod
     def for_request(cls, policy: QuestionPolicy, request: HostRequest, now: float, *, progress: bool) -> "HoldTerms":
-        """Return the terms of a request that arrives `now` (steady clock); `progress`: its host gets it."""
+        """Return the terms of a request that arrives `now` (steady clock); `progress`: its host is sent progress."""
         host, chosen_s = request.host, request.hold_s
         if chosen_s is None and policy.hold_s != "auto":
             chosen_s = policy.hold_s

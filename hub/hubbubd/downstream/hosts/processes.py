@@ -39,14 +39,14 @@ class HostProcesses:
     """The processes that send requests to the endpoints of one transport."""
 
     def __init__(self, *, has_bridges: bool = False) -> None:
-        """`has_bridges` says that each connection is one process's, and all that it has."""
+        """`has_bridges`: each connection is a bridge, and so a process of its own, which has no other connection."""
         self._has_bridges = has_bridges
         self._known: OrderedDict[Identity, _KnownProcess] = OrderedDict()
         self._listening: dict[Identity, list[str]] = {}
         """The streams that hosts have open to hear of changes: one for each process."""
 
     def recognise(self, host: McpHost, endpoint: str, connection: str) -> None:
-        """Find out which process sends a request, and set that and what is known of it in `host`.
+        """Find out which process sends a request; set in `host` which one it is, and what is remembered of it.
 
         `connection` is where its request came from: a bridge, or a connection of HTTP. A process may have many of
         these. If all hosts that look the same have one stream open together, they are taken for one process.

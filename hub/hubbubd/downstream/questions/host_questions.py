@@ -142,7 +142,7 @@ class HostQuestions:
             await self.leave_to_others(host, question_id)
 
     async def find_questions(self, question_ids: Collection[str]) -> list[PendingRequest]:
-        """Return the questions that the inbox has of these, also those of another member. Raises Unavailable."""
+        """Return those of these questions that the inbox has, also as made by another member. Raises Unavailable."""
         found = self._find(question_ids)
         if len(found) == len(question_ids):
             return found
@@ -150,7 +150,7 @@ class HostQuestions:
         return self._find(question_ids)
 
     def _find(self, question_ids: Collection[str]) -> list[PendingRequest]:
-        """Return the questions that this member's inbox has of these."""
+        """Return those of these questions that this member's inbox has by now."""
         return [question for question in map(self.hub.inbox.find, question_ids) if question is not None]
 
     def render_question(self, host: McpHost, question: PendingRequest) -> dict[str, Any]:

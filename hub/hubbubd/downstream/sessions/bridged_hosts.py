@@ -69,9 +69,9 @@ class BridgedHosts:
         return host
 
     def end_stream(self, host: "BridgedHost", *, left: bool) -> None:
-        """End a stream. The calls of a host that has `left` are cancelled now, others unless it comes back for them.
+        """End a stream. The calls of a host that has `left` are cancelled now, of others unless they come back in time.
 
-        A host whose credential has ended counts as one that has left.
+        That is within RETURN_S. A host whose credential has ended counts as one that has left.
         """
         name = host.principal.name, host.key
         if self._hosts.get(name) is host:

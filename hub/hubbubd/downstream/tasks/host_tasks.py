@@ -257,7 +257,7 @@ class HostTasks:
     ) -> list[PendingRequest]:
         """Return the questions of a task among these that its host may answer. Raises Unavailable.
 
-        The call itself names a question a moment later than the inbox has it.
+        The inbox is asked, not the call: the call names a question a moment later than the inbox has it.
         """
         found = await self.questions.find_questions(request_ids) if not call.state.ended else []
         return [each for each in found if each.call_id == call.id and self.questions.asks(host, each)]

@@ -80,7 +80,7 @@ class TaskExtension:
     async def notify_of_tasks(
         self, request: HostRequest, notify: Callable[[Mapping[str, Any]], None]
     ) -> AsyncGenerator[list[str]]:
-        """Notify a host of the status of the tasks that it names, during the block; yield the ids of those that it has.
+        """Notify a host of the status of the tasks that a request names, during the block; yield the ids of its own.
 
         Raises Refusal and Unavailable.
         """

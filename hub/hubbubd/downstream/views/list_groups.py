@@ -294,7 +294,7 @@ class ChainedLists(Sequence[bytes]):
     @overload
     def __getitem__(self, at: slice) -> tuple[bytes, ...]: ...
     def __getitem__(self, at: int | slice) -> bytes | tuple[bytes, ...]:
-        """Return an entry, or those between two places; costs what it returns."""
+        """Return an entry, or those between two places, without a copy of all others."""
         if isinstance(at, int):
             first = at if at >= 0 else len(self) + at
             found = self[first : first + 1]

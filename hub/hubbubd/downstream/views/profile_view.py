@@ -208,7 +208,7 @@ class ProfileView:
     def find_target(
         self, kind: CatalogKind, named: str, principal: Principal, pages_read: PagesRead | None = None
     ) -> ServerTarget:
-        """Return a target, as in `EndpointView`. Raises InvalidArgument, too: several have it, or it is for pages."""
+        """Return a target, as in `EndpointView`. Raises InvalidArgument if several have it, or only pages may."""
         if kind in URI_MEMBERS:
             return self._find_resource(named, principal, pages_read or PagesRead())
         entry = self._usable_table(kind).find(named)
@@ -251,7 +251,7 @@ class ProfileView:
         return record is not None and record.config.apps
 
     def _find_resource(self, uri: str, principal: Principal, pages_read: PagesRead) -> ServerTarget:
-        """Return where a resource is. A prefix decides, so that no server gets what is another's by listing it."""
+        """Return where a resource is. A prefix decides that, even if another server lists the URI with the prefix."""
         visible_servers = self.servers(principal) if self._settings().resources else []
         if (shown_uri := split_prefix(uri)) is not None and shown_uri[0] in visible_servers:
             server, own = shown_uri

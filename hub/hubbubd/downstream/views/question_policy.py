@@ -110,7 +110,10 @@ class QuestionPolicy:
         return self.who_answers(kind) in ("host", "host-first")
 
     def call_capabilities(self, host_capabilities: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the capabilities of a call: the host's where only it is asked, else the hub's; and its pages."""
+        """Return the capabilities of a call: those of the host where only the host is asked, else those of the hub.
+
+        What the host declares about pages of apps is added.
+        """
         ui = app_entry(host_capabilities)
         capabilities: dict[str, Any] = {}
         modes: dict[str, Any] = {

@@ -86,7 +86,7 @@ def check_task(record: Task, permission: Permission = Permission.SEE) -> Task:
 def check_request(record: PendingRequest, permission: Permission = Permission.SEE) -> PendingRequest:
     """Return the request if the caller caused it, or has this permission on its server. Raises as `check_call`.
 
-    To answer an approval takes APPROVE in place of ANSWER, from the caller that caused it as well.
+    To answer an approval takes APPROVE in place of ANSWER, even if the caller has caused it.
     """
     if not visible_scope().has_request(record):
         raise NotFound("request", record.id)

@@ -205,7 +205,7 @@ class Gate:
     def while_valid(self, caller: Principal | None, path: str, oversight: Oversight) -> Generator[None]:
         """Run one RPC, or one step of a stream, for as long as the credential is valid; cancel the block when it ends.
 
-        Raises Unauthenticated (CREDENTIAL_ENDED), and ResourceExhausted where that was tried too often (rate limit).
+        Raises Unauthenticated (CREDENTIAL_ENDED), or ResourceExhausted after too many bad credentials from the address.
         """
         if current().principal is not caller:  # else `admit` has set it
             amend_context(is_credential_valid=partial(self.is_valid, caller))

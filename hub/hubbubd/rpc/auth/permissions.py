@@ -215,7 +215,7 @@ All others affect what callers share (log level, subscriptions, tasks by a serve
 
 
 def permission_to_send(method: str) -> Permission:
-    """Return the permission to send an MCP method. It is compared loosely, as a careless server may read it so."""
+    """Return the permission to send an MCP method, in any case and with outer space: a careless server takes it."""
     return Permission.CALL if method.strip().casefold() in OF_CALLERS else Permission.OPERATE
 
 

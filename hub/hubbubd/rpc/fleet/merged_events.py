@@ -48,7 +48,7 @@ class MergedEvents:
     async def merge(self, here: Responses, at: Callable[[Owner], Awaitable[Responses]]) -> Responses:
         """Yield the responses of this member (`here`) and of all others; `at` opens those of another one.
 
-        Ends with those of this member. Raises HubError as they do.
+        Ends when the responses of this member end, and raises their HubError.
         """
         pumps = [
             asyncio.create_task(

@@ -140,8 +140,8 @@ class Peers:
 async def translate_cancellation() -> AsyncGenerator[None]:
     """Have a cancelled wait for gRPC end as cancel scopes expect it: gRPC raises a CancelledError of its own.
 
-    It does so for an RPC whose channel is closed, too, though nobody has cancelled this task. That is an AioRpcError
-    (UNAVAILABLE: the RPC may have begun).
+    gRPC raises that for an RPC whose channel is closed, too, though nobody has cancelled this task. It is replaced by
+    an AioRpcError (UNAVAILABLE: the RPC may have begun).
     """
     try:
         yield

@@ -70,7 +70,7 @@ def votes(given: tuple[Vote, ...]) -> list[inbox_pb2.PendingRequest.Approval]:
 
 
 def digest_to_approve(record: PendingRequest) -> str:
-    """Return the digest of the arguments that are to be approved now; empty unless it is an open approval."""
+    """Return the digest of the arguments that are to be approved now; empty unless the request is an open approval."""
     is_open = record.kind is RequestKind.APPROVAL and record.state is RequestState.OPEN
     return text(arguments_digest(record)) if is_open else ""
 

@@ -72,7 +72,7 @@ class ApprovalService:
         return pb.RevokeRememberedApprovalResponse(approval=approval_records.remembered(revoked))
 
     async def get_approval_rules(self, _request: pb.GetApprovalRulesRequest) -> pb.GetApprovalRulesResponse:
-        """Return the rules about servers that the caller may see; to who sees all servers also what is wrong."""
+        """Return the rules about servers that the caller may see; a caller that sees all servers also gets warnings."""
         scope, configs = access.approval_servers(), rule_checks.judged_servers(self._hub)
         rules = CallRules.from_settings(self._gate.settings, configs)
         visible = [name for name in configs if scope.has_server(name)]
