@@ -12,13 +12,16 @@ HEAD = '''"""The options of a server as a configuration has them. `make gen` mak
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Literal
 
-from hubbub_client.data.records import Record
+from hubbub_client.data.records import Record, Transport
+
+Roots = Sequence[Mapping[str, Any]] | Literal["ask"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class SpecOptions(Record):
-    """The options of a server that have the same form in the API; None stands for the default."""
+    """The options of a server, in the order of the API; None stands for the default."""
 
 '''
 VALUES = {
@@ -29,6 +32,9 @@ VALUES = {
     FieldDescriptor.CPPTYPE_STRING: "str",
 }
 MESSAGES = {"google.protobuf.Duration": "float", "hubbub.v1.StringList": "Sequence[str]"}
+
+OTHERS = {"url": ("transport", "Transport"), "confirm": ("roots", "Roots")}
+"""The options that have another form in the API, with their types; the key is that of the option before."""
 
 
 def _type_of(field: FieldDescriptor) -> str:
@@ -44,6 +50,8 @@ def _lines() -> Iterator[str]:
     """The line of each option. The name alone is needed."""
     for key, field in SPEC_FIELDS.items():
         yield f"    {key}: str\n" if key == "name" else f"    {key}: {_type_of(field.descriptor)} | None = None\n"
+        if key in OTHERS:
+            yield "    {}: {} | None = None\n".format(*OTHERS[key])
 
 
 def module() -> str:

@@ -30,6 +30,7 @@ from hubbub_client import numbers
 from hubbub_client.data import catalog, conversion, literals, records
 from hubbub_client.data.conversion import enum_number, read, read_result
 from hubbub_client.data.records import PendingRequest, Server, Task
+from hubbub_client.data.specs import ServerSpec
 from hubbub_client.errors import DETAILS_KEY, Cancelled, ConnectionLost, HubbubError, NotFound, Unavailable, from_rpc
 from hubbub_client.services import admin, audit, tokens
 from hubbub_client.services.admin import HubStatus
@@ -137,6 +138,11 @@ def test_a_payload_that_stands_by_itself_and_cannot_be_read_is_refused(document:
     with pytest.raises(HubbubError) as caught:
         read_result(document)
     assert caught.value.reason == "ANSWER_UNREADABLE"
+
+
+def test_a_spec_has_its_options_in_the_order_of_the_api() -> None:
+    spec = ServerSpec(name="a", url="http://h", transport="sse", headers={}, confirm=["x"], roots="ask", protocol="p")
+    assert list(spec.to_json()) == ["name", "url", "transport", "headers", "confirm", "roots", "protocol"]
 
 
 @pytest.mark.parametrize("thing", [None, [], "x", 5, {}, {"name": None}, {"name": [], "title": {}, "uri": 5}])

@@ -2,13 +2,16 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Literal
 
-from hubbub_client.data.records import Record
+from hubbub_client.data.records import Record, Transport
+
+Roots = Sequence[Mapping[str, Any]] | Literal["ask"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class SpecOptions(Record):
-    """The options of a server that have the same form in the API; None stands for the default."""
+    """The options of a server, in the order of the API; None stands for the default."""
 
     name: str
     command: str | None = None
@@ -16,6 +19,7 @@ class SpecOptions(Record):
     env: Mapping[str, str] | None = None
     cwd: str | None = None
     url: str | None = None
+    transport: Transport | None = None
     headers: Mapping[str, str] | None = None
     connect_timeout_s: float | None = None
     call_timeout_s: float | None = None
@@ -31,6 +35,7 @@ class SpecOptions(Record):
     allow_tools: Sequence[str] | None = None
     deny_tools: Sequence[str] | None = None
     confirm: Sequence[str] | None = None
+    roots: Roots | None = None
     call_history_count: int | None = None
     call_history_age_s: float | None = None
     request_history_count: int | None = None

@@ -7,17 +7,16 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from dataclasses import field as dataclass_field
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 from hubbub.v1 import server_pb2
 from hubbub_client import payload
 from hubbub_client.data import conversion
 from hubbub_client.data.records import Server, Transport
-from hubbub_client.data.spec_options import SpecOptions
+from hubbub_client.data.spec_options import Roots, SpecOptions
 from hubbub_client.errors import Aborted
 from hubbub_shared.spec_fields import SPEC_FIELDS, SPEC_PATHS
 
-Roots = Sequence[Mapping[str, Any]] | Literal["ask"]
 TRANSPORTS: tuple[str, ...] = get_args(Transport)
 ENDPOINTS: Mapping[str, str] = {"stdio": "a stdio server", "http": "a server over HTTP"}
 
@@ -30,8 +29,6 @@ class ServerSpec(SpecOptions):
     they are if the endpoint stays the same.
     """
 
-    transport: Transport | None = None
-    roots: Roots | None = None
     withheld: tuple[str, ...] = dataclass_field(default=(), compare=False)
 
     def to_json(self) -> dict[str, Any]:
