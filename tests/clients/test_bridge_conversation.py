@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from hubbub_bridge.conversation import MAX_REQUESTS, Conversation
+from hubbub_bridge.options import BridgeOptions
 from hubbub_bridge.response_cache import ResponseCache
+from hubbub_client.transport.discovery import Where
 
 LONGEST = 1000
 HELLO = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "host", "version": "1"}}
@@ -425,3 +427,26 @@ def test_a_directory_that_cannot_be_written_costs_only_the_memory(tmp_path: Path
     shaken(Sides(tmp_path))
     shaken(Sides(tmp_path / "missing"))
     assert not (tmp_path / "missing").exists()
+
+
+def test_what_the_hub_gave_last_is_kept_in_the_data_directory_that_hubs_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HUBBUB_DATA_DIR", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "relative" / "hubbub").mkdir(parents=True)
+    for given, base, kept in (
+        (None, None, ".local/share/hubbub"),
+        (None, str(tmp_path / "share"), "share/hubbub"),
+        (None, "relative", ".local/share/hubbub"),
+        (str(tmp_path / "own"), str(tmp_path / "share"), "own"),
+    ):
+        if base is None:
+            monkeypatch.delenv("XDG_DATA_HOME", raising=False)
+        else:
+            monkeypatch.setenv("XDG_DATA_HOME", base)
+        (tmp_path / kept).mkdir(parents=True, exist_ok=True)
+        BridgeOptions(where=Where(data_dir=given), version="1").open_cache().store("tools/list", "", TOOLS)
+        (file,) = (tmp_path / kept / "mcp").iterdir()
+        file.unlink()

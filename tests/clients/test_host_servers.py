@@ -20,7 +20,14 @@ from hubbub_local.hosts.imports import (
     import_server,
     is_hub,
 )
-from hubbub_local.hosts.offers import Offer, find_all_servers, find_servers_of_file, make_offers, read_variables
+from hubbub_local.hosts.offers import (
+    Offer,
+    find_all_servers,
+    find_servers_of_file,
+    make_offers,
+    make_text_environment,
+    read_variables,
+)
 from hubbub_local.hosts.servers import FoundServer, ServerTable, Trouble
 from hubbub_local.hosts.texts import TextEnvironment
 from hubbub_local.platform_dirs import Machine
@@ -337,6 +344,12 @@ def test_the_hub_itself_is_left_out_however_it_is_started() -> None:
         assert is_hub(entry(found).found)
     assert not is_hub(entry({"command": "hubbub", "args": ["web"]}).found)
     assert not is_hub(entry({"command": ["hubbub"], "args": {"mcp": 1}}).found)
+
+
+def test_texts_refer_to_the_machine_that_has_them() -> None:
+    machine = Machine(platform="win32", home=Path("/h"), environ={"PORT": "80"})
+    environment = make_text_environment(machine)
+    assert (environment.home, environment.environ, environment.separator) == (Path("/h"), {"PORT": "80"}, "\\")
 
 
 def test_answers_take_the_place_of_what_is_asked_for() -> None:

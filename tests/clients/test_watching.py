@@ -24,7 +24,7 @@ from hubbub_client.data.records import (
     ServerEvent,
     Task,
 )
-from hubbub_client.data.watch_events import Logged, Progressed, Removed, Reset, Synced, Upsert
+from hubbub_client.data.watch_events import Bookmark, Logged, Progressed, Removed, Reset, Synced, Upsert, WatchStep
 from hubbub_frontend.display.records import describe_event, describe_request, local_time
 
 from .conftest import staying
@@ -48,6 +48,10 @@ def record(of: type[Any], /, **values: Any) -> Any:
 def asking(**values: Any) -> PendingRequest:
     plain = {"id": "req_1", "server": "demo", "kind": "elicitation_form", "state": "open"}
     return record(PendingRequest, **{**plain, "request": {"message": "Soup\n or pie?"}, **values})
+
+
+PROGRESS = Progress(call_id="lunch", progress=1.0, total=4.0, message="hot")
+LOG = CallLog(call_id="lunch", params={"level": "info", "data": "hot"})
 
 
 @pytest.mark.parametrize(
@@ -95,6 +99,22 @@ def test_an_event_is_told_in_words(kind: Any, method: str | None, params: Any, t
 def test_an_event_without_what_its_kind_has_is_shown_as_it_came(kind: Any, params: Any) -> None:
     told = describe_event(record(ServerEvent, kind=kind, method="told", params=params))
     assert told == ('told  {"unheard": "of"}' if isinstance(params, dict) else "told  {}")
+
+
+@pytest.mark.parametrize(
+    ("step", "type_", "shown"),
+    [
+        (Upsert("t", asking()), "upsert", asking().to_json()),
+        (Removed("t", "req_1"), "removed", {"id": "req_1"}),
+        (Synced("t"), "synced", None),
+        (Reset("t", "TOKEN_TOO_OLD"), "reset", {"reason": "TOKEN_TOO_OLD"}),
+        (Bookmark("t"), "bookmark", None),
+        (Progressed("t", PROGRESS), "progress", PROGRESS.to_json()),
+        (Logged("t", LOG), "log", LOG.to_json()),
+    ],
+)
+def test_a_step_as_json_has_its_record_or_what_stands_for_one(step: WatchStep, type_: str, shown: Any) -> None:
+    assert list(step.to_json().items()) == [("type", type_), ("resume_token", "t"), ("record", shown)]
 
 
 def test_columns_stay_in_place_below_one_heading(capsys: Any) -> None:

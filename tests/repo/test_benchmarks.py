@@ -28,6 +28,15 @@ async def test_a_round_has_a_call_however_little_time_there_is() -> None:
     assert series.rate > 0
 
 
+def test_a_ratio_of_rates_is_of_the_way_itself_to_its_base_round_by_round() -> None:
+    measure = runpy.run_path(str(BENCHMARKS / "measure.py"))
+    hub, direct = measure["Series"](), measure["Series"]()
+    for own, plain in ((10.0, 40.0), (30.0, 60.0), (90.0, 90.0)):
+        hub.rounds.append(measure["Round"]([0.001], own, 0.0))
+        direct.rounds.append(measure["Round"]([0.001], plain, 0.0))
+    assert hub.rate_ratio(direct) == 0.5
+
+
 async def test_paced_work_begins_whether_or_not_that_before_has_ended() -> None:
     paced = runpy.run_path(str(BENCHMARKS / "measure.py"))["run_paced"]
     begun, last = 0, anyio.Event()

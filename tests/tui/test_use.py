@@ -101,6 +101,8 @@ async def test_a_call_is_made_again_from_a_form_filled_in_as_before(hub: Running
         await ann.types("get-sum")
         await ann.press("enter")
         await ann.sees("1 with get-sum", "completed")
+        await ann.press("g")
+        await ann.sees("this call is no task")
         await ann.press("c")
         await ann.sees("Get Sum Tool · tool of every", "Filled in as it was called before.", "20", "22")
         await ann.press("c", "y")

@@ -128,3 +128,20 @@ async def test_who_reads_slowly_gets_the_last_events_shortened_and_is_told_how_m
     assert read[0]["event"]["params"] == {"data": 7}
     assert len(read[-2]["event"]["params"]["shortened"]) == event_stream.MAX_PARAMS_CHARS
     assert read[-1] == {"dropped": 11}
+
+
+async def test_a_stream_ends_at_once_when_it_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_stream, "HEARTBEAT_S", 10 * LIMIT_S)
+    stream = EventStream(cast("Hub", None), None, None)
+    with anyio.fail_after(LIMIT_S):
+        lines = stream.lines()
+        assert json.loads(await anext(lines)) == {"dropped": 0}
+        async with anyio.create_task_group() as group:
+            group.start_soon(_close_soon, stream)
+            assert [line async for line in lines] == []
+
+
+async def _close_soon(stream: EventStream) -> None:
+    """Closes a stream once its reader waits."""
+    await anyio.wait_all_tasks_blocked()
+    stream.close()
