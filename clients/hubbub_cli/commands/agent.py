@@ -125,9 +125,9 @@ async def _run_agent(
             )
         except OSError as error:
             raise Usage(f"--audit: {error}") from None
-        # Only limits of models also count what earlier runs have used.
-        counts = bool(book.chat) and book.limits.need_earlier_runs and not dry_run
-        ledger = stack.enter_context(_open_ledger(files.usage, settings)) if counts else None
+        # The ledger is for models whose limits also count what earlier runs have used.
+        needs_ledger = bool(book.chat) and book.limits.need_earlier_runs and not dry_run
+        ledger = stack.enter_context(_open_ledger(files.usage, settings)) if needs_ledger else None
         async with Agent.open(hub, book, decision_audit, note, ledger) as running_agent:
             with stop_on_signal() as stop:
                 await running_agent.run(stop, dry_run=dry_run, once=once)
