@@ -28,7 +28,8 @@ type ClientFile = { connect?: string; token: string };
 
 /** Return the address and the token of the hub on this machine; end the program if there is none. */
 function findHub(): { connect: string; token: string } {
-  const share = process.env.XDG_DATA_HOME || join(homedir(), ".local", "share");
+  const base = process.env.XDG_DATA_HOME ?? "";
+  const share = base.startsWith("/") ? base : join(homedir(), ".local", "share"); // a relative one does not count
   const file = join(process.env.HUBBUB_DATA_DIR || join(share, "hubbub"), "client.json");
   try {
     const { connect, token }: ClientFile = JSON.parse(readFileSync(file, "utf8"));
