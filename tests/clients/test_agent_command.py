@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -72,3 +73,18 @@ async def test_an_answer_is_noted_once_also_when_its_claim_cannot_be_given_back(
     ran = await hubbub("agent", "--decline", "--once")
     assert ran.status == 0
     assert [json.loads(each)["outcome"] for each in ran.err.splitlines()] == ["answered"]
+
+
+@pytest.mark.parametrize("limit", ["tokens_per_hour", "tokens_per_run"])
+async def test_usage_of_earlier_runs_is_read_from_the_data_directory_where_a_limit_counts_it(
+    hub: ScriptedHub, hubbub: Any, tmp_path: Path, limit: str
+) -> None:
+    rules, ledger = tmp_path / "rules.toml", hub.data_dir / "agent-agent.json"
+    model = '[chat.m]\nbase_url = "http://127.0.0.1:1/v1"\nmodel = "m"\n'
+    rules.write_text(f'{model}[limits]\n{limit} = 100\n[[rule]]\nchat = "m"\n')
+    ledger.write_text("{")
+    hub.replies["ListPendingRequests"] = lambda _: inbox_pb2.ListPendingRequestsResponse()
+    words = ("agent", "--rules", str(rules), "--once")
+    ran = await hubbub(*words)
+    assert (f"{ledger}: cannot be read" in ran.err) == (limit == "tokens_per_hour") == (ran.status == 2)
+    assert str(ledger) not in (await hubbub(*words, "--dry-run")).err

@@ -11,10 +11,10 @@ from hubbub_local.keyring import NoKeyring, open_system_keyring
 class Library:
     """Stands for the package `keyring`."""
 
-    def __init__(self, priority: float = 5, *, forgets: bool = False) -> None:
+    def __init__(self, priority: float = 5, *, longest: int = 100) -> None:
         self.kept: dict[tuple[str, str], str] = {}
         self._backend = SimpleNamespace(priority=priority)
-        self._forgets = forgets
+        self._longest = longest
 
     def get_keyring(self) -> object:
         return self._backend
@@ -23,8 +23,8 @@ class Library:
         return self.kept.get((service, name))
 
     def set_password(self, service: str, name: str, secret: str) -> None:
-        if not self._forgets:
-            self.kept[service, name] = secret
+        if self._longest:
+            self.kept[service, name] = secret[: self._longest]
 
 
 @pytest.fixture
@@ -53,7 +53,10 @@ def test_a_keyring_that_cannot_be_used_says_why(library: object, why: str, monke
         open_system_keyring()
 
 
-def test_a_keyring_that_does_not_give_back_what_it_took_is_not_relied_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "keyring", Library(forgets=True))
+@pytest.mark.parametrize("longest", [0, 3])
+def test_a_keyring_that_does_not_give_back_what_it_took_is_not_relied_on(
+    longest: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "keyring", Library(longest=longest))
     with pytest.raises(NoKeyring, match="does not give it back"):
         open_system_keyring().store_secret("a", "secret")

@@ -101,8 +101,6 @@ async def test_a_call_is_made_again_from_a_form_filled_in_as_before(hub: Running
         await ann.types("get-sum")
         await ann.press("enter")
         await ann.sees("1 with get-sum", "completed")
-        await ann.press("g")
-        await ann.sees("this call is no task")
         await ann.press("c")
         await ann.sees("Get Sum Tool · tool of every", "Filled in as it was called before.", "20", "22")
         await ann.press("c", "y")
@@ -119,6 +117,15 @@ async def test_a_call_is_made_again_from_a_form_filled_in_as_before(hub: Running
     newest = (await hub.client.calls.list(server="every", limit=1))[0]
     assert newest.params["arguments"] == {"a": 20, "b": 300}
     assert len(await hub.client.calls.list(server="every")) == made + 1
+
+
+async def test_a_call_that_is_no_task_leads_to_none(hub: RunningHub) -> None:
+    await hub.client.call_tool("every", "echo", {"message": "plain"})
+    async with at_terminal(hub, size=(150, 40), notices=True) as ann:
+        await ann.press("3")
+        await ann.sees("echo", "completed")
+        await ann.press("g")
+        await ann.sees("this call is no task")
 
 
 async def test_arguments_that_no_field_can_show_are_sent_again_as_json(hub: RunningHub) -> None:

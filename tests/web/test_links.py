@@ -93,6 +93,7 @@ async def test_a_browser_subscribes_and_its_push_service_must_be_known(hub: Runn
 @pytest.mark.parametrize(
     ("path", "type_"),
     [
+        ("/", "text/html"),
         ("/manifest.webmanifest", "application/manifest+json"),
         ("/sw.js", "text/javascript"),
         ("/static/icon-192.png", "image/png"),
