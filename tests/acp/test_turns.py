@@ -164,6 +164,7 @@ async def test_who_subscribes_to_a_session_is_told_of_its_changes(start_bridge_w
     session = (await host.call("start", prompt="say one", cwd=str(work)))["structuredContent"]["session"]
     updated = await host.until_noted("notifications/resources/updated")
     assert updated["params"]["uri"] == "acp://sessions"
+    await host.until_noted("notifications/resources/list_changed")
     uri = f"acp://session/{session}"
     await host.request("resources/subscribe", uri=f"{uri}/state")
     host.notes.clear()
