@@ -277,7 +277,7 @@ async def test_a_member_serves_only_while_it_may_act(fleet: Members) -> None:
 
 
 async def findings(member: Running) -> list[Finding]:
-    return await check_fleet(member.fleet, member.hub.servers.candidates.differing(), member.hub.clock.now())
+    return await check_fleet(member.fleet, member.hub.servers.candidates.find_differing(), member.hub.clock.now())
 
 
 async def test_a_fleet_that_is_well_has_only_good_findings(fleet: Members) -> None:

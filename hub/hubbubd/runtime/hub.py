@@ -220,7 +220,7 @@ class Hub:
         )
 
     def defects(self) -> dict[str, str]:
-        """Return by key the defects of records of the store: what did not fit when it was opened."""
+        """Return by key what did not fit in records of the store when they were read."""
         return self._ledger.defects()
 
     async def is_record_current(self, noun: str, name: str) -> bool:
@@ -326,8 +326,9 @@ class Hub:
         # What servers ask from now on is not left over, and a call that goes on may ask at once.
         takeover = replace(takeover, requests=self.inbox.request_ids(takeover.owns))
         self.tasks.take_over(takeover)
-        idle = self.inbox.request_ids(lambda server: takeover.owns(server) and not self.servers.is_at_work(server))
-        await self.inbox.take_over(replace(takeover, requests=idle))  # what a connection of this hub has asked stays
+        orphaned = self.inbox.request_ids(lambda server: takeover.owns(server) and not self.servers.is_at_work(server))
+        # What a connection of this hub has asked stays.
+        await self.inbox.take_over(replace(takeover, requests=orphaned))
         await self.servers.take_over(takeover)
         await self.calls.end_unresumed(takeover)
 
@@ -375,7 +376,7 @@ class Hub:
         self.tracer.content = self.tracer.on and settings.trace_content
         self.audit.adopt(settings)
         self.retention.adopt(settings)
-        self.catalog.notify_all()  # profiles
+        self.catalog.notify_all()  # profiles may show something else
 
 
 @asynccontextmanager

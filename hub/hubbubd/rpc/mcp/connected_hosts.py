@@ -46,7 +46,7 @@ def _render_host(hub: Hub, host: ConnectedHost) -> pb.ConnectedHost:
         requests=[_render_request(hub, each) for each in islice(host.requests, MAX_REQUESTS)],
         stream_open=host.has_open_stream,
         gone=host.has_probably_left(hub.clock.now()),
-        questions=[pb.AskedKind(kind=kind, why_not=why) for kind, why in host.asked().items()],
+        questions=[pb.AskedKind(kind=kind, why_not=why) for kind, why in host.why_not_asked().items()],
     )
 
 

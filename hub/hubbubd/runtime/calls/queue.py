@@ -235,12 +235,12 @@ class ServerQueue:
 
     def _put_first(self, active: ActiveCall) -> None:
         """Put a call at the head of those that wait for a turn."""
-        active.has_turn = asyncio.Event()
+        active.has_turn = asyncio.Event()  # a turn that it had is over
         self._queue.add_first(active.call.id)
 
     def remove(self, active: ActiveCall, ended: Call) -> None:
         """Remove a call that has ended, or that the next hub goes on with; `ended` is its last state."""
-        if active.call.started_at is not None:
+        if active.call.started_at is not None:  # it was sent
             answered = ended.fault is None or ended.fault.category is Category.SERVER
             self._callers.note_end(ended.principal, answered=answered)
         active.call = ended
@@ -267,7 +267,7 @@ class ServerQueue:
             self._link_came.set()
             self._link_came = asyncio.Event()
         else:
-            for active in reversed(self.calls.values()):
+            for active in reversed(self.calls.values()):  # so that the oldest comes first
                 if active.has_turn.is_set() and active.call.state is CallState.QUEUED:  # it is not sent yet
                     self._put_first(active)
         self._give_turns()

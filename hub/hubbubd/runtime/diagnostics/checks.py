@@ -102,7 +102,7 @@ async def _check_fleet(hub: Hub) -> list[Finding]:
         return []
     from hubbubd.runtime.diagnostics.fleet_checks import check_fleet  # lazy: few hubs are members of a fleet
 
-    return await check_fleet(hub.fleet, hub.servers.candidates.differing(), hub.clock.now())
+    return await check_fleet(hub.fleet, hub.servers.candidates.find_differing(), hub.clock.now())
 
 
 async def check_common(hub: HubSettings, servers: Sequence[ServerConfig], environ: Mapping[str, str]) -> list[Finding]:
@@ -339,9 +339,10 @@ async def _check_server(config: ServerConfig, environ: Mapping[str, str]) -> Fin
         problem = f"its headers set what only the hub may set: {', '.join(routing)}"
         return Finding(about, Severity.WARN, problem, "take them out, unless the server needs them")
     ignored_options = _HTTP_OPTIONS if resolved.command else _STDIO_OPTIONS
-    if idle := [name for name in ignored_options if getattr(config, name)]:
+    if set_in_vain := [name for name in ignored_options if getattr(config, name)]:
         kind = "started by a command" if resolved.command else "reached by its url"
-        return Finding(about, Severity.WARN, f"it is {kind}, so these are ignored: {', '.join(idle)}", "take that out")
+        problem = f"it is {kind}, so these are ignored: {', '.join(set_in_vain)}"
+        return Finding(about, Severity.WARN, problem, "take that out")
     if resolved.command is not None:
         return await to_thread.run_sync(_check_command, about, resolved, environ)
     url = urlsplit(resolved.url or "")

@@ -20,13 +20,13 @@ def judged_servers(hub: Hub) -> dict[str, ServerConfig]:
 def find_unmatched(hub: Hub, rules: CallRules) -> list[str]:
     """Return a warning for each rule with patterns that match nothing."""
     servers = judged_servers(hub)
-    known: dict[str, list[str]] = {}
+    tools_by_server: dict[str, list[str]] = {}
     for server in servers:
         tools = hub.catalog.record(server, CatalogKind.TOOL)
         if tools is not None and tools.freshness in (Freshness.FRESH, Freshness.STALE, Freshness.EMPTY):
             entries = hub.catalog.entries(list_id(server, CatalogKind.TOOL))
-            known[server] = [str(payload.loads(entry).get("name")) for entry in entries]
-    return list(rules.find_unmatched(servers, known))
+            tools_by_server[server] = [str(payload.loads(entry).get("name")) for entry in entries]
+    return list(rules.find_unmatched(servers, tools_by_server))
 
 
 def check_rules(hub: Hub) -> Iterator[Finding]:

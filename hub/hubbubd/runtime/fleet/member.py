@@ -4,6 +4,8 @@
     scan ──> members and leases ──> core ownership decides ──> a lease is committed ──> its server is taken over, or not
 
 Both run by themselves. A member that is found to be gone ends its term, and begins another one.
+
+Each beat renews the lease of the member, its right to act. The `Lease` of a server says which member has that.
 """
 
 import random
@@ -64,7 +66,7 @@ async def _rotate_nothing() -> tuple[int, int]:
 
 
 class FleetOwnership:
-    """The ownership of a member of a fleet. `join` gives it what it works on."""
+    """What a member of a fleet owns: servers, and maybe UPKEEP. `join` gives it what it works on."""
 
     def __init__(
         self,
@@ -206,10 +208,7 @@ class FleetOwnership:
         self.feed.observe()
 
     async def set_status(self, member: Member, standing: MemberStatus) -> bool:
-        """Set a member's status, which it follows within seconds; return False if its term is over.
-
-        Raises StoreUnavailable.
-        """
+        """Set a member's status, which it follows soon; return False if its term is over. Raises StoreUnavailable."""
         done = await self.membership.set_status(member, standing)
         await self.refresh_members()
         self.look_soon()

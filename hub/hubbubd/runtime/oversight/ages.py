@@ -79,12 +79,13 @@ class Ages:
         """
         self._clock.detect_jump()
         now, elapsed = self._now(), self._clock.elapsed()
+        # Time that has passed moves both clocks on; what is left is by how much this one was set.
         self._clock_set_by_s += now - self._last_now - (elapsed - self._last_elapsed)
         self._last_now, self._last_elapsed = now, elapsed
         set_s = self._clock_set_by_s
         if abs(set_s) >= LEAP_S:
             self._watched_from, self._clock_set_by_s = now, 0.0
-        if not self._ownership.owns(UPKEEP):
+        if not self._ownership.owns(UPKEEP):  # the member that does begins the era, for all
             return 0.0
         known, moved_s = self._upkeep.eras, 0.0
         if not known:

@@ -63,7 +63,7 @@ class ConnectedHost:
     has_session: bool
     is_listening: Callable[[], bool] = lambda: False
     """Returns whether a stream of its own is open: a bridge, or one on which it hears of changes."""
-    asked: Callable[[], Mapping[str, str]] = dict[str, str]
+    why_not_asked: Callable[[], Mapping[str, str]] = dict[str, str]
     """Returns by kind of question why this host is not asked what servers ask; "" where it is asked."""
     had_stream: bool = False
     requests: dict[OpenRequest, None] = field(default_factory=dict[OpenRequest, None])

@@ -15,7 +15,7 @@ DIFFERS_S: Final = 10.0
 
 
 class CandidateServers:
-    """The servers that there are, as a member looks at them; implements `runtime.ownership.Candidates`."""
+    """The servers that a member of a fleet might take; implements `runtime.ownership.Candidates`."""
 
     def __init__(
         self,
@@ -43,8 +43,8 @@ class CandidateServers:
         """
         record, config = self._table.record(server), self._configured().get(server)
         if config is not None:
-            known = record is None or record.source == "api" or record.fingerprint == config.fingerprint
-            return 0.0 if known else DIFFERS_S
+            is_same = record is None or record.source == "api" or record.fingerprint == config.fingerprint
+            return 0.0 if is_same else DIFFERS_S
         if record is None or record.source == "file":
             return None
         if self.home(server) not in ("", self._ownership.me):
@@ -75,7 +75,7 @@ class CandidateServers:
         """Return the names of all servers, and of those of this hub's files that nobody has put to work yet."""
         return {*self._configured(), *(record.name for record in self._table)}
 
-    def differing(self) -> list[str]:
+    def find_differing(self) -> list[str]:
         """Return the names of the servers of this hub's files that differ at the member which has them."""
         others = [record for record in self._table if not self._ownership.owns(record.name)]
         own = [(record, self._configured().get(record.name)) for record in others if record.source == "file"]

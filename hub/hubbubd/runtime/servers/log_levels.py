@@ -45,8 +45,8 @@ class LogLevels:
 
     def forget(self, server: str) -> None:
         """Forget a removed server."""
-        for known in (self._called_params, self._links, self._wanted, self._sent):
-            known.pop(server, None)
+        for by_server in (self._called_params, self._links, self._wanted, self._sent):
+            by_server.pop(server, None)
 
     def set_wanted(self, server: str, holder: Hashable, level: str | None) -> None:
         """Set the level that a holder (a session or request of a host) wants of a server; None for none."""
@@ -95,7 +95,7 @@ class LogLevels:
         link, params = self._links.get(server), self._due_params(server)
         if link is None or params is None or self._sent.get(server) == (link, params):
             return None
-        # A caller may ask a server for what it does not declare; hosts of several servers do not choose.
+        # A caller may call a server that does not declare logging; for hosts only those that do are asked.
         return (link, params) if server in self._called_params or "logging" in link.hello.capabilities else None
 
     async def _send_due(self, server: str) -> None:

@@ -19,6 +19,8 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Note:
+    """A note. `attempt` counts the attempts to connect: that during which it was noted."""
+
     text: str
     lasting: bool
     attempt: int

@@ -43,7 +43,7 @@ log = structlog.get_logger(__name__)
 def _exclusively(
     change: Callable[Concatenate["Servers", str, P], Awaitable[R]],
 ) -> Callable[Concatenate["Servers", str, P], Coroutine[Any, Any, R]]:
-    """Make a change of the server whose name comes first one that runs as by `Servers.run_exclusively`."""
+    """Have a method of `Servers`, whose first argument is a server's name, run by `Servers.run_exclusively`."""
 
     @wraps(change)
     async def run_exclusively(servers: "Servers", name: str, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -54,7 +54,7 @@ def _exclusively(
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Servers:
-    """All servers."""
+    """All servers: those at work here (`_active`), and in a fleet those of other members, or of none."""
 
     ledger: Ledger
     table: Table[ServerRecord]
@@ -94,6 +94,7 @@ class Servers:
         parts = self._active.get(name)
         if parts is not None:
             return replace(parts.record, counts=parts.queue.counts())
+        # Without a fleet all servers are at work here: another record is what a removal has left.
         return self.table.record(name) if self.ownership.me else None
 
     def config(self, name: str) -> ServerConfig:
@@ -103,7 +104,7 @@ class Servers:
         return self.get(name).config
 
     def protocol_version(self, name: str) -> str | None:
-        """Return the revision that a server spoke last; None if that is not known."""
+        """Return the revision of MCP that a server spoke last; None if that is not known."""
         if (parts := self._active.get(name)) is not None:
             return parts.record.protocol_version
         return record.protocol_version if (record := self.find(name)) is not None else None
@@ -187,13 +188,13 @@ class Servers:
         """Apply reloaded files and live settings; return what changed. Raises Unavailable; then it must be repeated."""
         await self._apply_settings(settings)
         self._configured = configured
-        own = {name: config for name, config in configured.items() if self.ownership.owns(name)}
-        left = [record for record in self.table if record.source == "file" and self.ownership.owns(record.name)]
+        owned = {name: config for name, config in configured.items() if self.ownership.owns(name)}
+        of_files = [record for record in self.table if record.source == "file" and self.ownership.owns(record.name)]
         diff = ServerDiff(
-            added=tuple(name for name in own if name not in self._active),
-            changed=tuple(name for name, config in own.items() if self._differs(config)),
+            added=tuple(name for name in owned if name not in self._active),
+            changed=tuple(name for name, config in owned.items() if self._differs(config)),
             # In a fleet such a server goes to a member whose files still have it.
-            removed=() if self.ownership.me else tuple(each.name for each in left if each.name not in configured),
+            removed=() if self.ownership.me else tuple(each.name for each in of_files if each.name not in configured),
         )
         troubles: list[HubError] = []
 
@@ -305,7 +306,7 @@ class Servers:
         return self.get(name)
 
     async def run_exclusively(self, name: str, change: Callable[[*Ts], Awaitable[R]], *args: *Ts) -> R:
-        """Serialize changes of a server; run each to its end even if the caller is cancelled."""
+        """Make a change of a server after those under way, and to its end even if the caller is cancelled."""
 
         async def run_locked() -> R:
             async with self._lock_for(name):

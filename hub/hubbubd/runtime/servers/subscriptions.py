@@ -226,7 +226,7 @@ class _Subscription:
         """Mark the resource as stale, so that it is read again if it has readers."""
         self._stale = True
         if not self.readers:
-            self.latest = None  # what is kept for the next reader
+            self.latest = None  # the next reader must not get what is outdated
         self._has_news.set()
 
     def fail(self, failure: HubError | PeerError) -> None:

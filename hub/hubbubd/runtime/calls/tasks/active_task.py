@@ -18,7 +18,10 @@ ACCEPT_S = 5.0
 
 @dataclass(slots=True, eq=False)
 class ActiveTask:
-    """A client task under way. `failure` is why the hub gives up on it before the server has ended it."""
+    """A client task under way. `task_id` is the hub's id of it, empty until it is stored; `remote_id` the server's.
+
+    `stateless` says that the server speaks 2026-07-28. `failure` is why the hub gives the task up before its end.
+    """
 
     task_id: str
     remote_id: str
@@ -37,13 +40,14 @@ class ActiveTask:
         """Send a request about the task; what the server asks meanwhile belongs to its call. Raises as `McpLink`."""
         # No span per poll, there would be too many: the task's own is propagated.
         call_id, span = self.active.call.id, propagated_span(self.active.last_span)
+        # `tasks/result` is answered only when the task has ended.
         with anyio.move_on_after(self.queue.config.call_timeout_s if method != "tasks/result" else None):
             return await link.request(method, {"taskId": self.remote_id, **params}, call_id=call_id, span=span)
         message = f"{self.queue.config.name} did not answer {method} in time"
         raise UpstreamError(Fault(code="CALL_TIMEOUT", category=Category.TIMEOUT, message=message, retryable=True))
 
     async def wait_for_next_poll(self, seconds: float) -> None:
-        """Wait so many seconds until the next poll, or until `wake` is set."""
+        """Wait so many seconds until the next poll; `wake` cuts that short, to SHORTEST_POLL_S at least."""
         await anyio.sleep(min(seconds, core.SHORTEST_POLL_S))
         with anyio.move_on_after(seconds - core.SHORTEST_POLL_S):
             await self.wake.wait()

@@ -137,6 +137,7 @@ class ClientTasks:
                 if not self.outlives_hub(active):
                     self._questions.withdraw(active_task)
         except BaseException as exc:
+            # A call ends by its deadline; any other cancellation is the end of the hub.
             hub_ends = not isinstance(exc, Exception) and not active.deadline.is_over
             if not hub_ends and not self.outlives_hub(active):
                 with anyio.CancelScope(shield=True):
@@ -148,7 +149,7 @@ class ClientTasks:
             active_task.done.set()
 
     def outlives_hub(self, active: ActiveCall) -> bool:
-        """Return whether a call stopped by shutdown has a task that continues at the server meanwhile."""
+        """Return whether a detached call, stopped by shutdown, has a task that goes on at the server meanwhile."""
         stopped = active.end is End.SHUTTING_DOWN
         task = self._table.record(active.call.task_id or "")
         return stopped and active.call.detached and task is not None and not task.status.ended
@@ -177,7 +178,7 @@ class ClientTasks:
     # Requests and notifications of servers
 
     def find_active(self, server: str, remote_id: str) -> tuple[ActiveCall, str] | None:
-        """Return the call of a task and the hub's id of it, by the server's id; None if the task is not under way."""
+        """Return the call and the hub's id of a task that a server names; None if it is not under way and stored."""
         active_task = self._active_tasks.get((server, remote_id))
         return (active_task.active, active_task.task_id) if active_task is not None and active_task.task_id else None
 

@@ -142,9 +142,8 @@ class TaskPoller:
         try:
             await self._ledger.change(self._table, active_task.task_id, end_unless_ended)
         except HubError:
-            self._ledger.change_later(
-                self._table, active_task.task_id, end_unless_ended
-            )  # the record follows when the store recovers
+            # The record follows when the store recovers.
+            self._ledger.change_later(self._table, active_task.task_id, end_unless_ended)
 
     def mark_cancelled(self, task_id: str, why: str) -> None:
         """Mark a task as cancelled unless it has ended, write-behind."""

@@ -45,7 +45,7 @@ class TaskQuestions:
             for key, (kind, params) in new.items()
             if not has_configured_answer(queue, kind)
         }
-        ids = [(key, requests[key].id if key in requests else "") for key in new]
+        ids = [(key, requests[key].id if key in requests else "") for key in new]  # "": the configuration answers
 
         def add_references(task: Task | None) -> Task | None:
             if task is None:

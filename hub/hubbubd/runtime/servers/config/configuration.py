@@ -107,6 +107,7 @@ class Configuration:
             return await self.reload()
 
     async def _reload_exclusively(self) -> Reloaded:
+        """Do a reload once those before it have ended. Raises as `reload`."""
         async with self._lock:
             self._applied_stamps = await to_thread.run_sync(_read_stamps, self.state.files)
             try:
@@ -152,14 +153,14 @@ class Configuration:
         try:
             with self._audit_reload(BY_FILE, changed) if changed else nullcontext():
                 if empty or gone:
-                    self._applied_stamps = found
+                    self._applied_stamps = found  # reported once, and not at each poll
                     path, problem = next(iter((empty | gone).items()))
                     raise self._reject(ConfigError(str(path), f"{problem}; `hubbub reload` if that is meant"))
                 await self.reload()
         except FailedPrecondition:
             pass  # `_reject` has reported it
         except HubError as exc:
-            self._applied_stamps = {}
+            self._applied_stamps = {}  # the next poll reloads again
             log.warning("configuration not applied; retried", error=exc.message)
 
     async def _apply(self, settings: LoadedSettings) -> Reloaded:

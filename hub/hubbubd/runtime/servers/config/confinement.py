@@ -28,7 +28,7 @@ class ConfinementCheck:
         return self.confinement_if(self.trusts(record)) if record.source == "api" else None
 
     def trusts(self, record: ServerRecord) -> bool:
-        """Return whether a server is the owner's of this machine: in a fleet it may be that of another member's."""
+        """Return whether the owner of this machine has added a server; in a fleet it is trusted at its home alone."""
         return record.trusted and (not self._me or record.home in ("", self._me))
 
     def needs_trust(self, record: ServerRecord) -> bool:
@@ -68,6 +68,7 @@ class ConfinementCheck:
         host_rules = {"allow_hosts", "deny_hosts"}
         if is_trusted:
             host_rules.add("trust_local")
+        # Which addresses a name has, and where a server leads to, is not known here: any change of these rules counts.
         if before is None or (config.url is not None and not host_rules.isdisjoint(changed)):
             return True
         return before.find_refusal(config, os.environ) != self.confinement_if(is_trusted).find_refusal(

@@ -27,7 +27,7 @@ def new_record(
 
 
 def lasting_roots(before: ServerRecord, config: ServerConfig) -> Roots | None:
-    """Return the overriding roots, unless the configuration changed its own roots."""
+    """Return the roots that a client has set (None: none), unless the configuration has other roots by now."""
     return before.roots if before.config.roots == config.roots else None
 
 
@@ -42,5 +42,5 @@ class ServerDiff:
 
 def without_connection(record: ServerRecord) -> ServerRecord:
     """Return a server's record without what was learned over its connection."""
-    known = new_record(record.config, record.source, wanted=record.wanted, revision=record.revision)
-    return replace(known, roots=record.roots, trusted=record.trusted, home=record.home, bound=record.bound)
+    fresh = new_record(record.config, record.source, wanted=record.wanted, revision=record.revision)
+    return replace(fresh, roots=record.roots, trusted=record.trusted, home=record.home, bound=record.bound)

@@ -13,7 +13,7 @@ log = structlog.get_logger(__name__)
 
 
 class SpecSecrets:
-    """Moves these secrets to and from the connector's vault."""
+    """Moves secrets of servers between their configuration and the vault, which the connector has."""
 
     def __init__(self, connector: Connector) -> None:
         self._connector = connector
@@ -61,6 +61,7 @@ class SpecSecrets:
         # After a crash in the middle of a change the vault may have another server's secrets under this name.
         if kept and kept["fingerprint"] == record.fingerprint:
             return record.config.with_secrets(kept["secrets"])
+        # The record itself has all its secrets: they go into the vault, in place of those of another server.
         if not record.config.lacks_secrets and (kept or record.config.collect_secrets()):
             await self.store(record.config)
         return record.config

@@ -72,12 +72,12 @@ class ServerInbound:
             with inbound_request_span(self.queue.tracer, self.name, request):
                 return InboundReply(result={"roots": list(roots)})
         related = _related_task(request.params)
-        known = self.client_tasks.find_active(self.name, related) if related else None
-        active, source = (known[0], CauseSource.WIRE) if known else self.queue.find_cause(request.call_id)
+        of_task = self.client_tasks.find_active(self.name, related) if related else None
+        active, source = (of_task[0], CauseSource.WIRE) if of_task else self.queue.find_cause(request.call_id)
         if active is None and request.call_id is not None and not self._wants_task(kind, request):
             raise ReplyError(INTERNAL_ERROR, "the call that this belongs to has ended")
         try:
-            reply = await self._open_question(request, kind, active, source, known[1] if known else related)
+            reply = await self._open_question(request, kind, active, source, of_task[1] if of_task else related)
         except HubError as exc:
             raise ReplyError(INTERNAL_ERROR, exc.message) from exc
         return _with_related_task(reply, related) if related else reply
@@ -109,7 +109,8 @@ class ServerInbound:
         Log messages of a known call also go to that call's watchers.
         """
         self.catalog.handle_notification(method)
-        if method in _WITH_TEXT or not method.startswith("notifications/"):  # codex/event, and others of their own
+        # Methods that are not of MCP, such as codex/event, may have text as well.
+        if method in _WITH_TEXT or not method.startswith("notifications/"):
             params = REDACTION.redact_value(params)
         if method == "notifications/message":
             active, _ = self.queue.find_cause(call_id)
@@ -211,6 +212,7 @@ class ServerInbound:
         source: CauseSource | None,
         task_id: str | None,
     ) -> PendingRequest:
+        """Return the pending request for what a server asks, not stored yet; its span begins here."""
         now = self.clock.now()
         return PendingRequest(
             id=f"req_{secrets.token_hex(8)}",
@@ -234,8 +236,8 @@ class ServerInbound:
 
 def _can_caller_answer(active: ActiveCall, kind: RequestKind, params: Mapping[str, Any]) -> bool:
     """Return whether the caller of a call, if it has declared capabilities, can answer this kind of request."""
-    own = declared_capabilities(active.call.params)
-    return own is None or can_answer(own, kind, params)
+    declared = declared_capabilities(active.call.params)
+    return declared is None or can_answer(declared, kind, params)
 
 
 def _related_task(params: Mapping[str, Any]) -> str | None:

@@ -18,6 +18,8 @@ MISSED_PINGS = 2
 
 
 class _PingAnswer(Enum):
+    """What became of a ping: an answer, none in time, or a connection that cannot send."""
+
     LIFE = auto()
     SILENCE = auto()
     BROKEN = auto()

@@ -196,7 +196,7 @@ class ConnectionShell:
 
     async def _use(self, link: McpLink) -> tuple[ConnectionEvent, Fault]:
         """Let calls be sent over a connection until it ends; return how it ended: lost, or no ping was answered."""
-        await anyio.lowlevel.checkpoint_if_cancelled()
+        await anyio.lowlevel.checkpoint_if_cancelled()  # `disconnect` may have been called as the link opened
         self.link, self.hello, self._era = link, link.hello, link.hello.era
         silence_faults: list[Fault] = []
 
