@@ -23,7 +23,7 @@ class Background:
 
     def __init__(self, tasks: TaskGroup) -> None:
         self._tasks = tasks
-        self._brief: set[asyncio.Task[None]] = set()
+        self._brief_tasks: set[asyncio.Task[None]] = set()
 
     @classmethod
     @asynccontextmanager
@@ -48,15 +48,15 @@ class Background:
         At the end of the hub it is cancelled even within a shielded scope.
         """
         task = asyncio.create_task(self._run_untraced(work, args))
-        self._brief.add(task)
-        task.add_done_callback(self._brief.discard)
+        self._brief_tasks.add(task)
+        task.add_done_callback(self._brief_tasks.discard)
 
     async def _cancel_brief(self) -> None:
         """Cancel all brief work, and wait for its end."""
-        while self._brief:
-            for task in self._brief:
+        while self._brief_tasks:
+            for task in self._brief_tasks:
                 task.cancel()
-            await asyncio.wait(self._brief)
+            await asyncio.wait(self._brief_tasks)
 
     async def run_shielded(self, work: Callable[[Unpack[Args]], Awaitable[R]], *args: *Args) -> R:
         """Run `work(*args)` to its end even if the caller is cancelled; return its result or raise its exception."""

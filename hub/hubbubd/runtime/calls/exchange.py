@@ -244,6 +244,7 @@ class CallExchange:
         """Send a call over a link, publish its progress, and return the result. Raises PeerError and UpstreamError."""
 
         def on_progress(update: ProgressUpdate | None) -> None:
+            """Note that the server works on the call, and publish its progress; None is another sign of work."""
             queue.note_progress(active)
             if update is not None and self.live.wanted:
                 message = None if update.message is None else REDACTION.redact_text(update.message)

@@ -31,7 +31,7 @@ class Handovers:
     def __init__(self, lost: anyio.Event) -> None:
         self._lost = lost
         self._under_way: dict[str, anyio.Event] = {}
-        self._at_once = anyio.CapacityLimiter(AT_ONCE)
+        self._limiter = anyio.CapacityLimiter(AT_ONCE)
 
     @property
     def servers(self) -> frozenset[str]:
@@ -43,7 +43,7 @@ class Handovers:
 
         Does nothing if a handover of the server is under way, or `is_owned` returns False.
         """
-        async with self._at_once:
+        async with self._limiter:
             if server in self._under_way or not is_owned():
                 return
             ended = self._under_way[server] = anyio.Event()
@@ -80,12 +80,12 @@ class RecentHandovers:
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
-        self._last = now()
+        self._last_at = now()
         self._stays_until: dict[str, float] = {}
 
     def is_due(self) -> bool:
         """Return whether the next server may go."""
-        return self._now() >= self._last + HAND_ON_S
+        return self._now() >= self._last_at + HAND_ON_S
 
     def may_go(self, server: str) -> bool:
         """Return whether a server may be handed over: not within STAY_S after it was, when it has come back."""
@@ -93,5 +93,5 @@ class RecentHandovers:
 
     def note_handover(self, server: str) -> None:
         """Note that a server is handed over now."""
-        self._last = self._now()
-        self._stays_until[server] = self._last + STAY_S
+        self._last_at = self._now()
+        self._stays_until[server] = self._last_at + STAY_S

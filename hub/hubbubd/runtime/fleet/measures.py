@@ -36,7 +36,7 @@ class Lag:
         self._position = position
         self._members = members
         self._now = now
-        self._seen: int | None = None
+        self._seen_position: int | None = None
         self._seen_at = now()
         self._stalled_s = 0.0
 
@@ -46,15 +46,15 @@ class Lag:
 
     def receives_changes(self) -> bool:
         """Return whether this member receives what others commit: it has not stood still behind them for STALLED_S."""
-        return self._stalled_s <= STALLED_S or self._position() != self._seen or not self._is_behind()
+        return self._stalled_s <= STALLED_S or self._position() != self._seen_position or not self._is_behind()
 
     def observe(self) -> None:
         """Measure how long this member has stood still. To be called at each beat and look."""
         now, received_changes, is_behind = self._now(), self.receives_changes(), self._is_behind()
-        is_stalled = is_behind and self._position() == self._seen
+        is_stalled = is_behind and self._position() == self._seen_position
         stalled_before_s = self._stalled_s
         self._stalled_s = stalled_before_s + min(now - self._seen_at, LOOK_S) if is_stalled else 0.0
-        self._seen, self._seen_at = self._position() if is_behind else None, now
+        self._seen_position, self._seen_at = self._position() if is_behind else None, now
         if received_changes and not self.receives_changes():
             log.error("this member does not hear of others' changes; it is to be given no work", member=self._me)
         elif stalled_before_s > STALLED_S and not is_stalled:

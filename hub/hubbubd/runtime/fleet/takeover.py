@@ -46,7 +46,7 @@ class ServedLeases:
         self._taken_before: set[str] = set()
         """Those that were taken over before in this term."""
         self._changed = anyio.Event()
-        self._taking = anyio.Lock()
+        self._taking_lock = anyio.Lock()
 
     def __contains__(self, server: str) -> bool:
         return server in self._taken
@@ -57,7 +57,7 @@ class ServedLeases:
 
     async def wait_until_settled(self) -> None:
         """Wait until the servers that are just being taken over are at work."""
-        async with self._taking:
+        async with self._taking_lock:
             pass
 
     async def run(self, attempt: Callable[[Callable[[], Awaitable[None]]], Awaitable[bool]]) -> None:
@@ -106,7 +106,7 @@ class ServedLeases:
         def is_still_own(server: str) -> bool:  # it may go to another member meanwhile
             return server in servers and self._owns(server)
 
-        async with self._taking:
+        async with self._taking_lock:
             try:
                 await self._hooks.take_over(Takeover(is_still_own, code="OWNER_LOST", happened=happened, alone=False))
             except Exception as exc:  # noqa: BLE001  # whatever fails, the other servers are taken over

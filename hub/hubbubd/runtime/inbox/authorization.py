@@ -48,13 +48,14 @@ class Authorizations:
 
     def __init__(self, inbox: Inbox) -> None:
         self._inbox = inbox
-        self._open: dict[str, str] = {}
+        self._urls: dict[str, str] = {}
         self._redirects: dict[str, dict[str, str]] = {}
+        """By request, and by the principal whose acceptance has it."""
         inbox.set_answer_filter(Origin.AUTHORIZATION, self._withhold_redirect)
 
     async def ask(self, pending: PendingRequest, url: str, redirect_uri: str) -> str:
         """Open the pending request and return the redirect URL of its answer. Raises HubError when there is none."""
-        self._open[pending.id] = url
+        self._urls[pending.id] = url
         self._redirects[pending.id] = {}
         settled, listener = pending, None
         try:
@@ -73,7 +74,7 @@ class Authorizations:
             self._inbox.abandon(pending.id, "the hub does not need it any more")
             raise
         finally:
-            del self._open[pending.id], self._redirects[pending.id]
+            del self._urls[pending.id], self._redirects[pending.id]
             if listener is not None:
                 with anyio.CancelScope(shield=True):
                     await listener.aclose()
@@ -105,7 +106,7 @@ class Authorizations:
             case _:
                 problem = "must be {redirect_url}; opening the URL needs no answer where the browser reaches the hub"
                 raise InvalidArgument.field("content", problem)
-        if not _has_state_of(redirect, self._open.get(request.id, "")):
+        if not _has_state_of(redirect, self._urls.get(request.id, "")):
             raise InvalidArgument.field("content.redirect_url", "is not where this authorization leads back to")
         self._redirects.setdefault(request.id, {})[by] = redirect
         return forms.Accept()
@@ -138,7 +139,7 @@ class Authorizations:
         """Answer the pending request with a browser's redirect, and return the page for the browser."""
         method, _, rest = head.split(b"\r\n", 1)[0].decode("latin-1").partition(" ")
         target = rest.partition(" ")[0]
-        if method != "GET" or not _has_state_of(target, self._open[request_id]):
+        if method != "GET" or not _has_state_of(target, self._urls[request_id]):
             return _html_response("400 Bad Request", "This is not what the hub waits for.")
         holder = self._inbox.get(request_id).claim
         given = forms.Accept({"redirect_url": target})

@@ -32,6 +32,7 @@ async def commit_requests(
     unknown_outcome = ""
 
     def plan_requests() -> tuple[None, Sequence[Change[Any]]]:
+        """Plan the requests with `also`, unless an attempt whose outcome was unknown has held."""
         if unknown_outcome and all(table.record(request.id) is not None for request in opened):
             return None, ()  # they are there, and so is all that was committed with them
         return None, [*also(), *(table.new(request.id, request) for request in opened)]

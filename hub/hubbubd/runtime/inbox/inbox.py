@@ -221,6 +221,7 @@ class Inbox(RecordReader[PendingRequest]):
             answer = forms.build_answer(request.kind, payload.loads(request.request), given)
 
         def apply_answer(r: PendingRequest) -> PendingRequest:
+            """Return the request as answered, or with one more vote for its approval."""
             now, keys = self._clock.now(), {"answer_id": answer_id, "claim_id": claim_id}
             if isinstance(given, forms.Approve):
                 return votes.approve(r, given, by, now, **keys, trace=trace, via=via)
@@ -392,6 +393,7 @@ class Inbox(RecordReader[PendingRequest]):
         """Commit a change of a request, with its settlement. Raises NotFound and what `step` raises."""
 
         def plan_change() -> tuple[PendingRequest, Sequence[Change[Any]]]:
+            """Plan the step, and what its settler adds if the request is no longer open then."""
             before = self.get(request_id)
             viewed = self._viewers.with_views(before)
             after = step(viewed)

@@ -105,6 +105,7 @@ class Tasks(RecordReader[Task]):
             return await self.cancel_client(task_id)
 
         def plan_cancellation() -> tuple[Task, Sequence[Change[Any]]]:
+            """Plan the end of the task and the withdrawal of its requests. Raises FailedPrecondition if it has ended."""
             task = self.get(task_id)
             if task.status.ended:
                 raise FailedPrecondition(f"this task has ended: {task.status}", reason="TASK_FINISHED")
@@ -192,6 +193,7 @@ class Tasks(RecordReader[Task]):
         """Delete a task, and withdraw its requests, if it may go when that is stored. Raises Unavailable."""
 
         def plan_deletion() -> tuple[None, Sequence[Change[Any]]]:
+            """Plan the deletion, and the withdrawal of the task's requests, if it is there and may go."""
             task = self._table.record(task_id)
             if task is None or not may_go(task):
                 return None, ()
@@ -281,6 +283,7 @@ class ReceiverTasks:
             raise _not_found_error() from None
 
         def on_sent(reason: str | None) -> None:
+            """Mark the answers as delivered, unless there is a `reason` why the result was not sent."""
             for request_id in ended.pending_ids:
                 if reason is None:
                     self._inbox.mark_delivered(request_id)

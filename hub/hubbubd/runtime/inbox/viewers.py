@@ -52,6 +52,7 @@ class Viewers:
         """
 
         def add_views(stored: RequestViews | None) -> RequestViews | None:
+            """Return the stored views of open requests, with those that were noted here."""
             before = stored.at if stored is not None else {}
             views: dict[str, dict[str, float]] = {}
             for request_id in (*before, *self._shown_at):

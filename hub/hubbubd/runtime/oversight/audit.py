@@ -152,8 +152,8 @@ class Audit:
             self._refusal_ids[key] = first.id
 
         def count_one_more(stored: AuditEntry | None) -> AuditEntry:
-            known = stored or first
-            return replace(known, target=attempt.target, trace_id=attempt.trace_id, count=known.count + 1)
+            entry = stored or first
+            return replace(entry, target=attempt.target, trace_id=attempt.trace_id, count=entry.count + 1)
 
         self._ledger.change_later(self._table, first.id, count_one_more)
         return first.id

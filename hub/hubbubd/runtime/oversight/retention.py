@@ -210,7 +210,7 @@ class Retention:
 
     def __post_init__(self, calls: Table[Call], requests: Table[PendingRequest], tasks: Table[Task]) -> None:
         self._has_excess = anyio.Event()
-        self._round = anyio.Lock()
+        self._round_lock = anyio.Lock()
         self._calls = self._make_list(
             calls, lambda of: (of.call_history_count, of.call_history_age_s), lambda call: call.completed_at, _call_size
         )
@@ -280,7 +280,7 @@ class Retention:
 
         Returns the number of deleted records. Raises Unavailable and StoreUnavailable; then the next round catches up.
         """
-        async with self._round:
+        async with self._round_lock:
             count = self.prune()
             tombstones_s = self.settings.deletion_history_age_s
             self.ages.note_progress(tombstones_s)

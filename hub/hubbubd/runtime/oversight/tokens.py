@@ -87,7 +87,7 @@ class Tokens:
         self._minted = minted
         self._clock = clock
         self._principals: dict[str, tuple[Token, Principal]] = {}
-        self._revoked: set[str] = set()
+        self._being_revoked: set[str] = set()
         self._listeners: list[Callable[[str], None]] = []
         table.follow(self._update_principals)
 
@@ -191,11 +191,11 @@ class Tokens:
         token = self._find_named(name)
         if token is None:
             raise NotFound("token", name)
-        self._revoked.add(token.id)  # it is refused during the commit, too
+        self._being_revoked.add(token.id)  # it is refused during the commit, too
         try:
             await self._ledger.transact(lambda: (None, self.plan_end(token)))
         finally:
-            self._revoked.discard(token.id)
+            self._being_revoked.discard(token.id)
         return token
 
     async def principal(self, token: str) -> Principal | None:
@@ -230,7 +230,7 @@ class Tokens:
     def _find(self, token_id: str, digest: str) -> tuple[Token, Principal] | None:
         """Return a token, by id and digest, and its principal; None if there is none, or what granted it has ended."""
         known = self._principals.get(token_id)
-        if known is None or token_id in self._revoked:
+        if known is None or token_id in self._being_revoked:
             return None
         record, login = known[0], known[0].login
         is_newest = hmac.compare_digest(digest, record.digest)
@@ -238,7 +238,7 @@ class Tokens:
             return known if is_newest else None
         if not is_newest and not hmac.compare_digest(digest, login.former_access):
             return None
-        is_over = self.is_gone(login.granted_with) or login.granted_with.removeprefix(CREDENTIAL) in self._revoked
+        is_over = self.is_gone(login.granted_with) or login.granted_with.removeprefix(CREDENTIAL) in self._being_revoked
         return None if is_over else known
 
     def _update_principals(self, before: Token | None, after: Token | None) -> None:

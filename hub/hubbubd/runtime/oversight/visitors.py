@@ -166,6 +166,7 @@ class Visitors:
         """End a visit with the decision on a statement; durable on return. Raises Unavailable."""
 
         def mark_decided(stored: Visit | None) -> Visit | None:
+            """Return the visit as ended by this decision, unless one has ended it before."""
             return stored if stored is None or stored.decided else replace(stored, decided=visits.digest(statement))
 
         await self._ledger.change(self._table, visits.digest(cookie), mark_decided)

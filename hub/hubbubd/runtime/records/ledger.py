@@ -196,6 +196,7 @@ class Ledger:
         """Make a step durable, and return the record after it, None if it is deleted. Raises as `transact`."""
 
         def plan_change() -> tuple[T | None, Sequence[Change[T]]]:
+            """Plan the step, if it has anything to do; return the record after it."""
             changes = table.plan_step(record_id, step)
             return changes[0].record if changes else table.record(record_id), changes
 

@@ -79,22 +79,22 @@ class AgeIndex:
     def __init__(self) -> None:
         # Not a list: once a history is full each new record deletes an old one, for which a list moves all the others.
         self._places: Any = SortedList()
-        self._made: dict[str, float] = {}
+        self._made_at: dict[str, float] = {}
 
     def put(self, record_id: str, record: object) -> None:
         """Add a record, or move one whose `created_at` has changed; a record without that is ignored."""
         made_at: float | None = getattr(record, "created_at", None)
-        made_before = self._made.get(record_id)
+        made_before = self._made_at.get(record_id)
         if made_at is None or made_before == made_at:
             return
         if made_before is not None:
             self.drop(record_id)
-        self._made[record_id] = made_at
+        self._made_at[record_id] = made_at
         self._places.add((made_at, record_id))
 
     def drop(self, record_id: str) -> None:
         """Remove a record, if present."""
-        made_at = self._made.pop(record_id, None)
+        made_at = self._made_at.pop(record_id, None)
         if made_at is not None:
             self._places.remove((made_at, record_id))
 
@@ -127,7 +127,9 @@ class Table(Generic[T]):
         """
         self.noun = noun
         self._visible_parts = dict(parts or {})
-        self._whole = [each.name for each in fields(cast("Any", record_type)) if each.name not in self._visible_parts]
+        self._whole_fields = [
+            each.name for each in fields(cast("Any", record_type)) if each.name not in self._visible_parts
+        ]
         self.defects: dict[str, str] = {}
         """What did not fit in records of the store, by id."""
         self._repair_rule = repair_rule
@@ -141,10 +143,10 @@ class Table(Generic[T]):
         self._own_deletion_followers: list[Callable[[T], None]] = []
         self._rows: OrderedDict[str, _TableRow[T]] = OrderedDict()
         self._by_age = AgeIndex()
-        self._deleted: OrderedDict[str, int] = OrderedDict()
+        self._tombstones: OrderedDict[str, int] = OrderedDict()
         self._waiting: OrderedDict[str, PendingSteps[T]] = OrderedDict()
         self._newest_step = 0
-        self._committing: dict[str, int] = {}
+        self._commits_under_way: dict[str, int] = {}
         self._uncertain = set[str]()
         """Ids of records in commits that were given up, and may still happen."""
         self._load(stored)
@@ -217,7 +219,7 @@ class Table(Generic[T]):
                 break
             changed.append((row.visible_revision, record_id, row.record))
         if revision != NOTHING:
-            for record_id, at in reversed(self._deleted.items()):
+            for record_id, at in reversed(self._tombstones.items()):
                 if at <= revision:
                     break
                 changed.append((at, record_id, None))
@@ -226,7 +228,7 @@ class Table(Generic[T]):
 
     def has_deletion_since(self, revision: int) -> bool:
         """Return whether anything was deleted after a revision."""
-        return next(reversed(self._deleted.values()), NOTHING) > revision
+        return next(reversed(self._tombstones.values()), NOTHING) > revision
 
     def encode(self, record: T) -> bytes:
         """Encode a record for the store. Lone surrogates become U+FFFD."""
@@ -244,7 +246,7 @@ class Table(Generic[T]):
                 self._by_age.put(record_id, record)
         for key, revision in stored.snapshot.deleted:
             if key.startswith(self.prefix):
-                self._deleted[key[len(self.prefix) :]] = revision
+                self._tombstones[key[len(self.prefix) :]] = revision
         self._forget_deletions()
 
     def _read(self, revision: int, record_id: str, value: bytes) -> T | None:
@@ -283,7 +285,7 @@ class Table(Generic[T]):
             move = change.id, None if row is None else row.record, change.record
             if self._unreadable.get(change.id) != revision:  # else it is this change that was unreadable
                 self._unreadable.pop(change.id, None)
-            self._deleted.pop(change.id, None)
+            self._tombstones.pop(change.id, None)
             self._uncertain.discard(change.id)
             is_visible = row is None or not self._is_invisible(row.record, change.record)
             # A watcher at another member may have seen what came between the two states.
@@ -303,7 +305,7 @@ class Table(Generic[T]):
         if change.record is None:
             self._rows.pop(change.id, None)
             self._by_age.drop(change.id)
-            self._deleted[change.id] = revision
+            self._tombstones[change.id] = revision
             return
         self._by_age.put(change.id, change.record)
         visible_revision = revision
@@ -317,7 +319,7 @@ class Table(Generic[T]):
         """Return whether no watcher sees the difference."""
         return (
             after is not None
-            and all(getattr(before, name) == getattr(after, name) for name in self._whole)
+            and all(getattr(before, name) == getattr(after, name) for name in self._whole_fields)
             and all(
                 seen(getattr(before, name)) == seen(getattr(after, name)) for name, seen in self._visible_parts.items()
             )
@@ -325,8 +327,8 @@ class Table(Generic[T]):
 
     def _forget_deletions(self) -> None:
         """Forget the oldest tombstones beyond DELETIONS: watchers that resume from before them start again."""
-        while len(self._deleted) > DELETIONS:
-            _, self.feed.oldest = self._deleted.popitem(last=False)
+        while len(self._tombstones) > DELETIONS:
+            _, self.feed.oldest = self._tombstones.popitem(last=False)
 
     def _call_followers(self, record_id: str, before: T | None, after: T | None) -> None:
         """Call the followers; a failure is logged and does not affect the others."""
@@ -353,8 +355,8 @@ class Table(Generic[T]):
     def forget_compacted(self, revision: int) -> None:
         """Forget the tombstones that the store has compacted."""
         self.feed.oldest = max(self.feed.oldest, revision)
-        while self._deleted and next(iter(self._deleted.values())) <= revision:
-            self._deleted.popitem(last=False)
+        while self._tombstones and next(iter(self._tombstones.values())) <= revision:
+            self._tombstones.popitem(last=False)
 
     def follow(self, follower: Callable[[T | None, T | None], None]) -> None:
         """Call `follower(before, after)` for each durable change, after it was published, whoever made it.
@@ -390,30 +392,30 @@ class Table(Generic[T]):
             waiting.record = after
             waiting.steps.append((self._newest_step, step))
             # A commit under way contains some of the steps, but not the last: these must not become one.
-            if len(waiting.steps) > FEW and record_id not in self._committing:
+            if len(waiting.steps) > FEW and record_id not in self._commits_under_way:
                 waiting.merge(recorded, is_certain=record_id not in self._uncertain)
         self._by_age.put(record_id, after)
         return True
 
     def waiting_ids(self) -> list[str]:
         """Return the ids of the records with steps that wait, except those in a commit that is under way."""
-        return [record_id for record_id in self._waiting if record_id not in self._committing]
+        return [record_id for record_id in self._waiting if record_id not in self._commits_under_way]
 
     def has_waiting(self, record_id: str) -> bool:
         """Return whether a record is one of the `waiting_ids`."""
-        return record_id in self._waiting and record_id not in self._committing
+        return record_id in self._waiting and record_id not in self._commits_under_way
 
     def begin_commit(self, change: Change[T]) -> None:
         """Note that a commit of this change is under way: write-behind leaves its record alone until `end_commit`."""
-        self._committing[change.id] = self._committing.get(change.id, 0) + 1
+        self._commits_under_way[change.id] = self._commits_under_way.get(change.id, 0) + 1
 
     def end_commit(self, change: Change[T], *, is_certain: bool = True) -> None:
         """Unregister a commit's change, whatever the outcome. `is_certain` is False if the commit may still happen."""
         if not is_certain:
             self._uncertain.add(change.id)
-        others = self._committing.pop(change.id) - 1
+        others = self._commits_under_way.pop(change.id) - 1
         if others:
-            self._committing[change.id] = others
+            self._commits_under_way[change.id] = others
 
     def drop_committed_steps(self, change: Change[T]) -> None:
         """Forget the steps that a durable change contains, and make the others again from what is stored now."""

@@ -33,6 +33,7 @@ class LogLevels:
         self._called_params: dict[str, bytes] = {}
         """The params of the last successful call to each server."""
         self._wanted: dict[str, dict[Hashable, str]] = {}
+        """By server and holder, the level that a host wants."""
         self._links: dict[str, McpLink | None] = {}
         self._sent: dict[str, tuple[McpLink | None, bytes]] = {}
         self._sending: dict[str, anyio.Event] = {}

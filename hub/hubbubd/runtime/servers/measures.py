@@ -61,9 +61,10 @@ class Measures:
         self._ledger = ledger
         self._clock = clock
         self._reconnects = 0
-        self._lost: set[str] = set()
+        self._lost_names: set[str] = set()
         self._servers_by_state = dict.fromkeys(ConnectionState, 0)
         self._unconnected = dict.fromkeys((False, True), 0)
+        """How many wanted servers are not connected, by whether the hub has given them up."""
         self._max_names = max_names
         self._names_with_series: set[str] = set()
         self._connected: dict[str, int] = {}
@@ -140,12 +141,12 @@ class Measures:
         """Record a connection's transition from the record `before`; `hello` is the server's last handshake."""
         if not self.on:
             return
-        if event is ConnectionEvent.HANDSHAKE_COMPLETE and config.name in self._lost:
+        if event is ConnectionEvent.HANDSHAKE_COMPLETE and config.name in self._lost_names:
             self._reconnects += 1
         if event in LOST:
-            self._lost.add(config.name)
+            self._lost_names.add(config.name)
         elif event in (ConnectionEvent.HANDSHAKE_COMPLETE, ConnectionEvent.GIVE_UP, ConnectionEvent.DISCONNECT):
-            self._lost.discard(config.name)
+            self._lost_names.discard(config.name)
         if before.state is ConnectionState.CONNECTED and before.connected_at is not None and hello is not None:
             about = mcp.connection_attributes(config.transport, hello.protocol_version)
             if event in LOST and fault is not None:  # otherwise the end was requested

@@ -199,6 +199,7 @@ class Servers:
         troubles: list[HubError] = []
 
         async def apply_one(name: str) -> None:
+            """Apply a server of the files, or remove one that is in none; add its error to `troubles`."""
             try:
                 if name in configured:
                     await self.run_exclusively(name, self._reapply_configured, configured[name])
@@ -315,6 +316,7 @@ class Servers:
         return await self.background.run_shielded(run_locked)
 
     def _lock_for(self, name: str) -> anyio.Lock:
+        """Return the lock of a server; it is kept as long as anybody uses it."""
         return self._locks.setdefault(name, anyio.Lock(fast_acquire=True))
 
     async def _add_locked(self, config: ServerConfig, trusted: bool) -> ServerRecord:

@@ -95,7 +95,7 @@ class ApprovalGate:
         self._inbox = inbox
         self._calls = calls
         self._clock = clock
-        self._rules: dict[str, tuple[ServerConfig, CallRules]] = {}
+        self._rules_by_server: dict[str, tuple[ServerConfig, CallRules]] = {}
         self._passed: dict[str, _Passed] = {}
         self.adopt(settings)
         inbox.set_settler(Origin.HUB, remembered.changes_by_answer)
@@ -106,13 +106,13 @@ class ApprovalGate:
         self._hub_rules = CallRules.from_settings(settings, {})
         self.is_on = self._hub_rules.active
         """Whether the settings of the hub ask about anything; a server's own may as well."""
-        self._rules.clear()
+        self._rules_by_server.clear()
 
     def rules_for(self, config: ServerConfig) -> CallRules:
         """Return the rules of the hub that concern a server, with those of its own options."""
-        known = self._rules.get(config.name)
+        known = self._rules_by_server.get(config.name)
         if known is None or known[0] is not config:
-            known = self._rules[config.name] = config, self._hub_rules.for_server(config)
+            known = self._rules_by_server[config.name] = config, self._hub_rules.for_server(config)
         return known[1]
 
     # New calls
@@ -352,6 +352,7 @@ class ApprovalGate:
         held = replaced(before, approval=approval, started_at=before.started_at if active.was_sent else None)
 
         def plan_call() -> list[Change[Any]]:
+            """Return the change by which the call is held, for the commit of its question."""
             return self._calls.plan_step(before.id, partial(core.merge_change, before, held))
 
         active.call = held

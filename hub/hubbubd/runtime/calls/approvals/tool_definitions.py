@@ -22,15 +22,15 @@ class ToolDefinitions:
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
-        self._lists: dict[str, _NamedTools] = {}
+        self._tools_by_server: dict[str, _NamedTools] = {}
 
     def find(self, server: str, tool: str) -> ToolDefinition:
         """Return a tool as its server lists it; UNKNOWN_TOOL if it does not."""
         entries = self._catalog.entries(list_id(server, CatalogKind.TOOL))
-        tools = self._lists.get(server)
+        tools = self._tools_by_server.get(server)
         if tools is None or tools.entries is not entries:  # a changed list is another tuple
             by_name = {str(payload.loads(entry).get("name")): entry for entry in entries}
-            tools = self._lists[server] = _NamedTools(entries, by_name, {})
+            tools = self._tools_by_server[server] = _NamedTools(entries, by_name, {})
         known = tools.defined.get(tool)
         if known is None and tool in tools.by_name:
             known = tools.defined[tool] = define_tool(tools.by_name[tool])

@@ -143,6 +143,7 @@ class MultiRound:
         """Commit a round of a call together with its requests, and keep it in `active`."""
 
         def plan_call() -> Sequence[Change[Any]]:
+            """Return the change that notes the round in the record of the call."""
             step = partial(core.merge_change, active.call, replace(active.call, rounds=rounds))
             return self._table.plan_step(active.call.id, step)
 

@@ -89,6 +89,7 @@ class ClientTasks:
         """Commit a new task together with its call, and return its id. Raises Unavailable."""
 
         def plan_task() -> tuple[str, Sequence[Change[Any]]]:
+            """Plan the record of the task, and the reference of the call to it; return the id of the task."""
             task = self._new_task(active_task, wire)
             call = replace(active.call, task_id=task.id)
             step = partial(core_calls.merge_change, active.call, call)
@@ -200,11 +201,13 @@ class ClientTasks:
         """
 
         def add_reference(task: Task | None) -> Task | None:
+            """Return a client task with the request among those that it waits for."""
             if task is None or task.role is not TaskRole.CLIENT:
                 return task
             return replace(task, pending_ids=(*task.pending_ids, request.id))
 
         def plan_references() -> Sequence[Change[Any]]:
+            """Return the changes of task and call; that of the call waits in write-behind already."""
             of_task = self._table.plan_step(request.task_id or "", add_reference)
             return [*of_task, *self._calls.waiting_changes(request.call_id or "")]
 

@@ -38,7 +38,7 @@ class Orphans:
     def __init__(self, table: Table[Task], background: Background) -> None:
         self._table = table
         self._background = background
-        self._creating = Tally()
+        self._creations = Tally()
 
     @contextmanager
     def search_if_cancelled(self, queue: ServerQueue, link: McpLink, call: Call) -> Generator[None]:
@@ -46,7 +46,7 @@ class Orphans:
         if call.method != "tools/call" or link.hello.era is Era.STATELESS:
             yield
             return
-        self._creating.add(call.server)
+        self._creations.add(call.server)
         try:
             yield
         except anyio.get_cancelled_exc_class():
@@ -55,13 +55,13 @@ class Orphans:
                 self._background.start_soon(self._search, link, call)
             raise
         finally:
-            self._creating.subtract(call.server)
+            self._creations.subtract(call.server)
 
     async def _search(self, link: McpLink, call: Call) -> None:
         """Find the task that a cancelled request may have created, and cancel it."""
         with anyio.move_on_after(SEARCH_S), suppress(PeerError, HubError):
             found = await _list_unfinished_ids(link, call)
-            if self._creating[call.server]:
+            if self._creations[call.server]:
                 return  # one of these may be the task of another call whose reply is under way
             await anyio.sleep(SETTLE_S)
             known = {task.remote_id for task in self._table if task.server == call.server}

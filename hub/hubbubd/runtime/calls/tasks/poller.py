@@ -126,6 +126,7 @@ class TaskPoller:
         """Update a task from the server's report; durable on return, so that each of its states is observed."""
 
         def plan_report() -> tuple[Task, list[Change[Any]]]:
+            """Plan the task as reported, if that differs from its record; return it."""
             before = self._table.get(task_id)
             after = core.after_report(before, wire, self._clock.now())
             return after, [] if after is before else [self._table.change(task_id, after)]

@@ -48,6 +48,7 @@ class TaskQuestions:
         ids = [(key, requests[key].id if key in requests else "") for key in new]  # "": the configuration answers
 
         def add_references(task: Task | None) -> Task | None:
+            """Return the task with its new questions, and the requests that it waits for."""
             if task is None:
                 return None
             pending = (*task.pending_ids, *(request.id for request in requests.values()))

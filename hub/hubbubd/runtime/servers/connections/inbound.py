@@ -171,6 +171,7 @@ class ServerInbound:
         late = self.inbox.is_too_late(settled)
 
         def on_sent(reason: str | None) -> None:
+            """Record whether the answer was delivered; `reason` says why not."""
             if reason is None:
                 self.inbox.mark_delivered(settled.id, late=late)
             else:

@@ -50,7 +50,7 @@ class Pings:
         self._on_silence = on_silence
         self._note = note
         self._missed = 0
-        self._answered = self._by_list = False
+        self._was_answered = self._by_list = False
         self._timer: asyncio.TimerHandle | None = None
         self._under_way: anyio.CancelScope | None = None
         # The first comes at any time within the interval, so that connections made together are not pinged together.
@@ -76,10 +76,12 @@ class Pings:
         self._timer = asyncio.get_running_loop().call_later(wait_s, self._start_ping) if wait_s else None
 
     def _start_ping(self) -> None:
+        """Ping in the background, as the timer has gone off."""
         self._under_way = anyio.CancelScope()
         self._background.start_soon(self._ping, self._under_way)
 
     async def _ping(self, under_way: anyio.CancelScope) -> None:
+        """Ping once, and set the timer for the next time, unless `stop` was called or too many were missed."""
         try:
             with under_way:
                 await self._ping_and_count()
@@ -91,13 +93,13 @@ class Pings:
     async def _ping_and_count(self) -> None:
         """Ping the server, and count whether it answers."""
         answer = await self._probe(by_list=self._by_list)
-        if answer is _PingAnswer.SILENCE and not self._answered and not self._by_list and not self._is_busy():
+        if answer is _PingAnswer.SILENCE and not self._was_answered and not self._by_list and not self._is_busy():
             answer = await self._probe(by_list=True)
             if answer is _PingAnswer.LIFE:
                 self._by_list = True
                 self._note(Deviation.PING_IGNORED, describe_deviation(Deviation.PING_IGNORED))
         alive = answer is _PingAnswer.LIFE
-        self._answered = self._answered or alive
+        self._was_answered = self._was_answered or alive
         self._missed = 0 if alive or self._is_busy() else self._missed + 1
         if self._missed >= MISSED_PINGS:
             self._on_silence(

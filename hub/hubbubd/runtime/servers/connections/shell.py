@@ -83,9 +83,10 @@ class ConnectionShell:
         self._end_of_calls = End.SERVER_GONE
         """How its calls end when the connection ends for good."""
         self._era: Era | None = None
+        """That of the last connection, or of the next one by what an attempt has shown; None if nothing is known."""
         self._wanted = anyio.Event()
         self._retry_now = anyio.Event()
-        self._renewed_at = -math.inf
+        self._lost_at = -math.inf
         self._connection_scope = anyio.CancelScope()
         self._cleaned_up = anyio.Event()
 
@@ -201,6 +202,7 @@ class ConnectionShell:
         silence_faults: list[Fault] = []
 
         def on_silence(fault: Fault) -> None:
+            """Keep the fault, and end the wait for the loss of the link."""
             silence_faults.append(fault)
             waiting.cancel()
 
@@ -227,8 +229,8 @@ class ConnectionShell:
 
     def _loss_event(self, fault: Fault) -> ConnectionEvent:
         """Return SESSION_LOST, which reconnects at once, unless that happened recently: then the session flaps."""
-        renewed_at, self._renewed_at = self._renewed_at, anyio.current_time()
-        stable = self._renewed_at - renewed_at >= max(self.config.stable_after_s, core.STABLE_S)
+        renewed_at, self._lost_at = self._lost_at, anyio.current_time()
+        stable = self._lost_at - renewed_at >= max(self.config.stable_after_s, core.STABLE_S)
         return (
             ConnectionEvent.SESSION_LOST
             if fault.code == FaultCode.SESSION_LOST and stable
@@ -261,6 +263,7 @@ class ConnectionShell:
 
 
 def _retry_policy(config: ServerConfig) -> RetryPolicy:
+    """Return when and how often to reconnect, by a server's options."""
     return RetryPolicy(
         retries=config.retries,
         backoff_s=config.backoff_s,
