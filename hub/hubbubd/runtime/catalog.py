@@ -126,7 +126,7 @@ class Catalog:
         opened = self._servers[config.name] = ServerCatalog(config, self, self._clock, self._background, note)
         self.version += 1
         self.notify_all(config.name)
-        opened.set_link(None)
+        opened.set_link(None)  # makes the stored lists stale
         return opened
 
     def close(self, server: str) -> None:
@@ -412,7 +412,7 @@ class ServerCatalog:
             except (PeerError, UpstreamError) as exc:
                 log.info("catalog subscription ended", server=self._config.name, error=str(exc))
                 if isinstance(exc, PeerError) and exc.code == METHOD_NOT_FOUND:
-                    self._make_due(self._due)
+                    self._make_due(self._due)  # there is no acknowledgement to wait for
                     return
             self._mark_outdated(self._announced_kinds)
             self._announced_kinds = frozenset()

@@ -323,7 +323,7 @@ class Hub:
         Raises Unavailable; then it may be tried again.
         """
         await self.servers.refresh_secrets(takeover)
-        # What servers ask from now on is not left over, and a call that goes on may ask at once.
+        # Read now: what servers ask from here on is not left over, and a call that goes on may ask at once.
         takeover = replace(takeover, requests=self.inbox.request_ids(takeover.owns))
         self.tasks.take_over(takeover)
         orphaned = self.inbox.request_ids(lambda server: takeover.owns(server) and not self.servers.is_at_work(server))

@@ -80,7 +80,7 @@ class Ownership(Protocol):
     def may_act(self) -> bool:
         """Return whether this hub may send anything to its servers now.
 
-        It may not while its lease could be over, since the database has not received a beat.
+        It may not while its lease may have ended, as no beat has reached the database in time.
         """
         ...
 

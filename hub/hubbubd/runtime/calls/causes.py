@@ -47,10 +47,10 @@ class Causes:
 
     async def take_over(self, takeover: Takeover) -> None:
         """Index the stored requests of these servers; those whose calls have ended are updated on return."""
-        own = [request for request in self._requests if takeover.owns(request.server)]
-        for request in own:
+        taken_over = [request for request in self._requests if takeover.owns(request.server)]
+        for request in taken_over:
             self._add_to_index(request)
-        named = {request.id for request in own if not core.is_over(request) and _cause_ids(request)}
+        named = {request.id for request in taken_over if not core.is_over(request) and _cause_ids(request)}
         await self._ledger.transact(lambda: (None, self._plan_updates(named)))
 
     def has_open_request(self, call_id: str) -> bool:

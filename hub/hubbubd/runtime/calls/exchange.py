@@ -211,7 +211,8 @@ class CallExchange:
     ) -> None:
         """Raise the error of a call that its server's options, or the server, do not allow.
 
-        Nothing is checked again with the same configuration and server. Where rules may ask people, fetch the tool.
+        Where rules may ask people, its tool is fetched before. What was checked with this very configuration and
+        introduction of the server is not checked again.
         """
         if self.gate.is_on or queue.config.confirm:
             await self.gate.refresh_tool(queue, active.call)

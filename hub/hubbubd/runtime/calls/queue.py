@@ -241,7 +241,7 @@ class ServerQueue:
     def remove(self, active: ActiveCall, ended: Call) -> None:
         """Remove a call that has ended, or that the next hub goes on with; `ended` is its last state."""
         if active.call.started_at is not None:  # it was sent
-            answered = ended.fault is None or ended.fault.category is Category.SERVER
+            answered = ended.fault is None or ended.fault.category is Category.SERVER  # an error, too
             self._callers.note_end(ended.principal, answered=answered)
         active.call = ended
         self._queue.remove(ended.id)
@@ -331,8 +331,8 @@ class ServerQueue:
     ) -> Generator[None]:
         """Park the causing call while a request on the wire waits for a person.
 
-        With an unknown cause it may be any call the server knows of: none of them occupies a slot or loses time. The
-        `candidates` record that they may be what the request waits for.
+        If the cause is unknown it may be any call that the server knows of: none of these occupies a slot or loses
+        time. The records of the calls `candidates` say that they may be the cause.
         """
         if cause is not None:
             causes = [cause]

@@ -86,10 +86,10 @@ class Calls(RecordReader[Call]):
         """Create a server's call queue, and resume the server's calls from before a restart."""
         queue = ServerQueue(config, self.clock, self._record, self._active, self.spans.tracer)
         self._queues[config.name] = queue
-        own = [call for call in self._table if call.server == config.name]
-        queue.ended.update(call.state for call in own if call.state.ended)
+        of_server = [call for call in self._table if call.server == config.name]
+        queue.ended.update(call.state for call in of_server if call.state.ended)
         unfinished = [
-            call for call in own if not call.state.ended and self.resumption.find_obstacle(call, config) is None
+            call for call in of_server if not call.state.ended and self.resumption.find_obstacle(call, config) is None
         ]
         for call in resumption_order(unfinished):
             active = queue.resume(core.as_resumed(self.spans.finish_open_spans(call)))
@@ -272,7 +272,7 @@ class Calls(RecordReader[Call]):
     async def drain(self) -> None:
         """Refuse new calls, and wait until no unfinished call has a waiting caller or would be lost by a restart.
 
-        Also wait for what delays the drain by then.
+        Then wait for the blocks of `drain_delays` that are under way.
         """
         self.closing.set()
         await self._drain_queues(lambda: list(self._queues.values()))
@@ -297,7 +297,7 @@ class Calls(RecordReader[Call]):
         # Polling, as there are many ways for a call to end or to become resumable.
         while any(self._must_end(queue, active) for queue in queues() for active in queue.calls.values()):
             await anyio.sleep(DRAIN_S)
-            self._stop_unsent(queues())  # the store may just have taken one that it was writing when it began
+            self._stop_unsent(queues())  # one that was still being stored may be among them now
 
     def _stop_unsent(self, queues: Sequence[ServerQueue]) -> None:
         """Stop the detached calls that wait for a turn: the hub that has their server next resumes them."""

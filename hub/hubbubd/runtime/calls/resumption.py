@@ -78,7 +78,7 @@ class Resumption:
         """Go on with the round of a call, whose requests are these, and return the result of the call."""
         params = approved_params(active.call)
         refusal = active.call.rounds.refusal if active.call.rounds else None
-        if refusal is not None:
+        if refusal is not None:  # a round of error -32042: the call is sent again as it was
             await self._consents.resume(queue, active, refusal, requests)
             return await send_again(params, params)
         return await send_again(params, await self._rounds.resume(queue, active, params, requests))

@@ -69,7 +69,7 @@ class SpanRecorder:
     # Calls
 
     def with_trace(self, call: Call, params: dict[str, object]) -> Call:
-        """Return a new call with a place in a trace: below that in its params' `_meta`, else below the RPC."""
+        """Return a new call with a place in a trace: below what its params name in `_meta`, else below the RPC."""
         named = trace_of_params(params)
         parent = named or CURRENT_TRACE.get()
         if parent is None and not self.tracer.on:
@@ -300,7 +300,7 @@ def inbound_request_span(tracer: Tracer, server: str, request: InboundRequest) -
         start=tracer.now(),
         attributes={**attributes, "hubbub.server": server},
     )
-    error: str | None = "cancelled"
+    error: str | None = "cancelled"  # that is none of the exceptions below
     answered: Attributes = {}
     try:
         yield

@@ -90,6 +90,6 @@ class RemoteCalls(Protocol):
     ) -> AbstractAsyncContextManager[anyio.Event]:
         """Call `on_change` with the URI at each change of a resource, during the block.
 
-        Yields what is set if that ends before, as `Subscriptions.follow_changes` does.
+        Yields an event that is set if this ends before the block, as `Subscriptions.follow_changes` does.
         """
         ...

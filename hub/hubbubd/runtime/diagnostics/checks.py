@@ -379,6 +379,7 @@ async def _try_to_reach(
             if new_context:
                 context = await to_thread.run_sync(new_context)
                 stream = await TLSStream.wrap(stream, hostname=host, ssl_context=context)
+            # It answers: to close the connection is no part of REACH_S.
             with anyio.CancelScope(shield=True), anyio.move_on_after(1):
                 await stream.aclose()
     except TimeoutError:

@@ -414,7 +414,7 @@ class FleetOwnership:
             is_to_delete = server in self._owned or (UPKEEP in self._owned and self.is_free(server))
             is_known_again = server in self.ownable_names()  # it may have been added meanwhile
             if is_to_delete and not is_known_again and server not in self._moves.servers:
-                with suppress(WriteConflict):  # added again, and at work here, it is handed over, as it has no lease
+                with suppress(WriteConflict):  # one added again meanwhile, and at work, is handed over: it has no lease
                     await self._ledger.commit([self._leases.change(server, None)])
         me = self._members.get(self.me)
         draining = me is not None and me.life == self.membership.life and me.standing is MemberStatus.DRAINING

@@ -152,8 +152,8 @@ class FleetOperations:
     def outdated_members(self) -> list[str]:
         """Return the members that do not know the schema of the store, by name; none unless an upgrade is under way."""
         version = self._fleet.membership.schema.version
-        known = [each for each in self._fleet.members() if each.schema < version]
-        return [each.name for each in known if each.standing is not MemberStatus.GONE]
+        older = [each for each in self._fleet.members() if each.schema < version]
+        return [each.name for each in older if each.standing is not MemberStatus.GONE]
 
     async def finish_upgrade(self) -> int:
         """Refuse hubs from now on that do not know the schema of the store; return its version.

@@ -76,7 +76,7 @@ class Authorizations:
         finally:
             del self._urls[pending.id], self._redirects[pending.id]
             if listener is not None:
-                with anyio.CancelScope(shield=True):
+                with anyio.CancelScope(shield=True):  # a cancelled flow frees the port, too
                     await listener.aclose()
 
     def _require_redirect(self, settled: PendingRequest) -> str:
@@ -115,13 +115,13 @@ class Authorizations:
         """Listen at the redirect address; None if that fails: a person can still paste the address."""
         where = urlsplit(redirect_uri)
         try:
-            multi = await anyio.create_tcp_listener(
+            listener = await anyio.create_tcp_listener(
                 local_host=where.hostname or "127.0.0.1", local_port=where.port or 0
             )
         except OSError as exc:
             log.warning("authorization redirect not served", port=where.port, error=str(exc))
             return None
-        return multi
+        return listener
 
     async def _serve_browser(self, request_id: str, visits: anyio.CapacityLimiter, browser: SocketStream) -> None:
         """Serve one HTTP request of a browser, or of anybody else who found the port."""

@@ -158,7 +158,7 @@ class Inbox(RecordReader[PendingRequest]):
     ) -> PendingRequest:
         """Claim a request for `ttl_s` seconds, under a given or a new id. `request_states.claim` has the rules.
 
-        `worker`: `Work` claims it. Raises NotFound, FailedPrecondition, and ResourceExhausted (TOO_MANY_CLAIMS).
+        With `worker`, `Work` claims it. Raises NotFound, FailedPrecondition, and ResourceExhausted (TOO_MANY_CLAIMS).
         """
         new_id = claim_id or f"claim_{secrets.token_hex(12)}"
 

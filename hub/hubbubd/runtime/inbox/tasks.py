@@ -105,7 +105,7 @@ class Tasks(RecordReader[Task]):
             return await self.cancel_client(task_id)
 
         def plan_cancellation() -> tuple[Task, Sequence[Change[Any]]]:
-            """Plan the end of the task and the withdrawal of its requests. Raises FailedPrecondition if it has ended."""
+            """Plan the end of the task, and the withdrawal of its requests. Raises as `cancel`."""
             task = self.get(task_id)
             if task.status.ended:
                 raise FailedPrecondition(f"this task has ended: {task.status}", reason="TASK_FINISHED")

@@ -102,7 +102,7 @@ class Ages:
         return self._upkeep.eras[-2].shift_s if moved_s else 0.0
 
     def _find_unseen_step(self, last: float, now: float) -> float:
-        """Return by how many seconds the clock moved from the time `last` to the start of this hub; 0 if it did not."""
+        """Return the seconds by which the clock moved from the time `last` to this hub's start; 0 if it is no leap."""
         if self._watched_from - last > LEAP_S:
             return self._watched_from - last
         return now - last if last - now > LEAP_S else 0.0
@@ -163,9 +163,10 @@ class Ages:
     def _begin_era(self, what: str, *, until: float, by_s: float) -> None:
         """Begin an era after a leap of `by_s` seconds; the era before it ends at `until`. `what` is for the log."""
         begun = self._watched_from
+        # The step may be made more than once; the era begins once.
         self._change_eras(
             lambda eras: eras if eras and eras[-1].first == begun else core.after_leap(eras, until, by_s, begun)
-        )  # once, however often the step is made
+        )
         log.warning(f"{what}; that ages nothing", by_s=round(by_s), doubted_s=round(self.doubted_s))
 
     def _confirm_clock(self, now: float) -> None:

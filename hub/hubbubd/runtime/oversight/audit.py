@@ -85,7 +85,7 @@ class Audit:
         self._age_s = settings.audit_history_age_s
         self._count = settings.audit_history_count
         self._retained = {kind: FairRetention(self._count) for kind in AuditKind}
-        self._correct_stamp: Callable[[float], float] = float
+        self._correct_stamp: Callable[[float], float] = float  # no correction, until `load`
         self._minute_began_at = clock.steady()
         self._refusal_ids: dict[tuple[str, ...], str] = {}
         table.follow(self._retain_new)

@@ -342,7 +342,7 @@ class Logins:
     def _make_token(
         self, token_id: str, code: AuthorizationCode, new: _NewTokens, now: float, replaced: Sequence[Token]
     ) -> Token:
-        """Return the token of a log-in, in place of others. All that stay, also expired ones, keep their names."""
+        """Return the token of a log-in, in place of those `replaced`; its name is one that no other token has."""
         ends_at, gone = now + code.lasts_s, {token.id for token in replaced}
         taken = {token.name for token in self.tokens.all() if token.id not in gone}
         return Token(

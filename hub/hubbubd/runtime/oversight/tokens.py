@@ -221,7 +221,7 @@ class Tokens:
         return principal
 
     async def _catch_up_if_allowed(self) -> bool:
-        """Apply what other members have committed, if not too often; return whether it was done."""
+        """Apply what other members, if there are any, have committed, but not too often; return whether it was done."""
         if not self._ledger.shared or self._store_lookups.take(self._clock.steady()):
             return False
         await self._ledger.catch_up()
@@ -236,6 +236,7 @@ class Tokens:
         is_newest = hmac.compare_digest(digest, record.digest)
         if login is None:
             return known if is_newest else None
+        # After a refresh the former access token is still good for a while.
         if not is_newest and not hmac.compare_digest(digest, login.former_access):
             return None
         is_over = self.is_gone(login.granted_with) or login.granted_with.removeprefix(CREDENTIAL) in self._being_revoked

@@ -136,13 +136,13 @@ class Visitors:
         return found
 
     def _find_ended_visits(self, now: float) -> list[Visit]:
-        """Return the visits that are over, and the oldest where there are too many."""
-        over: list[Visit] = []
+        """Return the visits that are over, and the oldest of the others if there is no room for a new one."""
+        ended: list[Visit] = []
         lasting: list[Visit] = []
         for visit in self._table:
-            (over if visits.find_visitor(visit, now) is None else lasting).append(visit)
+            (ended if visits.find_visitor(visit, now) is None else lasting).append(visit)
         lasting.sort(key=lambda visit: visit.created_at)
-        return over + lasting[: max(0, len(lasting) - MAX_VISITS + 1)]
+        return ended + lasting[: max(0, len(lasting) - MAX_VISITS + 1)]
 
     async def find_visitor(self, cookie: str, statement: str | None = None) -> Visitor | None:
         """Return who is at the browser with this cookie; None if the hub does not know, or not any more.

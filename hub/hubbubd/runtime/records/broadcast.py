@@ -171,13 +171,10 @@ def _stable_form(chosen: object) -> object:
 
 
 class _FeedWatcher(Generic[T]):
-    """What one watcher has yet to read: what it missed, then, once that is whole, what its bounded buffers hold.
-
-    In the buffers each event has its place in the order of occurrence. `last` is the token of the last stored one.
-    """
+    """What one watcher has yet to read: what it missed, then, once that is whole, its bounded buffers, in order."""
 
     def __init__(self, token: str) -> None:
-        self.last = token
+        self.last_token = token
         self.missed = deque[WatchEvent[T]]()
         self.caught_up = False
         self.changes: OrderedDict[object, tuple[int, WatchEvent[T]]] = OrderedDict()
@@ -200,6 +197,7 @@ class _FeedWatcher(Generic[T]):
             self.live.popitem(last=False)
 
     def _put(self, buffer: OrderedDict[object, tuple[int, WatchEvent[T]]], key: object, event: WatchEvent[T]) -> None:
+        """Put an event at the end of a buffer, in place of one with the same key, and wake the watcher."""
         buffer.pop(key, None)
         buffer[key] = (next(self._places), event)
         self.condition.notify_all()
@@ -221,7 +219,7 @@ class _FeedWatcher(Generic[T]):
             event = self.changes.popitem(last=False)[1][1]
         else:
             return None
-        self.last = event.token
+        self.last_token = event.token
         return event
 
 
@@ -298,6 +296,7 @@ class TableFeed(Generic[T]):
         """Publish the changes of one revision, as (id, before, after), to the watchers whose filter sees them."""
         for group in self._groups.values():
             concerning = [(record_id, new) for record_id, old, new in moves if group.is_visible(old, new)]
+            # Only the last event's token names the revision: a watcher that has seen fewer has not seen all of it.
             for at, (record_id, new) in enumerate(concerning, 1):
                 event = group.make_event(revision if at == len(concerning) else revision - 1, record_id, new)
                 for watcher in group.watchers:
@@ -378,12 +377,12 @@ class TableFeed(Generic[T]):
                     raise ResourceExhausted(
                         "this watcher fell too far behind; resume with its last token",
                         reason="WATCHER_TOO_SLOW",
-                        metadata={"resume_token": watcher.last},
+                        metadata={"resume_token": watcher.last_token},
                     )
-                watcher.condition.require_open(resume_token=watcher.last)
+                watcher.condition.require_open(resume_token=watcher.last_token)
                 if not await watcher.condition.wait(watcher.condition.version, BOOKMARK_S):
-                    watcher.last = group.make_token(self.revision)
-                    yield WatchEvent[T](EventKind.BOOKMARK, watcher.last)
+                    watcher.last_token = group.make_token(self.revision)
+                    yield WatchEvent[T](EventKind.BOOKMARK, watcher.last_token)
 
     @contextmanager
     def _register(self, watcher: _FeedWatcher[T], chosen: Filter[T]) -> Generator[_Group[T]]:
@@ -424,8 +423,8 @@ class TableFeed(Generic[T]):
         events = list[WatchEvent[T]]()
         for at, ((revision, record_id, record), following) in enumerate(zip_longest(missed, missed[1:]), 1):
             if record is None or group.filter.is_in_scope(record):  # out of scope: not even a deletion is shown
-                complete = following is None or following[0] > revision
-                event = group.make_event(revision if complete else revision - 1, record_id, record, syncing=syncing)
+                is_last = following is None or following[0] > revision  # of its revision, as in `publish`
+                event = group.make_event(revision if is_last else revision - 1, record_id, record, syncing=syncing)
                 if event.kind is EventKind.UPSERT or after != NOTHING:
                     events.append(event)
             if at % SLICE == 0:

@@ -36,7 +36,7 @@ class VersionedCondition:
     async def wait(self, seen: int, limit_s: float = math.inf) -> bool:
         """Wait for a version after `seen`, at most `limit_s` seconds; return whether there was one."""
         if self.version == seen:
-            # Not anyio's scopes and events: each watcher waits here for each event.
+            # Not with anyio's scopes and events, which cost more: each watcher waits here for each event.
             loop = asyncio.get_running_loop()
             waiter: asyncio.Future[None] = loop.create_future()
             timer = loop.call_later(limit_s, _wake, waiter) if limit_s < math.inf else None

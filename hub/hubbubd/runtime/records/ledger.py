@@ -98,9 +98,9 @@ class Ledger:
     async def commit(self, changes: Sequence[Change[Any]]) -> None:
         """Make all changes durable, or none. Raises WriteConflict if a record's revision has changed, and Unavailable.
 
-        Steps that waited for a record when its change was made are part of the change. However this ends, cancellation
-        included, the commit has concluded by then: the records show whether it held. But after UnknownOutcome, which is
-        an Unavailable, they may show it later.
+        Steps that waited for a record when its change was made are part of the change, and COMMIT_HOOK may add another
+        one. However this ends, cancellation included, the commit has concluded by then: the records show whether it
+        held. But after UnknownOutcome, which is an Unavailable, they may show it later.
         """
         if not changes:
             return
@@ -150,7 +150,7 @@ class Ledger:
 
     async def _commit_shielded(self, changes: Sequence[Change[Any]], hook: CommitHook | None = None) -> None:
         """Commit, to the end even if the caller is cancelled. Raises as the store does."""
-        for change in changes:  # at once: a step that is made from here on is none of those that the changes contain
+        for change in changes:  # now: the steps that are made from here on are no part of the changes
             change.table.begin_commit(change)
         await _finish_despite_cancellation(self._commit_and_conclude(changes, hook))
 
@@ -189,7 +189,7 @@ class Ledger:
             self._written.set()
         if self._meter.on:
             self._meter.record(metrics.STORE_COMMIT, time.perf_counter() - begun)
-        for change in changes:  # most are noted in `apply`; deleting a missing record is a commit without an event
+        for change in changes:  # `_apply` does it, too, but hears of no deletion of a record that was missing
             change.table.drop_committed_steps(change)
 
     async def change(self, table: Table[T], record_id: str, step: Step[T]) -> T | None:
@@ -259,7 +259,7 @@ class Ledger:
                 waiting.setdefault(record_id, []).append(table)
         batch: list[tuple[Table[Any], str]] = []
         for record_id, tables in waiting.items():
-            # Another commit may carry it by now.
+            # Since the last batch another commit may have begun with some of these.
             batch += [(table, record_id) for table in tables if table.has_waiting(record_id)]
             if len(batch) >= BATCH:
                 yield batch
@@ -289,7 +289,7 @@ class Ledger:
         return all(halves)
 
     async def aclose(self) -> None:
-        """Wait for commits under way, then stop following the store. Writes nothing by itself; `flush` does."""
+        """Wait for commits under way, even if cancelled, then stop following the store. It does not `flush`."""
         with anyio.CancelScope(shield=True):
             while self._writing:
                 self._written = anyio.Event()

@@ -134,6 +134,7 @@ class Table(Generic[T]):
         """What did not fit in records of the store, by id."""
         self._repair_rule = repair_rule
         self._unreadable: dict[str, int] = {}
+        """The revisions of unreadable records, by id."""
         self.prefix = f"{noun}/"
         self.feed: TableFeed[T] = TableFeed(stored.store_id, self, stored.watcher_limit, stored.progress, stored.oldest)
         self.adapter: TypeAdapter[T] = cast("TypeAdapter[T]", _adapter(record_type))
@@ -190,6 +191,7 @@ class Table(Generic[T]):
         Commit it at once: it does not contain steps that are made later.
         """
         row = self._rows.get(record_id)
+        # An unreadable record counts as none, and is replaced; but it has a revision.
         expected = self._unreadable.get(record_id, ABSENT) if row is None else row.revision
         return Change(self, record_id, record, expected, self._newest_step)
 
@@ -353,7 +355,7 @@ class Table(Generic[T]):
                 yield partial(deletion_follower, before)
 
     def forget_compacted(self, revision: int) -> None:
-        """Forget the tombstones that the store has compacted."""
+        """Forget the tombstones up to a revision, as the store has; no watch resumes from before that."""
         self.feed.oldest = max(self.feed.oldest, revision)
         while self._tombstones and next(iter(self._tombstones.values())) <= revision:
             self._tombstones.popitem(last=False)

@@ -101,7 +101,7 @@ class Measures:
         )
         meter.observe(
             metrics.SERVERS_AWAY,
-            lambda: [(n, {"gave_up": "yes" if up else "no"}) for up, n in self._unconnected.items()],
+            lambda: [(n, {"gave_up": "yes" if gave_up else "no"}) for gave_up, n in self._unconnected.items()],
         )
         meter.observe(metrics.SERVER_CONNECTED, lambda: [(n, {"server": s}) for s, n in self._connected.items()])
         meter.observe_number(metrics.RECONNECTS, lambda: self._reconnects)
@@ -165,19 +165,19 @@ class Measures:
 
     def _update_connected_series(self, before: ServerRecord | None, after: ServerRecord | None) -> None:
         """Update the series under a server's name, which exists while the server is wanted."""
-        known = after or before
-        if known is None:
+        server = after or before
+        if server is None:
             return
         if after is None or not after.wanted:
-            if known.name in self._connected:
-                self._connected = {name: up for name, up in self._connected.items() if name != known.name}
+            if server.name in self._connected:
+                self._connected = {name: up for name, up in self._connected.items() if name != server.name}
             return
-        if known.name not in self._names_with_series and len(self._names_with_series) >= self._max_names:
+        if server.name not in self._names_with_series and len(self._names_with_series) >= self._max_names:
             return
-        self._names_with_series.add(known.name)
+        self._names_with_series.add(server.name)
         up = int(after.connection.state is ConnectionState.CONNECTED)
-        if self._connected.get(known.name) != up:
-            self._connected = {**self._connected, known.name: up}
+        if self._connected.get(server.name) != up:
+            self._connected = {**self._connected, server.name: up}
 
     # Calls
 
@@ -226,14 +226,14 @@ class Measures:
         request = after or before
         if request is None or _is_open(before) == _is_open(after):
             return
-        is_open = self._open[request.kind]
+        open_since = self._open[request.kind]
         if _is_open(after):
-            is_open[request.id] = request.created_at
+            open_since[request.id] = request.created_at
         else:
-            is_open.pop(request.id, None)
-        self._open_counts[request.kind] = len(is_open)
+            open_since.pop(request.id, None)
+        self._open_counts[request.kind] = len(open_since)
         # Requests are added in order of creation, so the first is the oldest.
-        self._oldest[request.kind] = next(iter(is_open.values()), None)
+        self._oldest[request.kind] = next(iter(open_since.values()), None)
 
     def _oldest_ages(self) -> Iterable[Reading]:
         """Yield for each kind how many seconds its oldest open request has waited; 0 if there is none."""

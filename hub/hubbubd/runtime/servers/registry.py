@@ -155,8 +155,9 @@ class Servers:
     async def take_over(self, takeover: Takeover) -> None:
         """Start the servers of a takeover, those of files and of the API, and connect those that are wanted."""
         for name in self._owned_names(takeover):
-            async with self._lock_for(name):  # at once: calls that go on read their answers before any may be deleted
-                if takeover.owns(name):  # still, after it has waited
+            # Not in the background: calls that go on read their answers before any may be deleted.
+            async with self._lock_for(name):
+                if takeover.owns(name):  # it may have gone to another member meanwhile
                     await self._take_over_one(name)
         await self.ledger.flush()  # so that the first snapshot of a watch is whole
 
@@ -164,7 +165,7 @@ class Servers:
         """Start a server; forget one of a file that is no longer in it."""
         record = self.table.record(name)
         if name in self._active:
-            return  # since it was tried before, and failed half way
+            return  # an earlier attempt, which failed half way, has started it
         if (config := self._configured.get(name)) is not None:
             await self._apply_configured(config)
         elif record is not None and record.source == "file":
@@ -254,8 +255,9 @@ class Servers:
             await self.secrets.restore(name, before.config, exc)
             raise
         record = new_record(config, "api", wanted=before.wanted, revision=revision, trusted=is_trusted, home=home)
-        moved = is_trusted is not was_trusted and config.url is not None  # other hosts may be reached
-        await self._active.match_record(replace(record, roots=roots), "its configuration was changed", reconnects=moved)
+        reconnects = is_trusted is not was_trusted and config.url is not None  # it may reach other hosts now
+        why = "its configuration was changed"
+        await self._active.match_record(replace(record, roots=roots), why, reconnects=reconnects)
         return self.get(name)
 
     @_exclusively
@@ -349,7 +351,7 @@ class Servers:
         """Apply a server of the files, whatever had its name before."""
         name, before = config.name, self.table.record(config.name)
         if name not in self._active and before is not None and before.fingerprint != config.fingerprint:
-            await self.assembly.forget_peer(name)
+            await self.assembly.forget_peer(name)  # another server had this name
         if before is not None and before.source == "api":
             log.warning("server of the API replaced by one of a configuration file", server=name)
             self.audit.note("TakeOverServer", name)
@@ -405,7 +407,7 @@ class Servers:
     def _require_parts(self, name: str) -> ServerParts:
         """Return the parts of a server of this hub's own. Raises NotFound, and Unavailable (OWNER_CHANGING)."""
         if (parts := self._active.get(name)) is None:
-            self.get(name)
+            self.get(name)  # raises NotFound
             raise owner_changing_error(name)
         return parts
 

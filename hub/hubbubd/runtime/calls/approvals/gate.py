@@ -111,7 +111,7 @@ class ApprovalGate:
     def rules_for(self, config: ServerConfig) -> CallRules:
         """Return the rules of the hub that concern a server, with those of its own options."""
         known = self._rules_by_server.get(config.name)
-        if known is None or known[0] is not config:
+        if known is None or known[0] is not config:  # changed options are another object
             known = self._rules_by_server[config.name] = config, self._hub_rules.for_server(config)
         return known[1]
 
@@ -187,7 +187,7 @@ class ApprovalGate:
     async def ask_again(
         self, queue: ServerQueue, active: ActiveCall, params: Mapping[str, Any], verdict: Judgement
     ) -> dict[str, Any]:
-        """Ask people about a call that was about to be sent; return the params to send, with the call queued first.
+        """Ask people about a call that was about to be sent; queue it at the head, and return the params to send.
 
         Raises UpstreamError as `wait_for_approval`, and HubError if people cannot be asked.
         """
@@ -290,7 +290,7 @@ class ApprovalGate:
     def _remembered_approval(
         self, call: Call, verdict: Judgement, tool: ToolDefinition, params: Mapping[str, Any]
     ) -> CallApproval | None:
-        """Return the approval of a call by a remembered one; None if there is none, or a condition failed."""
+        """Return the approval of a call by a remembered one; None if there is none, or the verdict has a problem."""
         rule = _deciding_rule(verdict)
         found = self._find_remembered(call, rule, tool, params, canonical_digest(tool_arguments(params)))
         if found is None or verdict.problem:

@@ -51,6 +51,7 @@ class Consents:
         refusal = payload.dumps({"code": error.code, "message": error.message, "data": error.data})
         rounds = replace(next_round(queue, active), refusal=refusal)
         completions = self._completions.setdefault(active, {})
+        # Pages that were agreed to in an earlier round: only their completion is waited for.
         awaited = [page for page in pages if page in completions and not completions[page].is_set()]
         requests = {
             page: new_request(queue, active, Origin.ROUNDS, RequestKind.ELICITATION_URL, params, now=self._clock.now())

@@ -46,12 +46,12 @@ class ClientTasks:
 
     async def cancel_unresumed(self, takeover: Takeover) -> None:
         """Cancel the tasks of these servers whose calls were not resumed, and withdraw the requests of such tasks."""
-        task_ids = {call.task_id for call in self._calls if not call.state.ended}
-        own = [task for task in self._table if task.role is TaskRole.CLIENT and takeover.owns(task.server)]
-        for task in own:
-            if task.id not in task_ids and not task.status.ended:
+        resumed_ids = {call.task_id for call in self._calls if not call.state.ended}
+        taken_over = [task for task in self._table if task.role is TaskRole.CLIENT and takeover.owns(task.server)]
+        for task in taken_over:
+            if task.id not in resumed_ids and not task.status.ended:
                 self._poller.mark_cancelled(task.id, "its call has ended")
-        wanted = {request_id for task in own if task.id in task_ids for request_id in task.pending_ids}
+        wanted = {request_id for task in taken_over if task.id in resumed_ids for request_id in task.pending_ids}
         why = f"{takeover.happened}, and its task has ended"
         await self._inbox.abandon_all({Origin.TASK_INPUT}, why, takeover.requests, but=wanted)
 

@@ -70,7 +70,7 @@ class TaskPoller:
                 await active_task.wait_for_next_poll(max(core.poll_s(task), least_pause_s))
 
     async def _poll_once(self, active_task: ActiveTask, link: McpLink) -> None:
-        """Ask for the status of a task, and act on it as its revision needs."""
+        """Ask for the status of a task, and act on it as the server's revision of MCP has it."""
         wire = await active_task.request(link, "tasks/get")
         await self.record_report(active_task.task_id, wire)
         status = TaskStatus(wire["status"])

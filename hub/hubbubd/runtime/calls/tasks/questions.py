@@ -34,7 +34,7 @@ class TaskQuestions:
         self._clock = clock
 
     async def add_new(self, active_task: ActiveTask, input_requests: object) -> None:
-        """Add the new ones of a task's `inputRequests` to the inbox, in one commit with the task's references."""
+        """Add the new ones of a task's `inputRequests` to the inbox and to its record, and deliver their answers."""
         queue, active = active_task.queue, active_task.active
         known = dict(self._table.get(active_task.task_id).questions)
         new = {key: question for key, question in parse_questions(input_requests).items() if key not in known}

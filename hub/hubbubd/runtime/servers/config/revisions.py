@@ -46,7 +46,7 @@ def file_revision(before: ServerRecord | None, record: ServerRecord, newest: int
 def with_changes(before: ServerRecord, changes: Mapping[str, Any], stored: ServerRecord | None) -> ServerRecord:
     """Return the `stored` record of a server with these changes. Raises NotFound.
 
-    A new configuration was decided from the record `before`: raises Stale if another one is stored now.
+    With a new `revision` they were decided from the record `before`: raises Stale if another one is stored now.
     """
     if stored is None:
         raise NotFound("server", before.name)

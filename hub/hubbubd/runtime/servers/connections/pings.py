@@ -91,7 +91,10 @@ class Pings:
                 self._set_timer(self._config.ping_interval_s)
 
     async def _ping_and_count(self) -> None:
-        """Ping the server, and count whether it answers."""
+        """Ping the server, and count whether it answers.
+
+        If it never answered a ping, but a request for a list now, it is asked for lists from now on.
+        """
         answer = await self._probe(by_list=self._by_list)
         if answer is _PingAnswer.SILENCE and not self._was_answered and not self._by_list and not self._is_busy():
             answer = await self._probe(by_list=True)

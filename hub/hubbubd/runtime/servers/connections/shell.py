@@ -135,7 +135,7 @@ class ConnectionShell:
         await self._cleaned_up.wait()
 
     async def run(self) -> None:
-        """Serve one request to be connected after another, until cancelled."""
+        """Keep the server connected while it is wanted, each time until `disconnect` or giving up; until cancelled."""
         while True:
             while not self._wanted.is_set():  # `disconnect` may have replaced the event
                 await self._wanted.wait()
@@ -229,8 +229,8 @@ class ConnectionShell:
 
     def _loss_event(self, fault: Fault) -> ConnectionEvent:
         """Return SESSION_LOST, which reconnects at once, unless that happened recently: then the session flaps."""
-        renewed_at, self._lost_at = self._lost_at, anyio.current_time()
-        stable = self._lost_at - renewed_at >= max(self.config.stable_after_s, core.STABLE_S)
+        lost_before, self._lost_at = self._lost_at, anyio.current_time()
+        stable = self._lost_at - lost_before >= max(self.config.stable_after_s, core.STABLE_S)
         return (
             ConnectionEvent.SESSION_LOST
             if fault.code == FaultCode.SESSION_LOST and stable
@@ -255,7 +255,7 @@ class ConnectionShell:
             case Effect.RELEASE_CALLS:
                 self.queue.set_link(self.link)
             case Effect.FAIL_ALL_CALLS:
-                if self._handing_over:
+                if self._handing_over:  # a successor goes on with them
                     return
                 self.queue.closed = True
                 self.queue.given_up = self.connection.fault if event is ConnectionEvent.GIVE_UP else None
