@@ -32,7 +32,7 @@ class Compacted(StoreError):
 
 
 class StoreUnavailable(StoreError):
-    """The engine failed (disk full, I/O error, closed); nothing was written."""
+    """The engine failed (disk full, I/O error, closed); nothing was written, but for OutcomeUnknown."""
 
 
 class OutcomeUnknown(StoreUnavailable):
@@ -142,7 +142,7 @@ class Store(Protocol):
 
         Deleting a missing key changes nothing. Once begun, a commit finishes even if its caller is cancelled. Listeners
         have been called before it returns, and before it raises WriteConflict with the commit that it lost to. Raises
-        WriteConflict or StoreUnavailable; then nothing changed.
+        WriteConflict or StoreUnavailable; then nothing changed, but for OutcomeUnknown.
         """
         ...
 

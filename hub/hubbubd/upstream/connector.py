@@ -41,7 +41,10 @@ class McpConnector:
         self._import_lock = anyio.Lock()
 
     async def delete_oauth_secrets(self, server: str) -> None:
-        """Delete the OAuth tokens and the registered client of a server. Raises OSError."""
+        """Delete the OAuth tokens and the registered client of a server. Raises OSError.
+
+        From then on neither these secrets nor those of its configuration are redacted.
+        """
         for owner in (server, oauth_owner(server)):
             REDACTION.set_secrets(owner, ())
         await self._vault.put(server, None)

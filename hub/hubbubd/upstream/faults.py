@@ -116,7 +116,10 @@ def fault_from_status(status: int, headers: Mapping[str, str], body: bytes, *, s
 
 
 def _body_excerpt(headers: Mapping[str, str], body: bytes) -> str | None:
-    """Return the beginning of an error's body; of a page of HTML its title, as the rest is for browsers."""
+    """Return the beginning of an error's body; of a page of HTML its title, as the rest is for browsers.
+
+    None for an empty body.
+    """
     beginning = body[:PAGE_BYTES].decode("utf-8", "replace").strip()
     if "html" in headers.get("content-type", "").lower() or beginning[:9].lower() in ("<!doctype", "<html>"):
         title = _TITLE.search(beginning)

@@ -84,7 +84,7 @@ class DatabaseConnection(Protocol):
         ...
 
     def is_closed(self) -> bool:
-        """Return whether it has ended."""
+        """Return whether the connection has ended."""
         ...
 
     def terminate(self) -> None:

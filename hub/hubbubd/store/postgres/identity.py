@@ -167,6 +167,7 @@ class MemberIdentity:
         revision, op = self.known_history
         rows = await connection.fetch(self.database.for_schema(sql.CHECK), self.name, self.life, op)
         [(store_id, newest_revision, newest_life, is_alive, op_revision)] = rows
+        # Once this member is gone, the group that it knows may be deleted: that shows nothing about the history.
         if (
             store_id != self.store_id
             or newest_life < self.life

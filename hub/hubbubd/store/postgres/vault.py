@@ -64,7 +64,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class KnownRow:
-    """What this member knows of a row: its version, and what it has; None once it is deleted."""
+    """What this member knows of a row: its version, and its secrets, which are None once the row is deleted."""
 
     version: int
     secrets: Secrets | None = field(repr=False)

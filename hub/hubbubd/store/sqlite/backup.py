@@ -102,8 +102,8 @@ def write_copy(path: Path, snapshot: Snapshot, compacted: int) -> BinaryIO:
 def open_draft(path: Path) -> Generator[sqlite3.Connection]:
     """Make an empty store at a path, mode 0600, and yield its connection in a transaction that ends with the block.
 
-    It has an id. It does not survive a crash until it is synced. Raises sqlite3.Error and OSError; whatever is there
-    then is to be removed.
+    The store has an id, and does not survive a crash until it is synced. Raises sqlite3.Error and OSError; the caller
+    then removes whatever is at the path.
     """
     remove_copy(path)
     os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))

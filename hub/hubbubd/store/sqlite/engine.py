@@ -200,7 +200,10 @@ class Engine:
         return outcomes
 
     def _read_revisions(self, group: Sequence[tuple[Sequence[Write], Sequence[Precondition]]]) -> dict[str, int]:
-        """Return the revisions that last wrote the keys on which a group depends, of those that exist."""
+        """Return, for the existing keys on which a group depends, the revision that last wrote each.
+
+        A group depends on the keys of its guards, and on those that it deletes: deleting a missing key changes nothing.
+        """
         needed = {guard.key for _, guards in group for guard in guards}
         needed.update(write.key for writes, _ in group for write in writes if write.value is None)
         revisions: dict[str, int] = {}

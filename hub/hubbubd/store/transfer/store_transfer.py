@@ -94,7 +94,7 @@ class SecretStore(Protocol):
     """Where the secrets of servers are stored, by server."""
 
     async def all(self) -> dict[str, dict[str, Any]]:
-        """Return all of them."""
+        """Return all secrets, by server."""
         ...
 
     async def put_all(self, secrets: dict[str, dict[str, Any]]) -> None:
@@ -157,8 +157,9 @@ async def transfer(
 ) -> Transferred:
     """Copy the source to the target, which must be empty, and with `verify` compare both.
 
-    With `verify` a target that has records is compared, and not written. Raises TargetNotEmpty, SecretsNotCopied
-    and other StoreErrors; after any but SecretsNotCopied the target is as it was.
+    With `verify` a target that has records is compared, and not written. `vaults` are those of the source and of the
+    target. Raises TargetNotEmpty, SecretsNotCopied and other StoreErrors; the target is then as it was, except after
+    SecretsNotCopied, and after an error in the comparison.
     """
     async with source.open_reader() as reader:
         if reader is None:
@@ -204,7 +205,7 @@ async def _copy_records(reader: SourceReader, target: LockedStore, extent: Exten
 
 
 async def _collect_secrets(source: SecretStore, target: SecretStore, *, written: bool) -> dict[str, dict[str, Any]]:
-    """Return the secrets of the source. Raises TargetNotEmpty where others would be overwritten."""
+    """Return the secrets of the source. Raises TargetNotEmpty if they are to be `written` over others."""
     secrets = await source.all()
     if written and await target.all() not in ({}, secrets):
         raise TargetNotEmpty("the target has secrets already; nothing was copied")

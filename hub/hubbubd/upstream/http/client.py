@@ -259,7 +259,7 @@ def _time_limits(connect_s: float, read_s: float | None) -> aiohttp.ClientTimeou
 
 
 class _Content(Payload):
-    """The content of a request. It notes in `progress` how far it was sent, which has to end within `limit_s`.
+    """The content of a request. It notes in `progress` how far it was sent; sending has to end within `limit_s`.
 
     `permit` is asked once more: connecting may have taken so long that another member of the fleet has the server.
     """
@@ -337,7 +337,7 @@ class Proxies:
 def redirect_target(request: HttpRequest, response: HttpResponse) -> URL | None:
     """Return where a redirect that may be followed leads; None for any other response.
 
-    It may be if it keeps the method, stays within the origin, and has no user or password in its URL.
+    It may be followed if it keeps the method, stays within the origin or only adds TLS, and names no user or password.
     """
     if not is_redirect(response) or not (request.method == "GET" or response.status in KEEPS_METHOD):
         return None

@@ -88,7 +88,7 @@ async def http_transport(
 
 
 async def closed_stream_fault() -> Fault:
-    """Return the fault of a read stream that has ended for no other reason: the server closed it."""
+    """Return the fault of a read stream that has ended for no other reason: the server closed it; an `explain_end`."""
     return faults.fault("CONNECTION_LOST", "the server closed the stream")
 
 
@@ -111,7 +111,7 @@ class StreamableHttp:
         self._version: str | None = None
 
     async def send(self, item: SessionMessage, /) -> None:
-        """Start to POST a message; a cancellation may close the connection of its request instead.
+        """Start to POST a message; a cancellation may instead close the connection of the request that it cancels.
 
         The revision that its headers name holds from then on. After `initialized` the server's own stream is opened.
         """

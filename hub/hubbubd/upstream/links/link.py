@@ -89,7 +89,7 @@ class ServerLink:
         self._fault: Fault | None = None  # why the connection is lost
         self._ready = anyio.Event()  # the transport is open, or could not be opened
         self._lost = anyio.Event()
-        self._hold_scope = anyio.CancelScope(shield=True)  # of `hold_open`; shielded, as only `close` ends that
+        self._hold_scope = anyio.CancelScope(shield=True)  # of `hold_open`; shielded: only `close` may cancel it
         self._receive_scope = anyio.CancelScope()
         self._closing = anyio.Event()  # `close` was called
         self._closed = anyio.Event()  # the transport is closed

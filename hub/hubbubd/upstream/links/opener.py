@@ -219,7 +219,7 @@ async def _open_stdio(
             pid=streams.pid,
             stderr_tail=streams.stderr_tail,
             stray_tail=streams.stray_tail,
-            side_output=streams.fold,
+            side_output=streams.side_output,
         )
 
 

@@ -91,9 +91,9 @@ class LineSplitter:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._buffer = bytearray()
-        self._scanned_bytes = 0
-        self._skipped_bytes = 0
-        self._head = self._tail = b""
+        self._scanned_bytes = 0  # so many at the buffer's beginning have no newline
+        self._skipped_bytes = 0  # of the current line, which is too long
+        self._head = self._tail = b""  # the two ends of such a line
         self.may_have_line = False
         """Whether `take_line` may return a line; if False, it returns None."""
 

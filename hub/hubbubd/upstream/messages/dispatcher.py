@@ -104,7 +104,7 @@ class Dispatcher:
         self._pending: dict[RequestId, asyncio.Future[Outcome]] = {}
         self._progress_callbacks: dict[str, tuple[OnProgress, str | None]] = {}
         self._subscriptions: dict[RequestId, OnAcknowledged] = {}
-        self._serving: dict[tuple[RequestId, str | None], JSONRPCRequest] = {}
+        self._serving: dict[tuple[RequestId, str | None], JSONRPCRequest] = {}  # by its id, and the call of its stream
         self._ended = False
         self._dispatcher = JSONRPCDispatcher[TransportContext](
             self._receive_stream, self._write_stream, on_stream_exception=self._on_stream_exception

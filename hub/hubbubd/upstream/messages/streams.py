@@ -55,7 +55,7 @@ class SideOutput(Protocol):
         ...
 
     def fold(self) -> None:
-        """As `release`, but with one line for those about the probe: called when the server connects without it."""
+        """As `release`, but with one line for those about the probe: the server has connected without the probe."""
         ...
 
 

@@ -233,7 +233,7 @@ class _EntryChecker:
                 self.accepted += batch
 
     def _check_large_entry(self, entry: Any, index: int) -> Iterator[None]:
-        """Check an entry that is longer than a batch; it is repaired only if it is not too long for that."""
+        """Check an entry that is longer than a batch; it is repaired only if it is not too long to repair."""
         try:
             yield from check(self._validate, entry)
         except Mismatch as problem:

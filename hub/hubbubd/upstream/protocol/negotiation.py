@@ -303,7 +303,7 @@ class Negotiation:
         return hello, revision
 
     async def _handshake(self, version: str) -> tuple[Hello, Revision]:
-        """Make the handshake, once more in a revision that both speak if the server refuses this one and lists others.
+        """Make the handshake; if the server refuses this revision and lists others, again in one that both speak.
 
         (2025-11-25, lifecycle, error handling.) Raises PeerError, UpstreamError.
         """

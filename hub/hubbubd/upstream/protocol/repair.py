@@ -216,7 +216,7 @@ def fill_in_caching(result: dict[str, Any]) -> bool:
 
 
 def fill_in_introduction(result: dict[str, Any]) -> bool:
-    """Fill in name and version of a server, and read a capability of `true` as one without options.
+    """Fill in name, version and capabilities of a server, and read a capability of `true` as one without options.
 
     Returns whether anything changed.
     """

@@ -96,7 +96,7 @@ def _error_path(steps: tuple[int | str, ...], skipped: tuple[int, ...]) -> str:
 def pieces(document: Any, size: int, depth: int = 0) -> Iterator[tuple[Any, tuple[int, ...]]]:
     """Split a document into pieces of about `size` values that together are valid exactly if it is.
 
-    Each comes with the number of entries left out before it, for the lists on the path to it.
+    Each comes with how many entries were left out before its own, for each of the lists on the path to it.
     """
     if depth == DEEPEST or weight(document) < size:
         yield document, ()

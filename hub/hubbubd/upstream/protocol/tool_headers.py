@@ -15,7 +15,7 @@ MAX_INCOMPLETE: Final = 4
 
 
 class _MappedTools:
-    """The mapped tools of a list, or of the pages that have come."""
+    """The mapped tools of a list, or of its pages that have come: those with arguments that are repeated as headers."""
 
     def __init__(self) -> None:
         self.header_names: dict[str, HeaderNames] = {}

@@ -138,7 +138,10 @@ class _LauncherProcess:
 
 
 def _read_umask() -> int:
-    """Return the hub's umask. Call it in the event loop's thread, which alone changes it, to bind a Unix socket."""
+    """Return the hub's umask. To be called in the event loop's thread: it changes the umask for a moment.
+
+    Only that thread does so, here and to bind a Unix socket.
+    """
     umask = os.umask(0o077)
     os.umask(umask)
     return umask

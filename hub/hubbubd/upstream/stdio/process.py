@@ -55,7 +55,7 @@ class ServerProcess:
     """A running server. Its pipes are non-blocking; the owner of the process reads and writes them."""
 
     def __init__(self, process_mark: str) -> None:
-        """`process_mark` is put into the environment of the server and so of all that it starts, to find them by it."""
+        """`process_mark` is in the environment of the server, and so of all that it starts: they are found by it."""
         self.pid = 0
         self.exit = ExitStatus()
         self._process_mark = process_mark

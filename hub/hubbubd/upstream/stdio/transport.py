@@ -168,7 +168,7 @@ class MessageReader(ObjectReceiveStream[SessionMessage | Exception]):
                 return item
 
     def end_after_buffered_data(self) -> None:
-        """End the stream after what the server has written already: it no longer reads messages."""
+        """End the stream after what the server has written already, as the server no longer reads messages."""
         self._ends_when_empty = True
         self._wake()
 
@@ -241,7 +241,7 @@ class MessageReader(ObjectReceiveStream[SessionMessage | Exception]):
         return SessionMessage(message)
 
     def _note_stray_line(self, line: bytes | bytearray) -> None:
-        """Log a line that is no message. After STRAY_LIMIT in a row, give up, or pause if it has sent a message."""
+        """Log a line that is no message. After STRAY_LIMIT in a row, give up, or pause if there has been a message."""
         self.stray_lines += 1
         self._stray_run += 1
         text = line[:200].decode("utf-8", "replace")
@@ -332,8 +332,8 @@ class StdioStreams:
         self._stray_tail = Tail(on_stderr and (lambda line: on_stderr(f"stdout: {line}")), clock)
         self.read = MessageReader(process.stdout, config, self._stray_tail.feed)
         self.write = MessageWriter(process.stdin, self.read.end_after_buffered_data)
-        self.fold = Fold(on_stderr or (lambda _: None), self._drop_stderr_lines, config.name)
-        self._tail = Tail(on_stderr and self.fold.add_line, clock)
+        self.side_output = Fold(on_stderr or (lambda _: None), self._drop_stderr_lines, config.name)
+        self._tail = Tail(on_stderr and self.side_output.add_line, clock)
         self._stderr = _PipeReader(process.stderr, self._on_stderr)
         self._process = process
 

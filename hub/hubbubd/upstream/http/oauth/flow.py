@@ -89,7 +89,7 @@ class _Context(OAuthContext):
         self.token_expiry_time = None if lasts_s is None else time() + lasts_s
 
     def should_include_resource_param(self, protocol_version: str | None = None) -> bool:
-        """Return whether requests name the resource (RFC 8707), which Entra refuses of all but its own."""
+        """Return whether requests name the resource (RFC 8707): Entra refuses all resources but its own."""
         named = self.named_resource
         return super().should_include_resource_param(protocol_version) if named is True else named is not False
 
@@ -102,8 +102,8 @@ class _Context(OAuthContext):
 class _AccessRequest:
     """A request that needs access.
 
-    `hop` sends the requests of the flow, `challenge` is how it was refused, `token` what it was sent with. `is_last`
-    says that it is sent once more at most.
+    `hop` sends the flow's requests, `challenge` is the refusal (None before one), `token` the one that was refused.
+    `is_last` says that the request is sent once more at most.
     """
 
     request: HttpRequest
@@ -273,7 +273,7 @@ class OAuth:
                 outgoing = await flow.asend(reply)
 
     async def _send_flow_request(self, outgoing: httpx2.Request, access_request: _AccessRequest) -> httpx2.Response:
-        """Send a request of the flow; return its reply, once what that says of the hub's client is applied."""
+        """Send a request of the flow; apply what the reply says about the hub's client, and return the reply."""
         context, kind = self._provider.context, request_kind(outgoing)
         known = context.oauth_metadata
         expected = FlowKnowledge(

@@ -41,7 +41,7 @@ class OAuthStorage:
         self._load()
 
     def _load(self) -> None:
-        """Read what the vault has for the server; it is restored only if the configuration is still the same."""
+        """Read what the vault has for the server into `restored`: nothing if it is of another configuration."""
         self._stored = self._vault.get(self._server)  # also what was stored for another configuration
         is_same_configuration = self._stored is not None and self._stored.get("about") == self._configuration
         self.restored: dict[str, Any] = self._stored if self._stored and is_same_configuration else {}
@@ -52,7 +52,7 @@ class OAuthStorage:
         restored = _parse_stored(OAuthClientInformationFull, self.restored.get("client"))
         if restored is not None and context.client_info is None:
             context.client_info = restored
-        elif restored is not None and context.client_info is not None:
+        elif restored is not None and context.client_info is not None:  # the configured client; its issuer was learned
             context.client_info.issuer = context.client_info.issuer or restored.issuer
         context.current_tokens = _parse_stored(OAuthToken, self.restored.get("tokens"))
         self._redact_secrets(context)

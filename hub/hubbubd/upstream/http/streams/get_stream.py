@@ -112,7 +112,7 @@ class StreamContext:
 
 
 class GetStream:
-    """Reads the stream whenever there is one.
+    """Reads the server's own stream whenever there is one.
 
     It is optional (2025-11-25, basic/transports, listening for messages), so no refusal and no break of it costs the
     connection, or a call. What was open is opened again for as long as that works; what is refused is tried again

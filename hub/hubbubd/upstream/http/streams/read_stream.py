@@ -26,7 +26,10 @@ class HttpReadStream:
         self._ended = False
 
     async def put(self, item: JSONRPCMessage | BadMessage, size: int) -> None:
-        """Add a message of `size` bytes with the caller's context; wait until it is taken. Ignored after `end`."""
+        """Add a message of `size` bytes with the caller's context; wait until it is taken. Ignored after `end`.
+
+        A response is passed to the request that waits for it instead, where `settle` can do that at once.
+        """
         if self._ended:
             return
         if isinstance(item, JSONRPCResponse | JSONRPCError) and self._is_reader_waiting and self.settle(item):

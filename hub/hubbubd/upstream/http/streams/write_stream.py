@@ -39,7 +39,7 @@ class HttpWriteStream:
         self._closed = False
 
     async def send(self, item: SessionMessage, /) -> None:
-        """Start to send a message, in its order. Raises ClosedResourceError; TypeError for what is not JSON."""
+        """Start to send a message when it is its turn. Raises ClosedResourceError; TypeError for what is not JSON."""
         if self._closed:
             raise anyio.ClosedResourceError
         message, metadata = item.message, item.metadata
