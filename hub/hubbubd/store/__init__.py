@@ -176,7 +176,10 @@ class Store(Protocol):
         ...
 
     async def reclaim(self) -> None:
-        """Return unused space to the file system, with deleted and overwritten data erased. Raises StoreUnavailable."""
+        """Return unused space, of a file to the file system, with deleted and overwritten data erased.
+
+        In a database nothing is erased; it uses the space again. Raises StoreUnavailable.
+        """
         ...
 
     async def copy(self) -> BinaryIO:

@@ -80,7 +80,7 @@ class NoticeListener:
         self._changed.set()
 
     def expect_revision(self, revision: int) -> None:
-        """Fetch soon what is new up to a revision, which was announced, or read from the database."""
+        """Have the changes up to a revision fetched soon, which was announced or has been read from the database."""
         self._announced_revision = max(self._announced_revision, revision)
         self._changed.set()
 

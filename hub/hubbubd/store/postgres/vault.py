@@ -77,7 +77,7 @@ class KnownRow:
 
 @dataclass(frozen=True, slots=True)
 class RotationProgress:
-    """How many rows are sealed with the first key, of how many."""
+    """How many rows are sealed with the first key (`done`), of how many (`all`)."""
 
     done: int
     all: int
@@ -125,7 +125,7 @@ class PostgresVault:
         return vault
 
     async def _load(self) -> None:
-        """Connect, make the tables if they are missing, and read all secrets. Raises StoreError."""
+        """Connect, make the tables if they are missing, and read all secrets. Raises as `open`."""
         schema = self._database.schema
         try:
             connection = self._connection = await self._database.connect()
@@ -322,7 +322,7 @@ class PostgresVault:
             after = (rows[-1][0], rows[-1][1])
 
     async def _rotate_slice(self, *after: str) -> tuple[list[Row], RotationProgress]:
-        """Wrap the keys of the next rows after a place; return these rows, and how far the rotation is."""
+        """Wrap the keys of the next rows after a name and kind; return these rows, and how far the rotation is."""
         rows = await self._query(sql.OTHERS, self._keys.first.id, *after, SLICE_ROWS)
         if rows:
             await self._rewrap(rows)
@@ -425,7 +425,7 @@ def _encode_secrets(server: str, secrets: Secrets) -> bytes:
 
 
 def _legible(text: str) -> str:
-    """Return a text of the database, cut, without characters that are not legible."""
+    """Return a text of the database, cut, with `?` in place of what is not legible."""
     return NOT_LEGIBLE.sub("?", text[:64])
 
 

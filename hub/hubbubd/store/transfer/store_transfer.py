@@ -59,7 +59,7 @@ class TargetWriter(Protocol):
     """An empty store that is being filled."""
 
     async def add(self, rows: Sequence[Row]) -> None:
-        """Add records and tombstones. Raises StoreUnavailable."""
+        """Add records and tombstones. Raises StoreError for a key that cannot be kept there, and StoreUnavailable."""
         ...
 
 

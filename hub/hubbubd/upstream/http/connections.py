@@ -177,7 +177,7 @@ class AcknowledgmentWatch:
 
 
 class EmptyCookieJar(aiohttp.DummyCookieJar):
-    """A cookie jar that stays empty: neither MCP nor OAuth needs any. One in the configuration is a header."""
+    """A cookie jar that stays empty: neither MCP nor OAuth needs any. `ServerCookies` has those that are wanted."""
 
     def update_cookies_from_headers(self, headers: Sequence[str], response_url: URL) -> None:
         """Ignore the headers, without parsing them."""

@@ -48,7 +48,7 @@ _DOWNLOADERS: Final = frozenset({"bunx", "docker", "npm", "npx", "pipx", "pnpm",
 
 @dataclass(slots=True, kw_only=True)
 class LinkOpener:
-    """Opens links, with what they share."""
+    """Opens links, with what they share; `origins` and `variables` are those of `McpConnector`."""
 
     vault: SecretsVault
     tracer: Tracer

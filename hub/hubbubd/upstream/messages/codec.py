@@ -177,7 +177,7 @@ def _as_bytes(data: bytes | bytearray | str) -> bytes | bytearray:
 
 
 def _require_parseable(data: bytes | bytearray) -> None:
-    """Raise NotParsed for a notification or request that is too large. Results, which the hub asked for, may be."""
+    """Raise NotParsed for a notification or request that is too large. Results may be large: the hub asked for them."""
     head = request_head(data[:EDGE], data[-EDGE:])
     if head is None:
         return
@@ -274,7 +274,7 @@ def _normalize_envelope(fields: dict[str, Any]) -> None:
 
 
 def _answered_ids(values: list[Any]) -> Iterator[int | str]:
-    """Yield the ids of the responses among the values."""
+    """Yield the ids of the responses among the first MAX_BATCH values."""
     for value in values[:MAX_BATCH]:
         if isinstance(value, dict) and "method" not in value:
             message_id = cast("dict[str, Any]", value).get("id")

@@ -344,12 +344,12 @@ class StdioStreams:
 
     @property
     def stray_lines(self) -> int:
-        """Number of lines on stdout that were not JSON."""
+        """Number of lines on stdout that were not meant as messages: no JSON, or JSON of another kind."""
         return self.read.stray_lines
 
     @property
     def unparseable(self) -> int:
-        """Number of lines on stdout that were JSON, but not JSON-RPC."""
+        """Number of lines on stdout that were meant as messages, and could not be parsed."""
         return self.read.unparseable
 
     def stderr_tail(self) -> tuple[str, ...]:

@@ -317,7 +317,7 @@ class OAuth:
             context.client_info.token_endpoint_auth_method = select_auth_method(methods)
 
     def _check_registration(self, outgoing: httpx2.Request, reply: OAuthReply) -> None:
-        """Raise OAuthFlowError for a registration that was refused by a server that offers none."""
+        """Raise OAuthFlowError if a registration was refused by a server that does not offer to register clients."""
         metadata = self._provider.context.oauth_metadata
         if reply.response.is_success or (metadata is not None and metadata.registration_endpoint is not None):
             return
