@@ -49,14 +49,15 @@ INSERT INTO {schema}.meta (id, version, revision, compacted, life) VALUES ($id$,
 """
 """`life` counts how often the store was opened. `outcomes` are those of a group; NULL makes its `op` void."""
 
-# Between `other` of `members` and `clock`, for who has leases of `ttl_s`. A clock that is set back leaves beats in its
-# future, and the last one of whoever has died stays there. `expel` heeds only who has been steady since: by then all
-# who live have a beat of the new time. A step that is shorter than the leases ends by itself.
+# Whether the member `other` is overdue by `clock`, to one whose leases last `ttl_s`. Its lease has run out, or its last
+# heartbeat is far in the future: the clock was set back, and the last heartbeat of a member that has died stays there.
+# `expel` obeys only a member that has been steady since then: by that time all who live have sent a heartbeat by the
+# new time. A step back that is shorter than the leases needs nothing: heartbeats are in the past again soon.
 _OVERDUE: Final = """(other.expires_at < clock.now
     OR other.beat_at - clock.now > greatest(ttl_s * interval '1 second', other.expires_at - other.beat_at))"""
 
-# The parts of commit i are those from its end in `*_to` of commit i - 1, exclusively, to its own. Each outcome is
-# [revision, deletions that changed nothing] or, with the guard that failed, [key]. `found_*` are what others have
+# `*_to` has, for each commit, where its guards or writes end; they begin after those of the commit before. An outcome
+# is [revision, deletions that changed nothing], or [key of the guard that failed]. `found_*` are what others have
 # changed since `known`, in order. The row of `members` is read under the lock of `meta`: a member that is gone by then
 # has changed nothing since. All is found by index, whatever the tables' statistics say, so plans are kept; to make them
 # anew for each group took more than half of its time.
@@ -350,10 +351,11 @@ ON CONFLICT (name) DO UPDATE SET life = excluded.life, proof = excluded.proof, s
   beat_at = excluded.beat_at, expires_at = excluded.expires_at, steady_since = excluded.steady_since
 """
 
-# A member that starts says beforehand that it is busy for longer than its leases last. It is not steady for that. Nor
-# is whoever has missed a beat: half of a lease's time is two of them. The database may have been away, and then others
-# have been silent for longer than this one, which sent its last beat a moment after theirs. It also says where the
-# member is reached, once that is known: said once, it might be lost, and nobody would reach the member.
+# A member is steady since its last late heartbeat: one that came after half of a lease's time, in which two are due.
+# The database may have been away, and then others have been silent for longer than this one, which sent its last one
+# a moment after theirs. A member that starts says beforehand ($3) that it is busy for longer than its leases last; it
+# is not steady in that time. A heartbeat also says where the member is reached, once that is known: said once, that
+# might be lost, and nobody would reach the member.
 BEAT: Final = """
 UPDATE {schema}.members SET beat_at = clock.now, expires_at = clock.now + $3::float8 * interval '1 second',
   position = greatest(position, $4), address = coalesce($6, address), forward = coalesce($7, forward),
@@ -391,9 +393,9 @@ SELECT other.name, other.life, other.standing, other.address, other.forward, oth
 FROM {schema}.members other, {schema}.meta m, (SELECT clock_timestamp() AS now, $2::float8 AS ttl_s) clock
 WHERE other.name <> '*' ORDER BY other.standing = 'gone', other.name LIMIT $1
 """.replace("{overdue}", _OVERDUE)
-# Whether the other one has lived is read under the locks that the function takes as well, in the same order. So of two
-# that declare it gone at once, the second one waits, and reads that it is. Whoever has missed a beat asks in vain: the
-# database may have been away for all, and be back for this one first.
+# Whether the other member has lived is read under the locks that the function `expel` takes as well, in the same order.
+# So of two that declare it gone at once, the second one waits, and reads that it is gone. A member that has missed a
+# heartbeat asks in vain: the database may have been away for all, and be back for this member first.
 EXPEL: Final = """
 WITH pair AS MATERIALIZED (
   SELECT name, life, standing, beat_at FROM {schema}.members WHERE name IN ($1, $3) ORDER BY name FOR UPDATE
