@@ -45,11 +45,15 @@ def with_sse(status: int, endpoint: str = "/post") -> Starlette:
     async def refuse(_: Request) -> Response:
         return Response("no", status)
 
+    async def redirect(_: Request) -> Response:
+        return Response(status_code=307, headers={"location": "https://elsewhere.example/post"})
+
     return Starlette(
         routes=[
             Route("/sse", stream, methods=["GET"]),
             Route("/sse", refuse, methods=["POST"]),
             Route("/post", take, methods=["POST"]),
+            Route("/moved", redirect, methods=["POST"]),
         ]
     )
 
@@ -93,6 +97,12 @@ async def test_both_transports_are_tried_within_one_time_limit(connect: Connect)
 async def test_an_endpoint_elsewhere_is_refused_by_name(connect: Connect) -> None:
     async with served(with_sse(405, "https://elsewhere.example/post?token=x")) as origin:
         with pytest.raises(UpstreamError, match=r"its endpoint is at https://elsewhere\.example, and not within"):
+            await open_once(connect(url=f"{origin}/sse", transport="sse"))
+
+
+async def test_a_message_that_is_redirected_elsewhere_ends_the_connection_at_once(connect: Connect) -> None:
+    async with served(with_sse(405, "/moved")) as origin:
+        with pytest.raises(UpstreamError, match=r"a redirect to https://elsewhere\.example, which is not followed"):
             await open_once(connect(url=f"{origin}/sse", transport="sse"))
 
 

@@ -134,6 +134,8 @@ class MessageDelivery:
             note = describe_redirect(request.url, response)
             fault = faults.fault("HTTP_ERROR", note, status=response.status)
             _note_outcome(outgoing, fault)
+            if self.all_vital:
+                self.mark_lost(fault)
             raise MessageRefused(fault)
         if response.is_compressed:
             response.close()
