@@ -51,6 +51,12 @@ async def turns(raw: dict[str, Any], era: Era) -> int:
     return next(count)
 
 
+@pytest.mark.parametrize(("character", "kept"), [("x", 65_536), ("\u00e9", 32_768), ("\u20ac", 21_845)])
+async def test_instructions_are_cut_to_their_bound_in_bytes_between_characters(character: str, kept: int) -> None:
+    hello = await negotiated({**SHAKEN, "instructions": character * 70_000}, Era.HANDSHAKE)
+    assert hello.instructions == character * kept
+
+
 LONG = {
     "icons": lambda n: {"serverInfo": {"name": "x", "version": "1", "icons": [{"src": "https://x.example"}] * n}},
     "what no schema names": lambda n: {"x": [[] for _ in range(n)]},

@@ -384,8 +384,9 @@ def _bounded_capabilities(sent: object) -> dict[str, Any]:
 
 
 def _bounded_instructions(sent: str | None) -> str | None:
-    """Return the instructions, cut to as many characters as INTRODUCTION_BYTES says."""
-    return sent and sent[:INTRODUCTION_BYTES]
+    """Return the instructions, cut after the last character that fits into INTRODUCTION_BYTES."""
+    encoded = (sent or "").encode(errors="replace")
+    return sent if len(encoded) <= INTRODUCTION_BYTES else encoded[:INTRODUCTION_BYTES].decode(errors="ignore")
 
 
 def _supported_revisions(refusal: PeerError) -> list[str]:
