@@ -31,7 +31,10 @@ def shorten(text: str, limit: int) -> str:
 
 
 def make_line(value: object, limit: int) -> str:
-    """Return a value of an agent as one line of at most so many characters; "" if it is no text."""
+    """Return a value of an agent as one line of at most `limit` characters; "" if it is no text.
+
+    No more than its first 4 * `limit` characters are looked at, however long the agent's text is.
+    """
     return shorten(" ".join(strip_escapes(value[: 4 * limit]).split()), limit) if isinstance(value, str) else ""
 
 

@@ -33,7 +33,7 @@ def is_deeper(value: object, levels: int) -> bool:
 
 
 def read_members(beginning: bytes) -> dict[str, Any]:
-    """Return what the beginning of a message of JSON-RPC says of itself: `id` and `method`, if they stand there."""
+    """Return `id` and `method` of a message of JSON-RPC, as far as its beginning has them before any other member."""
     found: dict[str, Any] = {}
     at = 0
     while (member := _MEMBER.match(beginning, at)) is not None:

@@ -87,7 +87,7 @@ def options(
     from hubbub_cli.run.session import Settings  # imported late: `--version` and `--help` do not need it
     from hubbub_frontend.shell_commands import set_hub_prefix
 
-    gc.freeze()
+    gc.freeze()  # `main` says why
     gc.enable()
     context.obj = Settings.from_params(context.params)  # all of the above
     reached = replace(context.obj, name=None)

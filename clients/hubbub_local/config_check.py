@@ -20,7 +20,7 @@ class Problem:
 
     message: str
     refused: bool
-    """Whether the hub does not take it. Else a server refers to what is not there, for this program at least."""
+    """Whether the hub refuses the file. Else it starts, but a server refers to what is missing, at least from here."""
 
 
 def find_problem(text: str, file: Path, environ: Mapping[str, str]) -> Problem | None:

@@ -92,6 +92,7 @@ def set_value(text: str, key: str, value: Any) -> str:
 def split_key(key: str) -> tuple[str, ...]:
     """Return the parts of a dotted key, as TOML divides it. Raises Unchangeable."""
     try:
+        # If it is one dotted key, this gives tables of one entry each, one in the other, and 0 in the last.
         found: object = tomllib.loads(f"{key} = 0")
     except (ValueError, RecursionError):
         found = None
@@ -110,7 +111,7 @@ def parse_value(text: str) -> Any:
         found = tomllib.loads(f"value = {text}")
     except (ValueError, RecursionError):
         return text
-    return found["value"] if len(found) == 1 else text
+    return found["value"] if len(found) == 1 else text  # more: the text goes on with lines of its own
 
 
 def mask_secrets(text: str) -> dict[str, Any]:

@@ -139,7 +139,7 @@ def start_hub(
     finally:
         for pipe in (process.stdout, process.stderr):
             cast("IO[bytes]", pipe).close()
-    # It goes on, and nobody waits for its end here.
+    # The hub goes on. Without a status, Popen would warn that its process still runs.
     process.returncode = 0
     return Started(ready, log)
 
@@ -197,7 +197,7 @@ def end_hub(directory: Path, pid: int, *, now: bool = False) -> Iterator[float]:
     began_at = last_report_at = time.monotonic()
     second_signal_at = began_at + SECOND_SIGNAL_S if now else None
     with processes.hold_process(pid) as process:
-        # The process is held now: if it is still the hub, no other one can get its signals.
+        # While the process is held, its id cannot pass to another one: if it is the hub now, it gets the signals.
         if process is None or find_hub_pid(directory) != pid:
             return
         _terminate_hub(process)
@@ -238,7 +238,7 @@ def is_listening(directory: Path) -> bool:
 
 
 def is_missing(directory: Path) -> bool:
-    """Return whether no hub runs, starts or ends for a data directory on this machine; False where nobody can tell."""
+    """Return whether no hub runs, starts or ends for a data directory on this machine; False if that is not certain."""
     if is_listening(directory):
         return False
     with suppress(OSError):

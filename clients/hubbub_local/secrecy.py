@@ -30,6 +30,7 @@ _HARMLESS_LAST_WORDS: Final = frozenset(
 )
 """Words at a name's end that make it about a secret, not the secret: TOKEN_FILE, AUTH_TYPE."""
 
+# Values that are no secrets, whatever they are called.
 _PLAIN: Final = re.compile(r"true|false|yes|no|on|off|none|null|[0-9]+|basic|oauth2?|bearer", re.IGNORECASE)
 _WORDS: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _PREFIXES: Final[Mapping[str, str]] = {
@@ -56,7 +57,10 @@ SpecPath = tuple[str | int, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Secret:
-    """A secret in a spec: `path` leads to its text, of which it is what follows `before`. `name` says its purpose."""
+    """A secret in a spec. The text at `path` is `before`, which is no secret, and then the secret.
+
+    `value` is the secret itself, `name` says what it is for, and `why` how it was recognised.
+    """
 
     path: SpecPath
     name: str

@@ -167,7 +167,7 @@ def write_service_file(machine: Machine, service: UserService) -> Path:
 def enable_service(machine: Machine) -> None:
     """Start the service now, again if it runs, and have it start whenever the person logs in. Raises ServiceFailed."""
     if find_service_kind(machine) == "launchd":
-        _run_launchctl("bootout", check=False)
+        _run_launchctl("bootout", check=False)  # fails if it is not loaded
         _run_or_fail("launchctl", "bootstrap", _make_launchd_domain(), str(find_service_file(machine, "launchd")))
         return
     _run_or_fail("systemctl", "--user", "daemon-reload")
@@ -179,7 +179,7 @@ def start_service(machine: Machine) -> None:
     """Start the installed service. Raises ServiceFailed."""
     find_installed_file(machine)
     if find_service_kind(machine) == "launchd":
-        _run_launchctl("bootstrap", str(find_service_file(machine, "launchd")), check=False)
+        _run_launchctl("bootstrap", str(find_service_file(machine, "launchd")), check=False)  # fails if it is loaded
         _run_launchctl("kickstart")
         return
     _run_or_fail("systemctl", "--user", "start", UNIT)
@@ -195,7 +195,7 @@ def stop_service(machine: Machine) -> None:
 
 
 def uninstall_service(machine: Machine) -> Path:
-    """Stop the service and remove its file; return its path. Raises ServiceFailed if there is none."""
+    """Stop the service and remove its file; return the file's path. Raises ServiceFailed if there is none."""
     path = find_installed_file(machine)
     if find_service_kind(machine) == "launchd":
         _run_launchctl("bootout", check=False)
@@ -241,7 +241,7 @@ def find_service_pid(machine: Machine) -> int | None:
 
 
 def is_manager_reachable(machine: Machine) -> bool:
-    """Return whether the system's service manager answers this person: not in a container, nor after `su`.
+    """Return whether the system's service manager answers this person; in a container and after `su` it does not.
 
     Raises ServiceFailed.
     """

@@ -19,7 +19,10 @@ BEGINNING_BYTES = 1000
 
 
 class LineTooLong(Exception):
-    """A line is too long; what follows it can be read. `beginning` has its first bytes."""
+    """Stands for a line that is too long; it is yielded, not raised, as the lines after it can be read.
+
+    `beginning` has its first BEGINNING_BYTES.
+    """
 
     def __init__(self, beginning: bytes = b"") -> None:
         super().__init__()
@@ -29,7 +32,7 @@ class LineTooLong(Exception):
 async def read_lines(descriptor: int, max_bytes: int) -> AsyncGenerator[bytes | LineTooLong, None]:
     """Yield each line that is not blank, without its end, until the descriptor is closed.
 
-    In place of one that is too long comes LineTooLong. What comes after the last line end is dropped.
+    LineTooLong stands for one of more than `max_bytes`. What comes after the last line end is dropped.
     """
     parts: list[bytes] = []
     length, skipping, beginning = 0, False, b""

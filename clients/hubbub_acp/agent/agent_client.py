@@ -68,7 +68,7 @@ class AgentClient:
         """
         process = await start_agent(options.command)
         try:
-            # While the agent starts: half a second of schemas, which the loop need not wait for.
+            # In a thread, while the agent starts: the SDK takes half a second to make its schemas.
             sdk = await asyncio.to_thread(import_module, "acp.connection")
         except BaseException:
             await asyncio.shield(process.stop())
@@ -90,7 +90,7 @@ class AgentClient:
         return self._stream.is_open and self._stopping is None
 
     def has_capability(self, *path: str) -> bool:
-        """Return whether the agent has declared a capability, by the path of keys to it."""
+        """Return whether the agent has declared a capability, by the path of keys to it; null and false are none."""
         found: Any = self.capabilities
         for key in path:
             found = cast("dict[str, Any]", found).get(key) if isinstance(found, dict) else None
@@ -102,7 +102,10 @@ class AgentClient:
         return self.has_capability("loadSession") or self.has_capability("sessionCapabilities", "resume")
 
     async def request(self, method: str, params: Mapping[str, Any], limit_s: float | None = REQUEST_LIMIT_S) -> Any:
-        """Send a request and return its result. Raises AgentFault."""
+        """Send a request and return its result, for which it waits `limit_s` seconds; None: as long as it takes.
+
+        Raises AgentFault if there is no answer by then, if the agent has ended, or if it refuses.
+        """
         from acp.exceptions import RequestError
 
         try:
@@ -214,11 +217,11 @@ class AgentClient:
 
 
 def _make_handler(handler: Handler) -> Any:
-    """Return a handler for the SDK: it gets objects, and its failures are errors of JSON-RPC."""
+    """Return a handler for the SDK, which has `handler` serve each request, and turns failures into JSON-RPC errors."""
     from acp.exceptions import RequestError
 
     async def handle(method: str, params: Any, is_notification: bool) -> dict[str, Any] | None:
-        """Serve a request; raise RequestError if it fails, or if the agent withdraws it."""
+        """Serve a request. Raise RequestError if it fails, or if the agent withdraws it, which cancels it here."""
         given = as_object(params)
         withdrawn = given.pop(WITHDRAWN)
         serving = asyncio.ensure_future(handler(method, given))

@@ -33,23 +33,23 @@ ProcessStarter = Callable[[Sequence[str]], Awaitable["AgentProcess"]]
 class ProcessMark:
     """A mark in the environment of processes, by which they and all that they start can be found; `variables` sets it.
 
-    Within a hub it is the hub's mark, and the hub kills all that has it. Elsewhere it is a new one.
+    If a hub has started this program, the mark is the hub's, and the hub kills all that have it. Else it is a new one.
     """
 
     def __init__(self) -> None:
         inherited = os.environ.get(processes.MARK)
         mark = inherited or f"{os.getpid()}.{uuid.uuid4().hex}"
         self.variables = {processes.MARK: mark}
-        self._own = None if inherited else mark
+        self._own_mark = None if inherited else mark
 
     async def kill(self) -> None:
         """Kill all processes that have the mark, unless it is the hub's: the hub kills those itself."""
-        if self._own is not None:
-            await asyncio.to_thread(processes.kill_marked, self._own)
+        if self._own_mark is not None:
+            await asyncio.to_thread(processes.kill_marked, self._own_mark)
 
 
 class AgentProcess:
-    """A running agent. `stdin` and `stdout` are descriptors of this process."""
+    """A running agent. `stdin` and `stdout` are this program's ends of the agent's pipes: `stdin` is written to."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class AgentProcess:
         self.stdin, self.stdout, self._stderr = ends
         self._process = process
         self._tail: deque[str] = deque(maxlen=TAIL_LINES)
-        self._mark = mark
+        self._process_mark = mark
         self._draining = asyncio.create_task(self._drain_stderr())
 
     @classmethod
@@ -110,7 +110,7 @@ class AgentProcess:
         return f"{ended}; it wrote: {words}" if words else f"{ended}, and wrote nothing to stderr"
 
     def last_words(self) -> str:
-        """Return the end of what it wrote to stderr."""
+        """Return the end of what the agent wrote to stderr, TAIL_CHARACTERS at most."""
         return "\n".join(self._tail)[-TAIL_CHARACTERS:]
 
     async def stop(self) -> None:
@@ -123,7 +123,7 @@ class AgentProcess:
         with suppress(ProcessLookupError, PermissionError):
             processes.kill_group(self._process.pid)
         await self._wait_for_exit()
-        await self._mark.kill()
+        await self._process_mark.kill()
         self._draining.cancel()
         await asyncio.wait({self._draining})
         for end in (self.stdout, self._stderr):

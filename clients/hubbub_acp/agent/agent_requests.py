@@ -11,7 +11,7 @@ from hubbub_acp.faults import AgentFault
 
 
 class PermissionDesk(Protocol):
-    """What knows the sessions of the agent, as far as its requests need it."""
+    """The part of AgentSessions that the agent's requests need."""
 
     async def ask_permission(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Return the outcome of a permission request."""

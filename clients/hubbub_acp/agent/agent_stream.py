@@ -41,7 +41,8 @@ _HALF_CHARACTERS: Final = re.compile(r"[\ud800-\udfff]")
 class AgentStream:
     """A transport: `receive` gives requests and responses, `send` takes them. `on_update` gets session updates.
 
-    `on_loss` is called when a message could not be read, with whether it was a request, which is refused then.
+    `on_loss` is called when a request, or a line too long to tell what it is, could not be read. Its argument says
+    whether it was a request, which has been refused then.
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class AgentStream:
         self.is_open = True
         self.strays = 0
         self.first_stray = ""
-        self._read = 0
+        self._lines_read = 0
 
     async def receive(self) -> dict[str, Any] | None:
         """Return the next request, with WITHDRAWN among its params, or the next response; None at the end.
@@ -70,8 +71,8 @@ class AgentStream:
         Session updates and cancellations that come before it are handled here.
         """
         async for line in self._lines:
-            self._read += 1
-            if self._read % TURN_MESSAGES == 0:
+            self._lines_read += 1
+            if self._lines_read % TURN_MESSAGES == 0:
                 await asyncio.sleep(0)
             message = None if isinstance(line, LineTooLong) else _parse_message(line)
             if message is None:
@@ -132,7 +133,7 @@ class AgentStream:
             error = {"code": PARSE_ERROR, "message": f"the client passed this request over: {why}"}
             self._writer.queue_line(orjson.dumps({"jsonrpc": "2.0", "id": members["id"], "error": error}))
             await self._writer.wait_for_capacity()
-        elif isinstance(members.get("id"), int):
+        elif isinstance(members.get("id"), int):  # a response: the ids of this program's requests are integers
             error = {"code": INTERNAL_ERROR, "message": f"its response was passed over: {why}", "data": None}
             return {"id": members["id"], "error": error}
         if is_long or is_request:
@@ -185,9 +186,9 @@ def _parse_message(line: bytes) -> dict[str, Any] | None:
         return None
     found = cast("dict[str, Any]", message)
     if "method" in found:
-        has_id = "id" not in found or isinstance(found["id"], str | int)
-        return found if has_id and isinstance(found["method"], str) else None
-    if type(found.get("id")) is not int:
+        is_id_valid = "id" not in found or isinstance(found["id"], str | int)
+        return found if is_id_valid and isinstance(found["method"], str) else None
+    if type(found.get("id")) is not int:  # as of isinstance, true and false would be integers
         return None
     if "result" in found:
         return found

@@ -1,6 +1,6 @@
 """Terminals of the agent: commands that it has this program run, with the end of what they write.
 
-A command is a process of this user like the agent itself: `--fs` says where it begins, and holds it in no other way.
+A command is a process of this user like the agent itself: `--fs` bounds the folder that it begins in, and no more.
 """
 
 import asyncio
@@ -34,7 +34,10 @@ END_LIMIT_S: Final = 2.0
 
 @dataclass(eq=False)
 class Terminal:
-    """A command under way, or ended and not yet released."""
+    """A command under way, or ended and not yet released.
+
+    `limit` is the most bytes of output that are kept; `is_cut` says that the beginning is no longer there.
+    """
 
     session_id: str
     process: asyncio.subprocess.Process
@@ -54,6 +57,7 @@ class Terminal:
 
     def to_wire(self) -> dict[str, Any]:
         """Return the output, without a character that was cut, and the exit status once the command has ended."""
+        # In UTF-8 a character begins with a byte that is not 10xxxxxx, and has four bytes at most.
         start = next((at for at, byte in enumerate(self.output[:4]) if byte & 0xC0 != 0x80), 0) if self.is_cut else 0
         result: dict[str, Any] = {"output": self.output[start:].decode(errors="replace"), "truncated": self.is_cut}
         if self.process.returncode is not None:
@@ -81,8 +85,8 @@ class Terminals:
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
         self._terminals: dict[str, Terminal] = {}
-        self._starting: Counter[str] = Counter()
-        self._mark = ProcessMark()
+        self._starting: Counter[str] = Counter()  # by session: terminals whose process is being started
+        self._process_mark = ProcessMark()  # in the environment of all commands, to find what they leave running
 
     async def create(self, params: Mapping[str, Any], cwd: str) -> dict[str, Any]:
         """Start a command in the folder that it names below the root, else in `cwd`; return its terminal's id.
@@ -98,7 +102,7 @@ class Terminals:
             terminal = await self._start(session_id, params, cwd)
         finally:
             self._starting[session_id] -= 1
-            self._starting = +self._starting
+            self._starting = +self._starting  # without the sessions that have none
         terminal_id = secrets.token_urlsafe(12)
         self._terminals[terminal_id] = terminal
         return {"terminalId": terminal_id}
@@ -118,7 +122,7 @@ class Terminals:
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.STDOUT,
                 cwd=folder,
-                env=os.environ | _read_variables(params.get("env")) | self._mark.variables,
+                env=os.environ | _read_variables(params.get("env")) | self._process_mark.variables,
                 start_new_session=True,
             )
         except (OSError, ValueError) as exc:
@@ -161,7 +165,7 @@ class Terminals:
     async def close(self) -> None:
         """End all commands, and what they left running in sessions of their own. Bounded."""
         self.release_all()
-        await self._mark.kill()
+        await self._process_mark.kill()
 
     def _end_and_remove(self, terminal: Terminal) -> None:
         """Kill the command of a terminal, and remove the terminal."""

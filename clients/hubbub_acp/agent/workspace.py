@@ -50,6 +50,7 @@ class Workspace:
         """Return the text of a file: from `line` on, counted from 1, at most `limit` lines; None: no such bound."""
         path = self.resolve(given)
         with self._open_parent(path) as folder, _translate_errors(path):
+            # NONBLOCK: opening a named pipe would wait for a writer.
             descriptor = os.open(path.name, os.O_RDONLY | NOFOLLOW | NONBLOCK, dir_fd=folder)
             with os.fdopen(descriptor, "rb") as file:
                 if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -71,7 +72,7 @@ class Workspace:
         if len(raw) > WRITE_BYTES:
             raise AgentFault("FILE_TOO_LARGE", f"{path} would have more than {WRITE_BYTES} bytes")
         with self._open_parent(path, make=True) as folder, _translate_errors(path):
-            mode = 0o666
+            mode = 0o666  # of a new file, less the umask
             with suppress(FileNotFoundError):
                 found = os.stat(path.name, dir_fd=folder, follow_symlinks=False)
                 if not stat.S_ISREG(found.st_mode):

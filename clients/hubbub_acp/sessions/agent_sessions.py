@@ -12,7 +12,7 @@ from hubbub_acp.faults import AgentFault
 from hubbub_acp.log import log
 from hubbub_acp.options import AcpOptions
 from hubbub_acp.plain_text import make_line
-from hubbub_acp.sessions.opening import check_prompt, find_folder, make_tools, open_session, select_choices
+from hubbub_acp.sessions.opening import check_prompt, find_folder, make_mcp_servers, open_session, select_choices
 from hubbub_acp.sessions.permissions import CANCELLED, make_form, name_decision, read_options
 from hubbub_acp.sessions.session import AgentInfo, AgentSession
 from hubbub_acp.sessions.session_file import SessionFile
@@ -51,15 +51,15 @@ class AgentSessions:
         self._file = SessionFile(options.records, options.name, options.command)
         self._sessions: dict[str, AgentSession] = {}
         self.turns: dict[str, Turn] = {}
-        self.interrupted: dict[str, str] = {}
-        self._client: AgentClient | None = None
-        self._clients: set[AgentClient] = set()
+        self.interrupted: dict[str, str] = {}  # session ids by the turns that an earlier process did not end
+        self._client: AgentClient | None = None  # gets the new turns
+        self._clients: set[AgentClient] = set()  # all that have not ended
         self._requests = AgentRequests(self, options.root)
         self._launch: asyncio.Task[AgentClient] | None = None
         self._waiting_for_launch = 0
-        self._opening = 0
-        self._early: list[tuple[str, Mapping[str, Any]]] = []
-        self._foreign = 0
+        self._opening = 0  # new sessions whose id the agent has not said yet
+        self._early: list[tuple[str, Mapping[str, Any]]] = []  # updates of such sessions, with the session's id
+        self._unknown_updates = 0
         self._tasks: set[asyncio.Task[Any]] = set()
         self._is_closing = False
 
@@ -101,7 +101,7 @@ class AgentSessions:
             """Open the session at the agent, add it, and set its mode and model; if that fails, remove it again."""
             self._opening += 1
             try:
-                session_id, answer = await open_session(client, folder, self._tools)
+                session_id, answer = await open_session(client, folder, self._mcp_servers)
                 if session_id in self._sessions and self._sessions[session_id].turn is not None:
                     raise AgentFault("AGENT_REFUSED", f"{client.info.title} gave out the id of a session under way")
                 session = AgentSession(session_id, folder, client.info, now())
@@ -122,7 +122,7 @@ class AgentSessions:
         return self._begin_turn(open_new, prompt)
 
     async def continue_(self, session_id: str, prompt: str) -> Turn:
-        """Begin a turn in a session. Raises AgentFault: SESSION_UNKNOWN, SESSION_BUSY, SESSION_LOST, PROMPT_INVALID."""
+        """Begin a turn in a session. Raises AgentFault as `start` does, and SESSION_UNKNOWN, SESSION_BUSY."""
         check_prompt(prompt)
         self._check_capacity()
         session = self.get(session_id)
@@ -152,10 +152,10 @@ class AgentSessions:
         return True
 
     async def cancel_turn(self, turn: Turn) -> None:
-        """Cancel a turn, and wait for its end. An agent that goes on is ended. Bounded."""
+        """Cancel a turn, and wait for its end. An agent that goes on gets no more turns, and is ended. Bounded."""
         if turn.has_ended:
             return
-        first = not turn.is_cancelled
+        is_first = not turn.is_cancelled
         turn.is_cancelled = True
         session = self._sessions.get(turn.session_id)
         client = session.home if session is not None else None
@@ -164,7 +164,7 @@ class AgentSessions:
                 turn.task.cancel()
             await turn.wait_for_end()
             return
-        if first:  # and then the answers to its questions, which it is not to go on with
+        if is_first:  # the agent hears of it before the outcomes of its questions, so that it does not go on
             await client.notify("session/cancel", {"sessionId": session.id})
             turn.drop_questions()
         with suppress(TimeoutError):
@@ -198,8 +198,8 @@ class AgentSessions:
             if self._opening and len(self._early) < MAX_EARLY and estimate_size(update) <= KEPT_CHARACTERS:
                 self._early.append((session_id, update))
                 return
-            self._foreign += 1
-            if self._foreign == 1:
+            self._unknown_updates += 1
+            if self._unknown_updates == 1:
                 log(f"hubbub acp: the agent sent an update of an unknown session: {make_line(session_id, 100)}")
             return
         line = session.apply_update(update, now())
@@ -272,7 +272,7 @@ class AgentSessions:
 
     def _begin_turn(self, opener: SessionOpener, prompt: str, session: AgentSession | None = None) -> Turn:
         """Begin a turn in the background; `opener` opens its session. Raises AgentFault."""
-        self._check_capacity()  # again: there was time meanwhile
+        self._check_capacity()  # again: others may have begun turns while the folder was looked for
         turn = Turn()
         if session is not None:
             turn.session_id, session.turn = session.id, turn
@@ -316,7 +316,7 @@ class AgentSessions:
         if session is not None:
             session.turn = None
             self._requests.end_turn(session.id)
-            # Whoever ends this process may end the agent first.
+            # Whoever ends this program may have ended the agent before.
             was_cut_off = self._is_closing or (fault is not None and fault.code == "AGENT_ENDED")
             session.interrupted = turn.id if was_cut_off else ""
             if turn.is_prompted or fault is not None:
@@ -324,7 +324,7 @@ class AgentSessions:
             if fault is not None:
                 fault.details.setdefault("session", session.id)
             if turn.is_cancelled and client is not None and client.is_retiring:
-                session.home = None
+                session.home = None  # the agent may go on: another process is to load the session
         result = None if fault else session.make_result() if session is not None else {"stopReason": reason}
         turn.end(result=result, fault=fault)
         if client is not None:
@@ -372,7 +372,7 @@ class AgentSessions:
             self._waiting_for_launch -= 1
             if not self._waiting_for_launch:
                 launch.cancel()
-                self._launch = None  # it may take long to end: nobody else is to wait for it
+                self._launch = None  # it may take long to end: a further turn starts another one
 
     async def _launch_client(self) -> AgentClient:
         """Start the agent, and have it get the turns from now on. Raises AgentFault."""
@@ -386,7 +386,7 @@ class AgentSessions:
     async def _load_session(self, client: AgentClient, session: AgentSession) -> None:
         """Have the agent load a session that another process had. Raises AgentFault: SESSION_LOST."""
         method = "session/load" if client.has_capability("loadSession") else "session/resume"
-        params = {"sessionId": session.id, "cwd": session.cwd, "mcpServers": self._tools}
+        params = {"sessionId": session.id, "cwd": session.cwd, "mcpServers": self._mcp_servers}
         before, session.home = session.home, client
         history = session.forget_history() if method == "session/load" else None
         session.agent = client.info
@@ -428,9 +428,9 @@ class AgentSessions:
         await select_choices(client, session.id, answer, mode or self._options.mode, model or self._options.model)
 
     @property
-    def _tools(self) -> list[dict[str, Any]]:
+    def _mcp_servers(self) -> list[dict[str, Any]]:
         """The MCP servers that each session of the agent gets: the hub, or none."""
-        return make_tools(self._options.tools_command)
+        return make_mcp_servers(self._options.tools_command)
 
     def _add_session(self, session: AgentSession) -> None:
         """Add a session, apply the updates that came before its id was known, and forget the oldest idle ones."""

@@ -61,16 +61,16 @@ def find_folder(given: str, root: Path | None) -> str:
     return str(folder)
 
 
-def make_tools(command: Sequence[str]) -> list[dict[str, Any]]:
+def make_mcp_servers(command: Sequence[str]) -> list[dict[str, Any]]:
     """Return the MCP servers for the agent: the hub, started over stdio, which every agent takes."""
     if not command:
         return []
     return [{"name": "hubbub", "command": command[0], "args": list(command[1:]), "env": []}]
 
 
-async def open_session(client: AgentClient, cwd: str, tools: list[dict[str, Any]]) -> tuple[str, Mapping[str, Any]]:
-    """Open a new session; return its id and the agent's answer. Raises AgentFault."""
-    answer = await client.request("session/new", {"cwd": cwd, "mcpServers": tools})
+async def open_session(client: AgentClient, cwd: str, servers: list[dict[str, Any]]) -> tuple[str, Mapping[str, Any]]:
+    """Open a session with these MCP servers; return its id and the agent's answer. Raises AgentFault."""
+    answer = await client.request("session/new", {"cwd": cwd, "mcpServers": servers})
     found = as_object(answer)
     session_id = found.get("sessionId")
     if not isinstance(session_id, str) or not 0 < len(session_id) <= ID_CHARACTERS or not session_id.isprintable():
@@ -83,7 +83,7 @@ async def select_choices(
 ) -> None:
     """Set the mode and the model of a session, by id or name. Raises AgentFault: MODE_UNKNOWN, MODEL_UNKNOWN.
 
-    The agent's configuration options are newer than modes and models of their own, and some agents have both.
+    A configuration option is preferred: options are newer in ACP than `modes` and `models`, and some agents have both.
     """
     for what, wanted, key, list_key, id_key in (
         ("mode", mode, "modes", "availableModes", "id"),

@@ -67,7 +67,7 @@ class PermissionForm:
 
 
 class _Budget:
-    """Bytes left for the texts of a tool call, and those that were left out."""
+    """How many bytes are left for the texts of a tool call, and how many were cut off (`omitted`)."""
 
     def __init__(self, left: int) -> None:
         self.left = left
@@ -88,7 +88,7 @@ class _Budget:
 
 
 def read_options(given: object) -> tuple[PermissionOption, ...]:
-    """Return the choices of a permission request: each id once, at most MAX_OPTIONS; what is no option is left out."""
+    """Return the choices of a request, in the order of KINDS: each id once, at most MAX_OPTIONS, no broken ones."""
     options: dict[str, PermissionOption] = {}
     for each in cast("list[Any]", given)[: 10 * MAX_OPTIONS] if isinstance(given, list) else []:
         if not isinstance(each, dict):
@@ -143,7 +143,8 @@ def make_form(
 def choose_outcome(options: Sequence[PermissionOption], answer: Mapping[str, Any]) -> dict[str, Any]:
     """Return the outcome of a permission request for the result of its elicitation.
 
-    An answer that is no acceptance, or that names none of the options, rejects: `reject_once` if the agent offers it.
+    An answer that is no acceptance, or that names none of the options, rejects: by `reject_once` if the agent offers
+    it, else the request is cancelled.
     """
     content = answer.get("content")
     if answer.get("action") == "accept" and isinstance(content, dict):
@@ -166,7 +167,7 @@ def bound_tool_call(tool_call: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
     shown: dict[str, Any] = {}
     for key, limit in (("toolCallId", ID_CHARACTERS), ("title", TITLE_CHARACTERS), ("kind", 50)):
         if isinstance(value := tool_call.get(key), str):
-            shown[key] = budget.cut(value, limit * 4)
+            shown[key] = budget.cut(value, limit * 4)  # a character has at most 4 bytes
     if tool_call.get("rawInput") is not None:
         shown["rawInput"] = _bound_raw(tool_call["rawInput"], budget)
     contents = as_list(tool_call.get("content"))

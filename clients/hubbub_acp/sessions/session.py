@@ -43,7 +43,8 @@ class AgentInfo:
 class AgentSession:
     """A session. `home` is the connection to the agent's process that has it; None if no process has.
 
-    `interrupted` is the id of the turn that an earlier process did not end, "" if there is none.
+    `interrupted` is the id of the turn that an earlier process did not end, "" if there is none. `is_lost`: the agent
+    could not load it into another process. `is_loading`: the agent loads it, and says again what was said in it.
     """
 
     def __init__(self, session_id: str, cwd: str, agent: AgentInfo, started_at: str) -> None:
@@ -66,7 +67,7 @@ class AgentSession:
         self.text = TextTail(TEXT_BYTES)
         self.transcript = Transcript()
         self.warnings: list[str] = []
-        self._has_spoken = False
+        self._is_amid_speech = False
 
     def begin_turn(self, prompt: str, at: str) -> None:
         """Set the state to that of a new turn with this prompt."""
@@ -79,7 +80,7 @@ class AgentSession:
         self.text = TextTail(TEXT_BYTES)
         self.calls.forget_changed()
         self.warnings = []
-        self._has_spoken = False
+        self._is_amid_speech = False
         self.transcript.add(PROMPT, prompt)
 
     def end_turn(self, at: str, *, stop_reason: str | None = None, error: str | None = None) -> None:
@@ -136,9 +137,9 @@ class AgentSession:
         """Add what the agent says to the text of the turn and to the transcript."""
         if not text:
             return
-        if not self._has_spoken and not self.text.is_empty:
-            text = f"\n\n{text}"
-        self._has_spoken = True
+        if not self._is_amid_speech and not self.text.is_empty:
+            text = f"\n\n{text}"  # speech after a tool call is a paragraph of its own
+        self._is_amid_speech = True
         self.text.append(text)
         self.transcript.add(SPEECH, text)
 
@@ -151,7 +152,7 @@ class AgentSession:
         call = self.calls.update(update, at)
         if call is None or before == (call.title, call.status):
             return None
-        self._has_spoken = False
+        self._is_amid_speech = False
         line = describe_call(call)
         self.transcript.add(EVENT, f"- {line}")
         return line

@@ -60,7 +60,7 @@ class SessionFile:
         self._saving: asyncio.Task[None] | None = None
 
     def read(self) -> list[StoredSession]:
-        """Return what was kept, the latest first; nothing if there is no such file, or another's. Blocks."""
+        """Return what was kept, the latest first; nothing if there is no file that can be read. Blocks."""
         if self._path is None:
             return []
         try:

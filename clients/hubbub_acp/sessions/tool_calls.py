@@ -33,7 +33,10 @@ KEPT_CALLS: Final = 8
 
 
 class ToolCallView:
-    """One tool call. `known` has what the agent said of it last, in the form of ACP."""
+    """One tool call. `said_last` has what the agent said of it last, by KEPT_KEYS, in the form of ACP.
+
+    It is for a later permission request; None stands for what is too large to keep.
+    """
 
     def __init__(self, call_id: str) -> None:
         self.id = call_id
@@ -43,7 +46,7 @@ class ToolCallView:
         self.paths: list[str] = []
         self.diff_paths: list[str] = []
         self.at = ""
-        self.known: dict[str, Any] = {}
+        self.said_last: dict[str, Any] = {}
 
     def merge(self, update: Mapping[str, Any], at: str) -> None:
         """Apply an update: what it says replaces what was known."""
@@ -59,7 +62,7 @@ class ToolCallView:
             self.paths = list(dict.fromkeys([*self.paths, *diff_paths]))[:MAX_PATHS]
         for key in KEPT_KEYS:
             if update.get(key) is not None:
-                self.known[key] = update[key] if estimate_size(update[key]) <= KEPT_CHARACTERS else None
+                self.said_last[key] = update[key] if estimate_size(update[key]) <= KEPT_CHARACTERS else None
 
     @property
     def changed(self) -> list[str]:
@@ -83,7 +86,7 @@ class ToolCalls:
         self._changed_characters = 0
 
     def find(self, update: Mapping[str, Any]) -> ToolCallView | None:
-        """Return the call that an update is about, if it is known."""
+        """Return the call that an update is about; None if the call is not known."""
         return self._calls.get(str(update.get("toolCallId")))
 
     def update(self, update: Mapping[str, Any], at: str) -> ToolCallView | None:
@@ -96,12 +99,13 @@ class ToolCalls:
             call = self._calls[call_id] = ToolCallView(strip_escapes(call_id))
             if len(self._calls) > MAX_CALLS:
                 del self._calls[next(iter(self._calls))]
+            # One call is new, so one has left the last KEPT_CALLS.
             for older in islice(reversed(self._calls.values()), KEPT_CALLS, KEPT_CALLS + 1):
-                older.known.clear()
+                older.said_last.clear()
         call.merge(update, at)
         self.add_changed(*call.changed)
         if call.status in ("completed", "failed"):
-            call.known.clear()
+            call.said_last.clear()
         return call
 
     def add_changed(self, *paths: str) -> None:
@@ -118,13 +122,13 @@ class ToolCalls:
         self._changed_characters = 0
 
     def complete_request(self, tool_call: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a tool call of a permission request, with what the agent said of it before where it says nothing."""
-        known = self._calls.get(str(tool_call.get("toolCallId")))
+        """Return the tool call of a permission request; what the request leaves out is as the agent said it before."""
+        call = self._calls.get(str(tool_call.get("toolCallId")))
         said = {key: value for key, value in tool_call.items() if value not in (None, [], {})}
-        if known is None:
+        if call is None:
             return said
-        merged = {**known.known, **said}
-        if isinstance(said.get("rawInput"), dict) and (before := as_object(known.known.get("rawInput"))):
+        merged = {**call.said_last, **said}
+        if isinstance(said.get("rawInput"), dict) and (before := as_object(call.said_last.get("rawInput"))):
             merged["rawInput"] = {**before, **as_object(said.get("rawInput"))}
         return merged
 
@@ -148,7 +152,8 @@ def read_paths(given: object) -> list[str]:
 def estimate_size(value: object) -> int:
     """Return about how many characters a value has: its texts, and 1 for each value in it.
 
-    One that nests deeper than six levels counts KEPT_CHARACTERS more, so that it is not kept.
+    Only 1000 values of each level are looked into. A value that nests deeper than six levels counts KEPT_CHARACTERS
+    more, so that it is not kept.
     """
     total, level = 0, [value]
     for _ in range(6):

@@ -25,14 +25,14 @@ class Transcript:
         self._has_lost = False
 
     def add(self, kind: str, text: str) -> None:
-        """Add a text, to the last entry if both are of the same kind and said in pieces."""
+        """Add a text. A piece of speech or of a thought goes into the last entry if that is of its kind, with room."""
         text = text if len(text) <= ENTRY_BYTES else f"{text[:ENTRY_BYTES]}…"
         size = count_bytes(text)
         if self._entries and kind in (SPEECH, THOUGHT):
             last_kind, parts, last_size = self._entries[-1]
             if last_kind == kind and last_size + size <= ENTRY_BYTES:
                 parts.append(text)
-                if len(parts) > 512:
+                if len(parts) > 512:  # many short strings take far more memory than one long one
                     parts[:] = ["".join(parts)]
                 self._entries[-1] = (kind, parts, last_size + size)
                 self._count_and_prune(size)

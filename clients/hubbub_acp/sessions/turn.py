@@ -27,7 +27,7 @@ class TurnQuestion:
         self.problem = ""
 
     def drop(self, problem: str = "") -> None:
-        """Cancel it, unless it is answered. `problem` says why no person could decide, if that is the reason."""
+        """Cancel the question, unless it is answered. `problem` says why no person could decide, if none could."""
         if not self.outcome.done():
             self.problem = problem
             self.outcome.set_result(CANCELLED)
@@ -40,14 +40,14 @@ class TurnQuestion:
 class Turn:
     """A turn. It has ended once `result` or `fault` is there; `session_id` is "" until its session is open.
 
-    `moved` is the loop's time when it began, or when a question of it was answered last. `is_withdrawn`: its caller has
-    cancelled it, and wants no result.
+    `moved_at` is the loop's time when it began, or when a question of it was answered last. `is_prompted`: the agent
+    was sent its prompt. `is_withdrawn`: its caller has cancelled it, and wants no result.
     """
 
     def __init__(self, turn_id: str | None = None) -> None:
         self.id = turn_id or secrets.token_urlsafe(18)
         self.created_at = self.updated_at = now()
-        self.moved = asyncio.get_running_loop().time()
+        self.moved_at = asyncio.get_running_loop().time()
         self.session_id = ""
         self.questions: dict[str, TurnQuestion] = {}
         self.result: dict[str, Any] | None = None
@@ -67,14 +67,14 @@ class Turn:
         return self.result is not None or self.fault is not None
 
     def publish(self) -> None:
-        """Wake all who wait for news."""
+        """Note that something has happened now, and wake all who wait for news."""
         self.updated_at = now()
         news, self._news = self._news, asyncio.get_running_loop().create_future()
         news.set_result(None)
 
     async def wait_for_news(self) -> None:
         """Wait until something happens: progress, a question, an answer, the end."""
-        await asyncio.shield(self._news)
+        await asyncio.shield(self._news)  # others wait for the same future
 
     async def wait_for_end(self) -> None:
         """Wait until the turn has ended."""
@@ -88,7 +88,7 @@ class Turn:
         self.publish()
 
     async def ask(self, question: TurnQuestion) -> dict[str, Any]:
-        """Wait until a person has decided, and return the outcome; cancelled with the turn, or if too much is open."""
+        """Wait until a person has decided; return the outcome: CANCELLED if the turn ends, or too many are open."""
         if self.has_ended or self.is_cancelled:
             return CANCELLED
         if len(self.questions) >= MAX_QUESTIONS:
@@ -110,7 +110,7 @@ class Turn:
         if question is None or question.outcome.done():
             return False
         question.outcome.set_result(choose_outcome(question.form.options, result))
-        self.moved = asyncio.get_running_loop().time()
+        self.moved_at = asyncio.get_running_loop().time()
         return True
 
     def drop_questions(self) -> None:

@@ -116,7 +116,7 @@ class AcpServer:
             turn = self.tasks.find(params.request_state)
             for key, answer in (params.input_responses or {}).items():
                 turn.answer(key, answer.model_dump(mode="json", by_alias=True, exclude_none=True))
-            await asyncio.sleep(0)  # what was answered is no question any more
+            await asyncio.sleep(0)  # lets `Turn.ask` take what was answered off the open questions
         try:
             return await wait_for_round(turn, context)
         except asyncio.CancelledError:

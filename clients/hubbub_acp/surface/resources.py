@@ -53,12 +53,12 @@ class SessionResources:
         self._sessions = sessions
         self._bus = InMemorySubscriptionBus()
         self._listen = ListenHandler(self._bus)
-        self._subscribed: set[str] = set()
+        self._subscribed: set[str] = set()  # URIs, by hosts of revisions up to 2025-11-25
         self._host: ServerSession | None = None
         self._changed: set[str] = set()
         self._is_list_changed = False
         self._notifying: asyncio.Task[None] | None = None
-        self._listed: list[str] = []
+        self._listed: list[str] = []  # ids of the sessions, as subscribers know the list
 
     def register(self, server: Server[Any]) -> None:
         """Add the handlers of resources and of subscriptions to the server."""

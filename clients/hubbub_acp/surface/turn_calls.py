@@ -91,7 +91,7 @@ class QuestionAsker:
             await asyncio.wait(self._asking)
 
     async def _ask(self, key: str, question: TurnQuestion) -> None:
-        """Put one question to the host until it is answered, here or elsewhere; if it is not, it can be asked again."""
+        """Put one question to the host until it is answered, here or elsewhere; a cancelled one can be asked again."""
         asking = asyncio.create_task(self._send_elicitation(question))
         try:
             await asyncio.wait({asking, question.outcome}, return_when=asyncio.FIRST_COMPLETED)

@@ -1,6 +1,6 @@
 """Turns as MCP tasks: in 2025-11-25 where the caller wants one, with the tasks extension from 2026-07-28 on always.
 
-There a call that is no task may be asked ten times only, and an agent asks as often as it works.
+From 2026-07-28 on, a call that is no task may come back with questions ten times only, and an agent may ask more often.
 """
 
 import asyncio
@@ -70,7 +70,7 @@ class TurnTasks:
         server.add_request_handler("tasks/cancel", _TaskParams, self._cancel_task)
 
     def declare(self, capabilities: ServerCapabilities) -> None:
-        """Add to the capabilities of a handshake that calls of tools can be tasks, and take its extensions out."""
+        """Say in a handshake that calls of tools can be tasks; leave out the extension, of revisions without one."""
         wire: dict[str, Any] = {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}
         capabilities.tasks = ServerTasksCapability.model_validate(wire)
         capabilities.extensions = None
@@ -113,7 +113,7 @@ class TurnTasks:
         cancelling.add_done_callback(self._background.discard)
 
     async def _create_for_caller(self, ctx: Context, call_next: CallNext) -> HandlerResult:
-        """Make a call a task where its caller wants that: the SDK has no such result of its own."""
+        """Make a call a task where its caller wants one (2025-11-25); the SDK has no such result of a call."""
         params = ctx.params or {}
         is_wanted = ctx.method == "tools/call" and ctx.protocol_version == REVISION and "task" in params
         if not is_wanted or params.get("name") not in TURN_TOOLS:
@@ -179,7 +179,7 @@ class TurnTasks:
         turn = self.find(params.task_id)
         for key, answer in params.input_responses.items():
             turn.answer(key, as_object(answer))
-        await asyncio.sleep(0)  # what was answered is no question any more
+        await asyncio.sleep(0)  # lets `Turn.ask` take what was answered off the open questions
         return {}
 
     async def _cancel_task(self, context: Context, params: _TaskParams) -> dict[str, Any]:
@@ -228,6 +228,7 @@ def _task_to_extension(turn: Turn) -> dict[str, Any]:
         dumped = {key: each.model_dump(mode="json", by_alias=True, exclude_none=True) for key, each in requests.items()}
         return wire | {"inputRequests": dumped}
     if wire["status"] in ("completed", "failed"):
+        # A call that failed has a result as well, which says so.
         result = make_result(turn).model_dump(mode="json", by_alias=True, exclude_none=True)
         return wire | {"status": "completed", "result": result}
     return wire
@@ -235,5 +236,5 @@ def _task_to_extension(turn: Turn) -> dict[str, Any]:
 
 def _poll_interval_ms(turn: Turn) -> int:
     """Return how many ms a host is to wait before it asks for the state of a turn again."""
-    since = asyncio.get_running_loop().time() - turn.moved
+    since = asyncio.get_running_loop().time() - turn.moved_at
     return next((interval_ms for within_s, interval_ms in POLLS if since < within_s), SLOW_POLL_MS)

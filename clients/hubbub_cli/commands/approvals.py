@@ -145,7 +145,7 @@ async def replay(
 
 
 def _read_rules(path: Path) -> str:
-    """Return a file with its table `[approvals]` alone, since the rest may be secret. Raises Usage.
+    """Return the text of a file with its table `[approvals]` alone, since the rest may be secret. Raises Usage.
 
     Lines keep their numbers where that is possible.
     """

@@ -173,7 +173,7 @@ def import_(
 
 
 def fetch_config_status(settings: Settings) -> "ConfigStatus | None":
-    """Return what the hub that runs reports of its configuration; None if it is too old. Raises HubbubError."""
+    """Return what the hub that runs reports of its configuration; None if that hub is too old. Raises HubbubError."""
     import asyncio
 
     async def fetch_status() -> "ConfigStatus | None":

@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from hubbub_client.hub import Hub
     from hubbub_client.services.admin import Finding, HubStatus, Verdict
 
-# A pending request that expires this soon is worth a warning, seconds.
+# A pending request that expires this soon is worth a warning.
 EXPIRES_SOON = timedelta(minutes=1)
 
-# A larger difference between two clocks makes deadlines and times misleading, seconds.
+# A larger difference between two clocks makes deadlines and times misleading.
 MAX_CLOCK_SKEW = timedelta(seconds=5)
 
 # What helps against the faults of a server, by their codes.
@@ -125,7 +125,10 @@ def _repair(repair: Repair, as_json: bool, *, ask: bool) -> bool:
 
 
 async def _run_checks(settings: Settings) -> list[CheckResult]:
-    """Return the findings of the hub, or why it does not answer, and those about this machine."""
+    """Return the findings of the hub, or why it does not answer, and those about this machine.
+
+    Of a hub that answers, this machine adds only what can be repaired here.
+    """
     from hubbub_cli.machine.checks import (  # imported late, with asyncio and gRPC
         CheckResult,
         check_data_directory,
@@ -243,11 +246,11 @@ def _check_status(hub: Hub, status: HubStatus) -> Iterator[Finding]:
         yield _make_finding(
             "hub", "fail", f"{started}; it takes no new work", "what is wrong with its store stands below"
         )
-    own = version("hubbub")
-    if status.version == own:
-        yield _make_finding("versions", "ok", f"hub and client are {own}")
+    client_version = version("hubbub")
+    if status.version == client_version:
+        yield _make_finding("versions", "ok", f"hub and client are {client_version}")
     else:
-        message = f"the hub is {status.version}, this client {own}"
+        message = f"the hub is {status.version}, this client {client_version}"
         yield _make_finding("versions", "warn", message, "use the same, or restart a hub that was upgraded")
     if status.now is not None:
         skew = datetime.now(UTC) - status.now

@@ -183,7 +183,7 @@ def _check_no_other_hub(settings: Settings) -> None:
 def _wait_until_running(settings: Settings) -> None:
     """Wait until the service has locked the data directory, START_LIMIT_S at most.
 
-    Raises FailedPrecondition if it does not run then.
+    Raises FailedPrecondition if it does not run then; if it runs without the lock, it is taken to be starting.
     """
     from hubbub_local import daemon, services
     from hubbub_local.platform_dirs import find_data_dir

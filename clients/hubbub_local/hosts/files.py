@@ -146,7 +146,7 @@ def _change_toml(text: str, changes: Changes) -> str:
         expected = changed
     if expected == before:
         return text
-    # The last table of a section takes the section with it.
+    # A section without tables is not in the text, but is an empty table in `expected`.
     sections = {path[0]: dict[str, Any]() for path in changes}
     parsed_after = _parse_toml(after, "its tables are written in a way that cannot be changed here")
     _check_outcome({**sections, **parsed_after}, {**sections, **expected}, changes)
@@ -154,7 +154,7 @@ def _change_toml(text: str, changes: Changes) -> str:
 
 
 def _set_tables(text: str, section: str, entries: Entries) -> str:
-    """Return the text with the tables of entries at its end, or without them."""
+    """Return the text with the tables of entries at its end; those of an entry that is None are taken out."""
     for name, entry in entries.items():
         text = _remove_tables(text, section, name).rstrip() + "\n"
         if entry is not None:
@@ -176,6 +176,7 @@ def _set_scalars(text: str, path: tuple[str, ...], members: Mapping[str, Any]) -
     for key, value in members.items():
         end = next((at for at in range(begin + 1, len(lines)) if lines[at].lstrip().startswith("[")), len(lines))
         old = [at for at in range(begin + 1, end) if re.match(rf"\s*{key}\s*=", lines[at])]
+        # In place of its line, or as a new line below the header.
         lines[old[0] if old else begin + 1 : old[0] + 1 if old else begin + 1] = [f"{key} = {_render_scalar(value)}"]
     return "\n".join(lines) + "\n"
 

@@ -65,7 +65,7 @@ _TIMEOUT_UNIT_S: Final[Mapping[str, float]] = {
     **dict.fromkeys(("claude-code", "folder", "gemini-cli", "qwen-code", "opencode", "copilot-cli"), 0.001),
     "goose": 1,
 }
-"""Seconds of one in `timeout`, which is for a call, by host; elsewhere it means something else, or nothing."""
+"""How many seconds 1 means in `timeout`, the limit of a call, by host; to other hosts it is something else."""
 
 _LIMIT_KEYS: Final = (
     ("tool_timeout_sec", "call_timeout_s", 1),
@@ -99,7 +99,11 @@ _VALID_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Imported:
-    """A found server as one of the hub. `spec` has keys of a configuration file; None if it cannot be taken over."""
+    """A found server as one of the hub. `spec` has keys of a configuration file; None if it cannot be taken over.
+
+    `notes` say what was changed or left out, or why there is no spec. `asks` are the values that a person has to give.
+    `disabled`: it is switched off at its host.
+    """
 
     found: FoundServer
     name: str
@@ -164,6 +168,7 @@ def give_unique_names(servers: list[Imported], taken: Mapping[str, object]) -> l
     used = set(taken)
     renamed: list[Imported] = []
     for each in servers:
+        # A name has 64 characters at most: there is room for what is added.
         options = (each.name, _make_valid_name(f"{each.name[:48]}-{each.found.place.host}"))
         numbered = (f"{each.name[:56]}-{number}" for number in count(2))
         name = next(option for option in chain(options, numbered) if option not in used)
@@ -192,7 +197,7 @@ class _Translation:
         for key, names in (("allow_tools", _ALLOW_KEYS), ("deny_tools", _DENY_KEYS)):
             tools = next((entry[name] for name in names if entry.get(name)), None)
             if tools is not None and tools != ALL_TOOLS:
-                # Names there, patterns here.
+                # The host has names of tools, the hub has patterns: what is special in a pattern is escaped.
                 spec[key] = [re.sub(r"([*?[])", r"[\1]", text) for text in check_texts(tools, key)]
         spec |= self._read_limits(entry)
         # The names in YAML need not be texts.
@@ -218,7 +223,7 @@ class _Translation:
         return entry
 
     def _find_transport(self, entry: Entry, sources: Mapping[str, Any]) -> str:
-        """Return the hub's transport for an entry: as it says, else by what it has, and by its url.
+        """Return the hub's transport for an entry: the one it names, else by its command or the form of its url.
 
         Raises UntranslatableEntry.
         """
@@ -300,24 +305,24 @@ class _Translation:
         return found
 
     def _read_own_variables(self, entry: Entry) -> None:
-        """Set `texts.own` to the variables of the entry; a person is asked for those that the host has in a keyring.
+        """Set `texts.variables` to those of the entry; a person is asked for those that the host has in a keyring.
 
         Raises UntranslatableEntry.
         """
-        self.texts.own = {name: escape(text) for name, text in check_table(entry.get("envs"), "envs").items()}
+        self.texts.variables = {name: escape(text) for name, text in check_table(entry.get("envs"), "envs").items()}
         for name in check_texts(entry.get("env_keys") or [], "env_keys"):
             check_variable(name)
-            self.texts.own = {
+            self.texts.variables = {
                 name: self.texts.request_value(name, f"{name} (the host has it in a keyring)", secret=True),
-                **self.texts.own,
+                **self.texts.variables,
             }
 
     def _read_variables(self, entry: Entry) -> dict[str, str]:
-        """Return the variables of `texts.own` and of the entry's `envFile`, in the hub's form; note that it is copied.
+        """Return the entry's own variables and those of its `envFile`, in the hub's form; note that the file is copied.
 
         Raises UntranslatableEntry.
         """
-        found = dict(self.texts.own)
+        found = dict(self.texts.variables)
         if entry.get("envFile") is None:
             return found
         path = Path(

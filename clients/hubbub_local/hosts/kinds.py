@@ -45,7 +45,7 @@ class Url:
     token: str | None
 
     def make_headers(self, name: str = "headers") -> Entry:
-        """Return the member of an entry with the headers that hosts send; empty without a token."""
+        """Return the member `name` of an entry, with the headers that the host is to send; empty without a token."""
         return {name: {"Authorization": f"Bearer {self.token}"}} if self.token is not None else {}
 
 
@@ -55,7 +55,8 @@ class HostProgram:
 
     `files` are all that it reads for the person, if there are several.
 
-    `http` is None where a host takes no URL in its file. `link` makes an entry a link that installs it.
+    `stdio` and `http` make the hub's entry for the file; `http` is None where a host takes no URL there. `link` makes
+    an entry a link that installs it.
     """
 
     name: str

@@ -52,8 +52,8 @@ def find_listed_server(lines: list[str], name: str) -> ListedServer | None:
         rest = _DECORATION.sub("", line)
         if not re.match(rf"{re.escape(name)}(?![\w.-])", rest):
             continue
-        own = [" ".join(rest.split()), *_list_details(lines[number + 1 :], line)]
-        return ListedServer(state=_find_state(rest[len(name) :]), lines=tuple(own[:MAX_LINES]))
+        about = [" ".join(rest.split()), *_list_details(lines[number + 1 :], line)]
+        return ListedServer(state=_find_state(rest[len(name) :]), lines=tuple(about[:MAX_LINES]))
     return None
 
 

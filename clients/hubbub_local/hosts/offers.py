@@ -25,12 +25,16 @@ MAX_VARIABLES_BYTES: Final = 1024 * 1024
 """The largest file of variables that is read."""
 
 State = Literal["new", "disabled", "differs", "there", "cannot"]
-"""Not in the configuration; that, and switched off at its host; there in another form; there; cannot be taken over."""
+"""How a server of a host compares with the hub's configuration.
+
+`new` and `disabled` are not in it, `disabled` being switched off at its host; `differs` is in it in another form;
+`there` is in it; `cannot` cannot be taken over.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
-    """A server that can be taken over, or cannot. `also` are the other hosts that have the very same."""
+    """A server of a host, and whether it can be taken over. `also` are the other hosts that have the very same."""
 
     server: Imported
     state: State
@@ -76,6 +80,7 @@ def make_offers(
         if isinstance(each, Trouble) or is_hub(each):
             continue
         server = import_server(each, environment)
+        # Without a spec, none is the same as another: such a key occurs once.
         key = json.dumps(server.spec, sort_keys=True) if server.spec else f"{len(distinct)}"
         if key in distinct:
             other_hosts.setdefault(key, []).append(each.place.title)

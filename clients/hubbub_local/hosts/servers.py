@@ -60,7 +60,7 @@ class ServerTable:
     references: References = "none"
 
     of_person: bool = True
-    """Whether a person has put it there; False for what a folder brings, which may be from anybody."""
+    """Whether the person has put it there; False for what a folder brings, which may be from anybody."""
 
     off: OffList | None = None
     """Where the names of those are that are switched off, if the host has such a list."""
@@ -291,7 +291,7 @@ def _parse_json(text: str) -> object:
 _TEXT: Final = r'("(?:[^"\\]|\\.)*")'
 _COMMENTS: Final = re.compile(_TEXT + r"|//[^\n\r]*|/\*[\s\S]*?(?:\*/|\Z)")
 _DANGLING: Final = re.compile(_TEXT + r"|,(?=\s*+[}\]])")
-"""What JSON with comments has more than JSON, and texts, in which it means nothing."""
+"""Comments, and commas too many. Texts match as well, so that nothing within a text is taken for one of these."""
 
 
 def _blank_unless_text(found: re.Match[str]) -> str:
@@ -362,13 +362,13 @@ def _find_project_servers(place: ServerTable, root: Mapping[str, Any]) -> Iterat
     projects = cast("dict[str, object]", found) if isinstance(found, dict) else {}
     for folder, project in projects.items():
         if isinstance(project, dict):
-            own = replace(
+            of_folder = replace(
                 place,
                 title=f"{place.title} ({folder})",
                 folder=Path(folder),
                 off=OffList(file=place.file, path=("projects", folder, "disabledMcpServers")),
             )
-            yield from _find_servers(own, cast("dict[str, Any]", project))
+            yield from _find_servers(of_folder, cast("dict[str, Any]", project))
 
 
 def _follow_path(root: Mapping[str, Any], path: tuple[str, ...]) -> tuple[object, str]:

@@ -34,6 +34,7 @@ def plan_switch_off(host: HostProgram, found: Iterable[FoundServer]) -> SwitchOf
         place = each.place
         if place.off is not None:
             *path, name = place.off.path
+            # The list as this plan has it already, else as the file has it.
             names = plan.find_changes(place.off.file).get(tuple(path), {}).get(name) or read_switched_off_names(place)
             plan.add_changes(place.off.file, tuple(path), {name: [*names, each.name]})
         elif host.flag_off is not None:

@@ -69,7 +69,7 @@ class Texts:
     def __init__(self, found: FoundServer, environment: TextEnvironment) -> None:
         self._found = found
         self._environment = environment
-        self.own: Mapping[str, str] = {}
+        self.variables: Mapping[str, str] = {}
         """Variables of the entry itself, in the hub's form."""
 
         self.notes: list[str] = []
@@ -118,12 +118,12 @@ class Texts:
     def translate_variable(self, name: str, default: str | None, key: str) -> str:
         """Return what stands for a variable in the hub's form; `key` names what it is used for.
 
-        That is its value if the entry sets it; a reference if it is set here, or has a `default` (written `:-TEXT`);
-        else a prompt to a person.
+        That is its value if the entry sets it; a reference if this program's environment has it, or there is a
+        `default` (written `:-TEXT`); else a prompt to a person.
         """
         check_variable(name)
-        if name in self.own:
-            return self.own[name]
+        if name in self.variables:
+            return self.variables[name]
         if default is not None or name in self._environment.environ:
             if default is None:
                 self.notes.append(f"reads the variable {name} of the hub's environment")
@@ -161,7 +161,8 @@ class Texts:
 
     def _translate_editor_reference(self, body: str, key: str) -> str:
         """Return what `${BODY}` of VS Code and its kin is in the hub's form."""
-        folder, kind, rest = self._found.place.folder, *body.partition(":")[::2]
+        folder = self._found.place.folder
+        kind, _, rest = body.partition(":")
         match kind:
             case "env" if known := _VARIABLE.fullmatch(rest):
                 return self.translate_variable(known[1], None, key)
