@@ -18,13 +18,14 @@ if TYPE_CHECKING:
     from hubbub_cli.run.session import Settings
 
 
-def add_direct_servers(settings: "Settings", request: "EntryRequest", *, replace: bool) -> "EntryRequest":
-    """Return the request with the names of those servers of the hub that the host has directly, too.
+def note_direct_servers(settings: "Settings", request: "EntryRequest", *, replace: bool) -> "EntryRequest":
+    """Return the request with the names of the hub's servers that the host also reaches directly, by its own tables.
 
     With `replace`, or if a person agrees, it also has the changes that switch them off there; nothing is changed yet.
     """
     machine = Machine.here()
     own_tables = [each for each in list_server_tables(machine, machine.home) if each.host == request.host.name]
+    # Only the person's own files are changed, and none that a folder brings.
     direct = list_direct_servers(each for each in own_tables if each.of_person)
     if not direct:
         return request

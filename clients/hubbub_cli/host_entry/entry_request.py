@@ -36,7 +36,7 @@ class EntryRequest:
     """The host's own entries of servers that the hub has."""
 
     switch_off: SwitchOff = field(default_factory=SwitchOff)
-    """What switches those of them off that are not wanted there."""
+    """The changes that switch these entries off; none if they are to stay."""
 
     @property
     def endpoint_options(self) -> tuple[str, ...]:
@@ -59,6 +59,9 @@ class EntryRequest:
     def make_changes(self, entry: dict[str, Any]) -> Mapping[Path, Changes]:
         """Return the changes of each file for an entry of the hub; the host's file of settings comes first."""
         section = (self.host.section,)
-        own = self.switch_off.find_changes(self.file)
-        own = {**own, section: {**own.get(section, {}), NAME: entry}}
-        return {self.file: own, **{file: each for file, each in self.switch_off.changes.items() if file != self.file}}
+        changes = self.switch_off.find_changes(self.file)
+        changes = {**changes, section: {**changes.get(section, {}), NAME: entry}}
+        return {
+            self.file: changes,
+            **{file: each for file, each in self.switch_off.changes.items() if file != self.file},
+        }

@@ -124,12 +124,12 @@ def _try_url(url: str, headers: Mapping[str, str]) -> EntryTrial:
     client = {f"{prefix}clientInfo": {"name": "hubbub-mcp-check", "version": "1"}, f"{prefix}clientCapabilities": {}}
     meta = {f"{prefix}protocolVersion": REVISION, **client}
     message = {"jsonrpc": "2.0", "id": 1, "method": "server/discover", "params": {"_meta": meta}}
-    own = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
-    own |= {"MCP-Protocol-Version": REVISION, "Mcp-Method": "server/discover"}
+    protocol_headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+    protocol_headers |= {"MCP-Protocol-Version": REVISION, "Mcp-Method": "server/discover"}
     try:
         if urlsplit(url).scheme not in ("http", "https"):
             return EntryTrial(f"{url} is no address that begins with http:// or https://")
-        request = urllib.request.Request(url, json.dumps(message).encode(), {**own, **headers})  # noqa: S310 - checked above
+        request = urllib.request.Request(url, json.dumps(message).encode(), {**protocol_headers, **headers})  # noqa: S310 - checked above
         _fetch(request, LIMIT_S, _NoRedirects())
     except urllib.error.HTTPError as error:
         return _describe_refusal(error, has_token=any(name.lower() == "authorization" for name in headers))
@@ -140,7 +140,7 @@ def _try_url(url: str, headers: Mapping[str, str]) -> EntryTrial:
     except OSError as error:
         reason = getattr(error, "reason", error)
         return EntryTrial(f"{url} does not answer: {getattr(reason, 'strerror', None) or reason}")
-    except ValueError:  # its text has the header
+    except ValueError:  # its text has the header, which may be secret, so it is not shown
         return EntryTrial("its address or a header of it has characters that HTTP does not allow")
     return EntryTrial()
 
@@ -174,6 +174,7 @@ def _is_endpoint_url(shown: object, path: str) -> bool:
 
 def _fetch(request: urllib.request.Request, limit_s: float, *handlers: urllib.request.BaseHandler) -> bytes:
     """Send a request, and return the response up to MAX_RESPONSE_BYTES. Raises HTTPError, OSError, ValueError."""
+    # A proxy of the environment could not reach this machine's loopback.
     proxies = [urllib.request.ProxyHandler({})] if urlsplit(request.full_url).hostname in LOOPBACK else []
     with urllib.request.build_opener(*handlers, *proxies).open(request, timeout=limit_s) as response:
         return response.read(MAX_RESPONSE_BYTES)

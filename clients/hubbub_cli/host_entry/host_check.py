@@ -61,6 +61,7 @@ class HostFindings:
     """What was made of its own command, if it has one: where it is, or that it is not there."""
 
     said: ListedServer | None = None
+    """What its own command says of the hub; None if nothing."""
     warnings: list[str] = field(default_factory=list[str])
 
     def to_json(self) -> dict[str, Any]:
@@ -95,13 +96,14 @@ async def check_host(settings: "Settings", host: HostProgram, limit_s: float) ->
     if found is None:
         findings.faults.append(EntryFault(f"{findings.file} has no entry of the hub", install))
         return findings
+    # Otherwise the host itself has said that it works, or why the entry is not used.
     if findings.said is None or findings.said.state in ("failed", "listed", "needs log-in"):
         await _try_entry(findings, found.entry, install)
     return findings
 
 
 def _is_read_by(host: HostProgram, table: ServerTable) -> bool:
-    """Return whether a host reads a table of servers."""
+    """Return whether a host reads a table of servers; Claude Code also reads the `.mcp.json` of a folder."""
     return table.host == host.name or (table.host == "folder" and host.name == "claude-code")
 
 
@@ -156,6 +158,7 @@ async def _run_listing(findings: HostFindings, listing: Listing, limit_s: float)
     status, output = await _run_command([program, *command[1:]], limit_s)
     lines = split_lines(output)
     findings.warnings = find_warnings(lines)
+    # An entry for a folder is called `NAME in FOLDER` in the findings, and NAME in the list.
     findings.said = find_listed_server(lines, next(iter(findings.entries), NAME).partition(" in ")[0])
     if status is None:
         step = "start it by hand; a server of its own may keep it waiting (`--limit S` waits longer)"

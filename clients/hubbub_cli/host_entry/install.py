@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import typer
 
-from hubbub_cli.host_entry.direct_servers import add_direct_servers
+from hubbub_cli.host_entry.direct_servers import note_direct_servers
 from hubbub_cli.host_entry.endpoint import make_bridge_options
 from hubbub_cli.host_entry.entry_request import EntryRequest
 from hubbub_cli.host_entry.token import check_endpoint, find_or_make_token
@@ -33,7 +33,7 @@ def install_entry(context: typer.Context, request: EntryRequest, *, replace: boo
     """
     settings = get_settings(context)
     endpoint = make_bridge_options(settings, request.profile, request.server)
-    request = add_direct_servers(settings, request, replace=replace)
+    request = note_direct_servers(settings, request, replace=replace)
     entry = _make_entry(settings, request)
     for file, changes in request.make_changes(entry).items():
         try:
@@ -67,8 +67,12 @@ def print_entry(context: typer.Context, request: EntryRequest) -> None:
     text = files.render_snippet(request.file.suffix, host.section, NAME, entry)
     links = [host.link(entry)] if host.link else []
     if settings.json:
-        own = {"hook_file": str(request.permit_file), "hook": permits.render_hook(), "prompt_tool": permits.PROMPT_TOOL}
-        also = own if request.permit_file is not None else {}
+        hook = {
+            "hook_file": str(request.permit_file),
+            "hook": permits.render_hook(),
+            "prompt_tool": permits.PROMPT_TOOL,
+        }
+        also = hook if request.permit_file is not None else {}
         log_in = {"log_in": host.log_in} if request.log_in else {}
         print_json({"host": host.name, "file": str(request.file), "snippet": text, "links": links, **log_in, **also})
         return
@@ -93,8 +97,8 @@ def make_http_url(
     """
     from hubbub_client.transport.discovery import mcp_url
 
-    own = mcp_url(settings.where)
-    base = given or (_find_login_url(own) if own and log_in else own)
+    hub_url = mcp_url(settings.where)
+    base = given or (_find_login_url(hub_url) if hub_url and log_in else hub_url)
     if base is None:
         raise Usage("this hub does not serve hosts over HTTP; set mcp_listen, or say where with --url")
     if server:
@@ -102,11 +106,11 @@ def make_http_url(
     return f"{base.rstrip('/')}/p/{quote(profile, safe='')}" if profile else base
 
 
-def _find_login_url(own: str) -> str:
+def _find_login_url(hub_url: str) -> str:
     """Return the URL at which hosts log in. Raises Usage if the hub lets no host log in."""
     from hubbub_cli.host_entry.entry_trial import find_login_url
 
-    found = find_login_url(own)
+    found = find_login_url(hub_url)
     if found is None:
         raise Usage(
             "--login: this hub lets no host log in; set `mcp_login = true` in its configuration, "
@@ -171,6 +175,7 @@ def _write_entry(settings: Settings, request: EntryRequest, entry: dict[str, Any
     Raises TyperException for a file that cannot be changed.
     """
     host, file = request.host, request.file
+    # With a token in it, a file is for its owner alone.
     private = "HUBBUB_TOKEN" in str(entry) or (request.url is not None and not request.log_in)
     was_readable = private and files.is_readable_by_others(file)
     backups: dict[Path, Path] = {}

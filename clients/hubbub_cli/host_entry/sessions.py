@@ -21,8 +21,8 @@ async def list_sessions(
     from hubbub_client.data.hosts import ConnectedHost
     from hubbub_frontend.display.hosts import without_gone
 
-    known = await hub.hosts.list()
-    print_records(ConnectedHost, known if all_ else without_gone(known), settings.json)
+    hosts = await hub.hosts.list()
+    print_records(ConnectedHost, hosts if all_ else without_gone(hosts), settings.json)
 
 
 async def print_hosts(hub: "Hub") -> None:
@@ -34,10 +34,11 @@ async def print_hosts(hub: "Hub") -> None:
     from hubbub_frontend.display.hosts import without_gone
 
     try:
-        known = await hub.hosts.list()
+        hosts = await hub.hosts.list()
     except HubbubError:
         return
-    for host in (each for each in without_gone(known) if each.name != "hubbub-mcp-check"):
+    # The check itself has connected under this name.
+    for host in (each for each in without_gone(hosts) if each.name != "hubbub-mcp-check"):
         kinds = ", ".join(each.kind for each in host.questions if not each.why_not) or "nothing"
         say(f"  {' '.join(filter(None, (host.name, host.version)))} ({host.endpoint}) is asked: {kinds}")
         for each in host.questions:

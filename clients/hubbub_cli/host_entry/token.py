@@ -61,7 +61,7 @@ def _check_configured_profile(profile: str) -> None:
 
 
 def make_token_name(request: "EntryRequest") -> str:
-    """Return the name of the token for a file of a host on this machine: others of the same host have their own."""
+    """Return the name of the token for a file of a host on this machine; each file of a host has its own token."""
     where = f"{socket.gethostname()}\0{request.file.resolve()}"
     return f"mcp-{request.host.name}-{hashlib.sha256(where.encode()).hexdigest()[:MARK_LENGTH]}"
 
@@ -69,7 +69,8 @@ def make_token_name(request: "EntryRequest") -> str:
 async def find_or_make_token(hub: "Hub", settings: "Settings", request: "EntryRequest") -> str:
     """Return the token in the host's file if the hub accepts it and its grants fit; else make one, and return that.
 
-    It may only call, and only what the host is to see. An older token of the same name is revoked. Raises HubbubError.
+    The token may only call, and only what the host is to see. An older one of the same name is revoked. Raises
+    HubbubError.
     """
     name = make_token_name(request)
     grants = (Grant(role="caller", servers=(request.server or "*",)),)

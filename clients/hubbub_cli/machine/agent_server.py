@@ -30,7 +30,7 @@ NAMES: Final = ", ".join((*AGENTS, ANY))
 
 @dataclass(frozen=True, slots=True)
 class AgentWish:
-    """What a person wants behind the hub: an agent by its name, with a `command` of their own in place of its."""
+    """What a person wants behind the hub: an agent by its name. `command`, unless empty, is how to start it instead."""
 
     name: str | None
     command: Sequence[str]
@@ -65,9 +65,9 @@ def make_command(settings: Settings, wish: AgentWish) -> tuple[list[str], Mappin
     root = str(Path(wish.root).absolute()) if wish.root and here else wish.root
     options = (("--mcp", wish.profile), ("--fs", root), ("--mode", known.mode if known else ""))
     given = [word for option, value in options if value for word in (option, value)]
-    # Only for its MCP server does the bridge have to find the hub.
-    own = make_own_args(settings, "acp") if wish.profile else ("acp",)
-    line = [find_own_command() if here else "hubbub", *own, *given, "--", *words]
+    # The bridge has to find the hub only if it gives the agent the hub's servers.
+    bridge_args = make_own_args(settings, "acp") if wish.profile else ("acp",)
+    line = [find_own_command() if here else "hubbub", *bridge_args, *given, "--", *words]
     return line, known.env if known else {}
 
 

@@ -161,7 +161,7 @@ def _find_holder(lock: Path) -> str:
     except OSError:
         return ""
     with os.fdopen(descriptor, "rb", buffering=0) as file:
-        if files.lock(descriptor, shared=True):
+        if files.lock(descriptor, shared=True):  # it could be had, so nobody holds it
             return ""
         return file.read(20).decode(errors="replace").strip() or "unknown"
 

@@ -61,6 +61,7 @@ def _write_server(file: Path, spec: "ServerSpec") -> None:
     """Add a server to a configuration file. Raises TyperException."""
     from hubbub_cli.machine.server_import import read_config, replace_checked
 
+    # The name is the key of its table; `withheld` names values that a hub does not show, and is no option.
     options = {key: value for key, value in spec.to_json().items() if key not in ("name", "withheld")}
     before = read_config(file)
     try:

@@ -52,7 +52,7 @@ class ImportRequest:
     everything: bool
     dry_run: bool = False
     same_command: str = "hubbub init"
-    """The command, for people."""
+    """The command as it was typed, for advice."""
     confirm: bool | None = False
     """Whether people approve calls of tools that are not marked read-only; None asks where there is a terminal."""
 
@@ -64,11 +64,11 @@ class ImportRequest:
 
 @dataclass(slots=True)
 class ImportOutcome:
-    """What came of it."""
+    """What came of an import."""
 
     taken: list[Offer] = field(default_factory=list[Offer])
     left: list[tuple[Offer, str]] = field(default_factory=list[tuple[Offer, str]])
-    """With the reason."""
+    """Those that were wanted and not taken, each with the reason."""
 
     kept: list[str] = field(default_factory=list[str])
     """Secrets that are in the keyring, and what they are for."""
@@ -98,7 +98,7 @@ def import_servers(request: ImportRequest, found: Sequence[FoundServer | Trouble
             print_json({"file": str(trouble.place.file), "host": trouble.place.host, "problem": trouble.why})
     else:
         _print_found(listed, troubles)
-    importable = [offer for offer in listed if offer.state in ("new", "disabled", "differs")]
+    importable = [offer for offer in listed if offer.is_importable]
     if request.dry_run or not importable:
         return None
     if not request.everything and not request.settings.interactive:
@@ -183,15 +183,15 @@ def _describe_target(offer: Offer) -> str:
 
 
 def _describe_attention(offer: Offer) -> str:
-    """Return what a person should look at before taking a server: notes, questions, secrets."""
+    """Return what a person should look at before taking a server: its state, a folder's warning, notes, and more."""
     server = offer.server
-    is_of_folder = not server.found.place.of_person and offer.state in ("new", "disabled", "differs")
+    warns_of_folder = offer.is_importable and not server.found.place.of_person
     parts = [
         STATE_TEXTS[offer.state],
-        "this folder brings it: look at what it starts" if is_of_folder else "",
+        "this folder brings it: look at what it starts" if warns_of_folder else "",
         *server.notes,
     ]
-    if offer.state in ("new", "disabled", "differs"):
+    if offer.is_importable:
         parts += [f"asks for {ask.id}" for ask in server.asks]
         parts += [f"{secret.where}: {secret.why}" for secret in find_secrets(server.spec or {})]
     return "; ".join(part for part in parts if part)
@@ -219,17 +219,17 @@ def _ask_which_servers(listed: Sequence[Offer], importable: Sequence[Offer]) -> 
     Enter takes all that are new, but none that a folder brings: that may be from anybody.
     """
     new = [each for each in importable if each.state == "new"]
-    own_new = [each for each in new if each.server.found.place.of_person]
-    count = "the one that is new" if len(own_new) == 1 else f"all {len(own_new)} that are new"
-    choices = ["numbers such as 1 3-5", *(["all"] if own_new != new else []), "none"]
-    if own_new:
-        rest = "" if own_new == new else " and not from this folder"
+    new_of_person = [each for each in new if each.server.found.place.of_person]
+    count = "the one that is new" if len(new_of_person) == 1 else f"all {len(new_of_person)} that are new"
+    choices = ["numbers such as 1 3-5", *(["all"] if new_of_person != new else []), "none"]
+    if new_of_person:
+        rest = "" if new_of_person == new else " and not from this folder"
         choices.insert(0, f"Enter takes {count}{rest}")
     hint = "; or ".join(choices)
     while True:
         reply = _prompt(f"Which? ({hint}) ").lower()
-        if reply == "" and own_new:
-            return own_new
+        if reply == "" and new_of_person:
+            return new_of_person
         if reply == "all":
             return new
         if reply in ("none", "n", "no", "0"):
@@ -388,7 +388,7 @@ def _move_secrets(
         description = f"{name}: {secret.where} ({secret.why})"
         try:
             if keyring is None:
-                raise NoKeyring
+                raise NoKeyring  # without words: the person knows, so nothing is printed
             reference = keyring.store_secret(make_keyring_name(name, secret), secret.value)
         except NoKeyring as exc:
             if str(exc):

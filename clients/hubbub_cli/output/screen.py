@@ -17,10 +17,10 @@ class Screen(Console):
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """Render as rich does; clean each piece of text, and use only letters that the stream can write."""
         encoding = self.encoding
-        every = encoding.startswith("utf")
+        takes_all = encoding.startswith("utf")
         for segment in super().render(renderable, options):
-            if segment.control or (every and is_clean(segment.text)):
+            if segment.control or (takes_all and is_clean(segment.text)):
                 yield segment
             else:
                 text = clean(segment.text)
-                yield Segment(text if every else text.encode(encoding, "replace").decode(encoding), segment.style)
+                yield Segment(text if takes_all else text.encode(encoding, "replace").decode(encoding), segment.style)

@@ -99,7 +99,7 @@ class Rows:
         *first_cells, last_cell = shown_cells
         named = zip(self._names, first_cells, self._widths, strict=False)
         columns = [colour_text(_pad_text(cell, width), find_style(name, cell)) for name, cell, width in named]
-        if last_cell == NOTHING:
+        if last_cell == NOTHING:  # an empty last cell is left out, with the padding before it
             say(*columns[:-1], first_cells[-1])
             return
         lines = _fold_text(last_cell, sum(self._widths[: len(first_cells)]) + len(GAP) * len(first_cells))
@@ -148,7 +148,7 @@ class Lines:
         rows.print((_format_now(), *(show(record) or "" for show in columns.values())), state)
 
     def _print_line(self, about: str, what: str) -> None:
-        """Print what is no record, in the columns of the last records, if there are any."""
+        """Print what is no record, in the columns of the first records that were printed, if there are any."""
         rows = next(iter(self._rows.values()), None) or self._rows.setdefault("", Rows(("time", "id", "what")))
         rows.print((_format_now(), about, what))
 

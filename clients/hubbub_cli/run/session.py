@@ -165,7 +165,7 @@ def run_with_hub(
     interrupted_status = 0 if endless else 1
     try:
         succeeded = run_in_loop(context, connect_and_work())
-    except BaseException as error:  # noqa: BLE001 - what is no end of a reader or a person goes on
+    except BaseException as error:  # noqa: BLE001 - all but the leaving of a reader or a person is raised again
         match exit_status.find_first_exception(error):
             case BrokenPipeError():  # the reader of the output has left
                 streams.discard_output(1)

@@ -49,12 +49,14 @@ class _Stderr(_Stdout):
     """stderr, whose own failures are ignored: there is nobody to tell."""
 
     def write(self, text: str) -> int:
+        """Write a text, and return its length, also if it is lost since nobody reads it: the command goes on."""
         try:
             return self._stream.write(text)
         except OSError:
             return len(text)
 
     def flush(self) -> None:
+        """Flush what was written; what cannot be written is discarded, here and from now on."""
         try:
             self._stream.flush()
         except OSError:

@@ -15,8 +15,11 @@ MAX_TERMINAL_SIZE = "10000"
 
 
 def check_seconds(value: float | None) -> float | None:
-    """Check that a number of seconds is finite: the callback of each option in seconds. Raises BadParameter."""
-    if value is not None and not value <= MAX_SECONDS:
+    """Return a number of seconds that is at most MAX_SECONDS: the callback of options with a number.
+
+    Raises BadParameter for a larger one, and for NaN. What is too small, the option's `min` refuses.
+    """
+    if value is not None and not value <= MAX_SECONDS:  # not `>`, which is false for NaN
         raise typer.BadParameter(f"must be a number up to {MAX_SECONDS:g}.")
     return value
 

@@ -185,7 +185,7 @@ def _add_notes_to_errors(ctx: Any) -> Generator[None]:
         wrong: Any = error
         if getattr(wrong, "ctx", None) is None:
             wrong.ctx = ctx
-        if not hasattr(wrong, "explained"):
+        if not hasattr(wrong, "explained"):  # the groups around a command see the same error
             wrong.explained = True
             add_usage_notes(wrong)
         raise

@@ -38,7 +38,8 @@ TYPED_ENDINGS = {
 async def ask_for_answer(hub: Hub, request: PendingRequest, how: How) -> PendingRequest | None:
     """Ask the person at the terminal and return their answer; None if they leave it open.
 
-    An answer that the hub refuses is asked for again. Raises HubbubError.
+    `how` has the options of their answer, such as its claim. An answer that the hub refuses is asked for again. Raises
+    HubbubError.
     """
     try:
         match request.kind:

@@ -42,7 +42,7 @@ class LiveCall:
         self._progress_shown: tuple[str, float | None, float | None] = ("", None, None)
         self._open_questions: dict[str, str] = {}
         self._question_ends: dict[str, anyio.Event] = {}
-        self._typing = anyio.Lock()
+        self._typing = anyio.Lock()  # held while the person is asked
         self._group = anyio.create_task_group()
 
     async def run(

@@ -31,6 +31,8 @@ State = Literal["new", "disabled", "differs", "there", "cannot"]
 `there` is in it; `cannot` cannot be taken over.
 """
 
+_IMPORTABLE_STATES: Final = ("new", "disabled", "differs")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
@@ -39,6 +41,11 @@ class Offer:
     server: Imported
     state: State
     also: tuple[str, ...] = ()
+
+    @property
+    def is_importable(self) -> bool:
+        """Whether it can be taken over, and is not there already as it is."""
+        return self.state in _IMPORTABLE_STATES
 
     @property
     def hosts(self) -> str:
@@ -89,7 +96,7 @@ def make_offers(
         else:
             distinct[key] = server
     states: dict[str, State] = {key: _find_state(server, configured) for key, server in distinct.items()}
-    importable_keys = [key for key, state in states.items() if state in ("new", "disabled", "differs")]
+    importable_keys = [key for key, state in states.items() if state in _IMPORTABLE_STATES]
     renamed = dict(
         zip(importable_keys, give_unique_names([distinct[key] for key in importable_keys], configured), strict=True)
     )
