@@ -82,8 +82,9 @@ def test_the_state_of_a_server_is_read_as_its_host_says_it(output: str, name: st
     assert found.state == state
 
 
-def test_what_a_host_says_more_of_a_server_is_kept_without_ornament() -> None:
-    found = find_listed_server(split_lines(OPENCODE), "bad")
+@pytest.mark.parametrize("line_end", ["\n", "\r\n", "\r"])
+def test_what_a_host_says_more_of_a_server_is_kept_without_ornament(line_end: str) -> None:
+    found = find_listed_server(split_lines(OPENCODE.replace("\n", line_end)), "bad")
     assert found is not None
     assert found.lines == ("bad failed", "ENOENT: no such file or directory", "/nonexistent")
 

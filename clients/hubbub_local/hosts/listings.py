@@ -36,8 +36,8 @@ class ListedServer:
 
 
 def split_lines(output: str) -> list[str]:
-    """Return the lines of what a program printed, without colours and what steers a terminal."""
-    lines = (_ESCAPES.sub("", line).rstrip() for line in output.replace("\r", "\n").splitlines())
+    """Return the lines of what a program printed, without what steers a terminal, and cut at MAX_LINE_CHARS."""
+    lines = (_ESCAPES.sub("", line).rstrip() for line in output.splitlines())
     return [clean(line[:MAX_LINE_CHARS]) for line in lines]
 
 
