@@ -437,15 +437,12 @@ def test_what_the_hub_gave_last_is_kept_in_the_data_directory_that_hubs_have(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "relative" / "hubbub").mkdir(parents=True)
     for given, base, kept in (
-        (None, None, ".local/share/hubbub"),
+        (None, "", ".local/share/hubbub"),
         (None, str(tmp_path / "share"), "share/hubbub"),
         (None, "relative", ".local/share/hubbub"),
         (str(tmp_path / "own"), str(tmp_path / "share"), "own"),
     ):
-        if base is None:
-            monkeypatch.delenv("XDG_DATA_HOME", raising=False)
-        else:
-            monkeypatch.setenv("XDG_DATA_HOME", base)
+        monkeypatch.setenv("XDG_DATA_HOME", base)
         (tmp_path / kept).mkdir(parents=True, exist_ok=True)
         BridgeOptions(where=Where(data_dir=given), version="1").open_cache().store("tools/list", "", TOOLS)
         (file,) = (tmp_path / kept / "mcp").iterdir()
