@@ -76,7 +76,7 @@ class HostCalls:
                 return _render_lost(request)
         if spec is None:
             spec = self._join_or_make_spec(request, server, method, params, mode)
-        host_call = HostCall(self._questions, self._attendance, request, spec)
+        host_call = HostCall(self._questions, self._attendance, request, spec)  # refuses a wrong progress token
         if mode is TaskMode.REQUESTED:
             return await self.session_tasks.start_task(request, spec)
         return await self._serve_call(host_call, token, may_become_task=token is None and mode is TaskMode.POSSIBLE)

@@ -172,7 +172,7 @@ def _make_parser(method: MethodDescriptor, max_bytes: int) -> Parse:
 
 
 def _make_unary_handler(parse: Parse, serve: Unary) -> Callable[[bytes, Context], Awaitable[bytes]]:
-    """Return gRPC's behaviour of an RPC with one request and one response."""
+    """Return the function that gRPC calls (its behaviour) for an RPC with one request and one response."""
 
     async def handle_unary(raw: bytes, context: Context) -> bytes:
         amend_context(address=context.peer(), remaining=context.time_remaining)
@@ -187,7 +187,10 @@ def _make_unary_handler(parse: Parse, serve: Unary) -> Callable[[bytes, Context]
 def _make_stream_handler(
     parse: Parse, serve: Stream, response_type: type[Message], dropped: Callable[[], None]
 ) -> Callable[[bytes, Context], Awaitable[None]]:
-    """Return gRPC's behaviour of an RPC with many responses; `dropped` is called if its caller stops reading."""
+    """Return the function that gRPC calls for an RPC with many responses.
+
+    `dropped` is called if the caller stops reading.
+    """
 
     async def handle_stream(raw: bytes, context: Context) -> None:
         amend_context(address=context.peer(), remaining=context.time_remaining)
@@ -219,7 +222,7 @@ def _make_stream_handler(
 def _make_dialogue_handler(
     parse: Parse, serve: Dialogue, dropped: Callable[[], None]
 ) -> Callable[[AsyncIterator[bytes], Context], Awaitable[None]]:
-    """Return gRPC's behaviour of an RPC where both sides stream; `dropped` as in `_make_stream_handler`."""
+    """Return the function that gRPC calls for an RPC where both sides stream; `dropped` as `_make_stream_handler`."""
 
     async def handle_dialogue(raw: AsyncIterator[bytes], context: Context) -> None:
         amend_context(address=context.peer(), remaining=context.time_remaining)

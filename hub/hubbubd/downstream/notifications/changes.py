@@ -107,7 +107,7 @@ class ListChanges:
                 self._seen.setdefault(kind, self._view.entries(kind, self._get_principal(), apps=self._apps))
 
     def _notify_if_changed(self, method: str) -> None:
-        """Send a notification of changed lists, if they differ from those that the host was notified of last."""
+        """Send a notification of changed lists, if they differ from the last ones, or the server has announced it."""
         del self._timers[method]
         now = {kind: self._view.entries(kind, self._get_principal(), apps=self._apps) for kind in self._kinds[method]}
         differs = any(self._seen.get(kind) != entries for kind, entries in now.items())

@@ -213,7 +213,7 @@ class EndpointSessions:
             return
         entry = self._entries.get(after.id) or self._add(after.id, after.principal)
         if before is None or before.used_at != after.used_at:
-            if after.used_at != entry.noted:
+            if after.used_at != entry.noted:  # else this process has noted that itself
                 entry.elsewhere_at = self._clock.steady()
             self._move_to_end(after.id, entry)
         if before is not None and entry.session is not None:

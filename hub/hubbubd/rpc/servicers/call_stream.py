@@ -161,7 +161,7 @@ class _CallStream:
         self._stop_taking_calls()
 
     async def write(self) -> None:
-        """Write what is in the outbox, until the stream takes no more calls and the last one has ended."""
+        """Write what is in the outbox, until the stream takes no more calls, and all calls and answers have ended."""
         while not self._closed or self._calls or self._answers:
             await self._outbox_filled.wait()
             self._outbox_filled.clear()
