@@ -83,9 +83,9 @@ class HubbubApp(App[None]):
         self.boards = Boards(hub, max_rows)
         self._output_filter = CleanOutput()
         self._follows_sessions = False
-        # Claims on their way, and the pending requests of claims to release at the end, both by the claim's id.
+        # Claims that were asked for, and the pending requests of claims to release, both by the claim's id.
         self._claiming: dict[str, asyncio.Future[PendingRequest]] = {}
-        self._claims: dict[str, str] = {}
+        self._to_release: dict[str, str] = {}
 
     def compose(self) -> ComposeResult:
         """Yield the header, a tab for each pane, what the last answer led to, and the keys."""
@@ -145,7 +145,7 @@ class HubbubApp(App[None]):
         pane.focus_list()
 
     def action_agents(self) -> None:
-        """Show the sessions of coding agents."""
+        """Show the sessions of coding agents, unless they are shown already or a dialog is open."""
         if len(self.screen_stack) == 1:
             self.push_screen(AgentsScreen())
 
@@ -232,7 +232,10 @@ class HubbubApp(App[None]):
         self.run_worker(find_and_open(), group="open", exclusive=True)
 
     def invoke(self, entry: CatalogEntry) -> None:
-        """Call, read or get an entry of the catalog, by a form if it needs arguments."""
+        """Use an entry of the catalog: call a tool by a form, read or get another entry, by a form if it has arguments.
+
+        A tool without arguments has a form, too: enter pressed twice must not call it.
+        """
         if entry.kind == "tool" or input_fields(entry):
             self.push_screen(InvokeScreen(entry))
             return
@@ -263,7 +266,7 @@ class HubbubApp(App[None]):
         self.confirm(question, lambda: self.hub.calls.clear_queue(server), "the queue is cleared")
 
     def confirm(self, question: str, action: Callable[[], Awaitable[object]], done: str) -> None:
-        """Run an action after confirmation, and notify of `done`."""
+        """Run an action after confirmation, and notify as `start_action` does."""
 
         def start_if_confirmed(confirmed: bool | None) -> None:
             if confirmed:
@@ -272,7 +275,9 @@ class HubbubApp(App[None]):
         self.push_screen(Confirm(question), start_if_confirmed)
 
     def start_action(self, action: Awaitable[object], done: str) -> None:
-        """Run an action, and notify of `done` or of the error; an empty `done` when the action reports it itself."""
+        """Run an action in the background, and notify of `done` or of the error. `done` is empty for an action that
+        reports its end itself.
+        """
 
         async def run_and_notify() -> None:
             """Wait for the action, and show how it ended."""
@@ -303,19 +308,19 @@ class HubbubApp(App[None]):
 
     def release(self, id_: str, claim_id: str) -> None:
         """Release a claim, also one that is on its way."""
-        self._claims[claim_id] = id_
+        self._to_release[claim_id] = id_
         if self.is_running:
             self.run_worker(self.release_claims(), group="release")
 
     async def release_claims(self) -> None:
-        """Release all claims; without a hub they lapse by themselves."""
-        for claim_id, id_ in [*self._claims.items()]:
+        """Release all claims that `release` was called for; without a hub they lapse by themselves."""
+        for claim_id, id_ in [*self._to_release.items()]:
             with anyio.move_on_after(RELEASE_S), suppress(HubbubError):
                 if (claiming := self._claiming.get(claim_id)) is not None:
                     await asyncio.wait([claiming])
                 await self.hub.inbox.release(id_, claim_id)
             self._claiming.pop(claim_id, None)
-            self._claims.pop(claim_id, None)
+            self._to_release.pop(claim_id, None)
 
     def _find_pane(self, name: str) -> ListPane | CatalogPane:
         """Return the pane with this name."""

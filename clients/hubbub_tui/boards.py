@@ -46,7 +46,8 @@ class BoardRow(Generic[R]):
 class Board(Generic[R]):
     """At most `max_rows` rows: the newest, or with `keep_oldest` the oldest.
 
-    `hidden` has the keys of the other rows, each with a word to count it by. `version` grows with every change.
+    `hidden` has the keys of the other rows, each with a word to count it by, such as the kind of a request. `version`
+    grows with every change.
     """
 
     def __init__(self, max_rows: int = MAX_ROWS, *, keep_oldest: bool = False) -> None:
@@ -118,6 +119,7 @@ class Boards:
         self.agent_problems: dict[str, str] = {}
         # The open pending request of each session of a coding agent, by its server and its id.
         self.session_questions: dict[tuple[str, str], str] = {}
+        # Whether the hub has more hosts than were read, and whether this person may not see any.
         self.more_hosts = False
         self.hosts_refused = False
         self.progress: dict[str, Progress] = {}
@@ -224,7 +226,7 @@ class Boards:
                     async for event in events:
                         self.refusal = None
                         self._apply(event, put, boards)
-                        if boards[0].has_room_for_hidden:
+                        if boards[0].has_room_for_hidden:  # of the inbox, the first board has the open requests
                             break
             except HubbubError as error:
                 self.refusal = line(error.message)
@@ -281,7 +283,7 @@ class Boards:
             self.ended.put(row)
 
     def _note_session(self, request: PendingRequest) -> None:
-        """Keep in `session_questions` whether a session of a coding agent waits for this pending request."""
+        """Add a pending request to `session_questions` if a session of a coding agent waits for it; else remove it."""
         agent = request.agent
         if agent is None or not agent.session:
             return

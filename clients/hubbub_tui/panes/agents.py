@@ -28,6 +28,7 @@ from hubbub_tui.widgets.header import Header
 from hubbub_tui.widgets.part import Part
 from hubbub_tui.widgets.table import Column
 
+# States of a session in which a turn is under way.
 GOING = frozenset(("working", "waiting"))
 
 
@@ -129,7 +130,7 @@ class AgentsPane(ListPane):
         question = f"Stop what {text.line(session.server)} does in {session_title(session)}?"
         arguments = {"session": session.id}
         self.hub_app.confirm(
-            question, lambda: self.hub_app.hub.call_tool(session.server, "cancel", arguments), "it is to stop"
+            question, lambda: self.hub_app.hub.call_tool(session.server, "cancel", arguments), done="it is to stop"
         )
 
     def action_new(self) -> None:

@@ -49,6 +49,7 @@ class CatalogPane(FilteredPane):
         self._tree = Branches("servers")
         self._tree.show_root, self._tree.guide_depth = False, 3
         super().__init__(self._tree)
+        # The list, entry or hint that is shown; at first the pane itself, which is none of these.
         self._detailed: object = self
         # The nodes of servers by name, and those of lists by id.
         self._branches: dict[str, Node] = {}
@@ -220,6 +221,7 @@ class CatalogPane(FilteredPane):
         node = self._tree.cursor_node
         data = node.data if node is not None else None
         subject = self._empty_hint() if data is None else data
+        # A list or an entry by identity: after a fetch it is another object. A hint is made anew each time.
         if subject is self._detailed or (data is None and subject == self._detailed):
             return
         self._detailed = subject
@@ -252,6 +254,7 @@ class CatalogPane(FilteredPane):
     def action_fetch(self) -> None:
         """Have the hub fetch the lists of the server under the cursor again."""
         node = self._tree.cursor_node
+        # The node of a server has no data: its first list names the server.
         while node is not None and node.data is None:
             node = node.children[0] if node.children else None
         if node is not None and node.data is not None:
@@ -262,7 +265,7 @@ class CatalogPane(FilteredPane):
 
 
 def _first_child_after(parent: Node, is_after: Callable[[Node], bool]) -> Node | None:
-    """Return the first child that sorts after another; None for the end."""
+    """Return the first child for which `is_after` holds, to add a node before it; None to add the node at the end."""
     return next((child for child in parent.children if is_after(child)), None)
 
 

@@ -86,7 +86,10 @@ class FilteredPane(Part, Vertical):
 
 
 class ListPane(FilteredPane, metaclass=AbstractWidget):
-    """A pane for one kind of record. Subclasses define rows and details."""
+    """A pane for one kind of record. Subclasses define rows and details.
+
+    With `FOLLOWS`, a cursor on the first row stays on the first row when rows are added above.
+    """
 
     COLUMNS: ClassVar[tuple[Column, ...]] = ()
     FOLLOWS: ClassVar[bool] = False
@@ -95,6 +98,7 @@ class ListPane(FilteredPane, metaclass=AbstractWidget):
         self.table = RecordTable(self.COLUMNS, follows_newest=self.FOLLOWS)
         super().__init__(self.table)
         self._next_at = 0.0
+        # Whether the rows of a complete snapshot have been shown.
         self._was_whole = False
         self._drawn_summary = ""
         # The key of the row whose detail is shown, and the version of that detail.
@@ -195,7 +199,7 @@ class ListPane(FilteredPane, metaclass=AbstractWidget):
         return self.table.go_to(key)
 
     def show_related(self, pane: str, key: str | None, missing: str) -> None:
-        """Go to the row of another pane that belongs to the one under the cursor; without one, notify of `missing`."""
+        """Go to the row with this key in another pane; notify of `missing` without a key, or if no row has it."""
         if key:
             self.hub_app.show_row(pane, key)
         else:

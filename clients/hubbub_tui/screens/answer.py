@@ -63,14 +63,15 @@ class AnswerScreen(Part, Screen[None]):
         # An idempotency key, too: an answer whose confirmation was lost is repeated safely.
         self._answer_id = secrets.token_hex(16)
         self._has_claim = False
-        self._over = False
+        # Whether nothing can be answered here any more: the request has ended, or this person may only look.
+        self._is_closed = False
         # What the screen says at the moment: its headline, who else has the claim, whether the call is over.
         self._shown_headline = Text()
         self._shown_claimer = ""
         self._banner_stays = False
         self._warned_of_end = False
-        # Whether the same person has the claim elsewhere, and wants it here.
-        self._own_elsewhere = False
+        # Whether the same person has the claim in another window or program, and wants to take it over.
+        self._is_claimed_elsewhere = False
         self._take_over = False
         self._claim_again = anyio.Event()
         self._claim_tried = anyio.Event()
@@ -141,7 +142,7 @@ class AnswerScreen(Part, Screen[None]):
 
     def _answer_with(self, option: AgentDecision | None) -> None:
         """Answer with one of the agent's options, unless the request has ended or there is no such option."""
-        if option is not None and not self._over:
+        if option is not None and not self._is_closed:
             self._start_answering({"accept": {option.member: option.value}})
 
     def on_mount(self) -> None:
@@ -158,7 +159,7 @@ class AnswerScreen(Part, Screen[None]):
 
     def on_unmount(self) -> None:
         """Release the claim, unless the request has ended."""
-        if not self._over:
+        if not self._is_closed:
             self.hub_app.release(self._request.id, self._claim_id)
 
     @on(Button.Pressed)
@@ -172,7 +173,7 @@ class AnswerScreen(Part, Screen[None]):
 
     def action_send(self) -> None:
         """Send what is filled in, or the option that allows; go back if the request has ended."""
-        if self._over:
+        if self._is_closed:
             self.action_leave()
             return
         if self._options:
@@ -185,8 +186,10 @@ class AnswerScreen(Part, Screen[None]):
         self._start_answering(answer)
 
     def action_decline(self) -> None:
-        """Decline an elicitation at once; reject a sampling or roots request with a reason."""
-        if self._over:
+        """Answer no: by the agent's option that rejects, if it has one; else decline an elicitation at once, or reject
+        a sampling or roots request with a reason.
+        """
+        if self._is_closed:
             return
         if (option := self._option_keys().get("f8")) is not None:
             self._answer_with(option)
@@ -205,17 +208,17 @@ class AnswerScreen(Part, Screen[None]):
     def action_approve_wider(self) -> None:
         """Answer with the decision that allows more than what is asked now, if there is one."""
         self._answer_with(self._option_keys().get("f5"))
-        if not self._over and (wider := find_wider_decision(self._request)) is not None:
+        if not self._is_closed and (wider := find_wider_decision(self._request)) is not None:
             self._start_answering({"accept": {wider.member: wider.value}})
 
     def action_dismiss_request(self) -> None:
         """Dismiss an elicitation without a choice."""
-        if not self._over and self._request.kind in ELICITATIONS and not self._options:
+        if not self._is_closed and self._request.kind in ELICITATIONS and not self._options:
             self._start_answering({"cancel": True})
 
     def action_take_over(self) -> None:
         """Have the claim loop take over the same person's claim from another window or program."""
-        if not self._over and self._own_elsewhere:
+        if not self._is_closed and self._is_claimed_elsewhere:
             self._take_over = True
             self._claim_again.set()
 
@@ -263,7 +266,7 @@ class AnswerScreen(Part, Screen[None]):
 
     def _refresh(self) -> None:
         """Show what has changed of the pending request, and the time that is left."""
-        if self._over:
+        if self._is_closed:
             return
         headline_ = headline_text(self._request).append("\n").append_text(self.second_line)
         if (deadline := self._request.deadline) is not None:
@@ -278,7 +281,7 @@ class AnswerScreen(Part, Screen[None]):
             self._warned_of_end = True
             self._show_banner(warning, "bad")
         if current.state != "open" and not self._sending:
-            self._over = True
+            self._is_closed = True
             self.run_worker(self._fetch_end(), group="end")
         else:
             self.follow_changes(current)
@@ -298,7 +301,7 @@ class AnswerScreen(Part, Screen[None]):
         except NotFound:
             self._show_banner("this request is not there any more", "bad")
         except HubbubError:
-            self._over = False
+            self._is_closed = False
 
     async def _show_arguments(self) -> None:
         """Show the arguments of the call that asks: who approves it has to know them."""
@@ -316,7 +319,7 @@ class AnswerScreen(Part, Screen[None]):
 
     def _show_end(self, request: PendingRequest, *, from_here: bool) -> None:
         """Leave after an answer from here, unless the person still has to do something; else show how it ended."""
-        self._over = True
+        self._is_closed = True
         if from_here:
             is_accepted = as_object(request.answer).get("action") == "accept"
             follow_up = self._body.follow_up() if is_accepted else None
@@ -334,7 +337,7 @@ class AnswerScreen(Part, Screen[None]):
 
     def _show_forbidden(self, message: str) -> None:
         """Say that this person may only look, and disable all but the way back."""
-        self._over = True
+        self._is_closed = True
         self._show_banner(f"you can only look at this: {message}", "bad")
         self._disable_all()
 
@@ -348,7 +351,7 @@ class AnswerScreen(Part, Screen[None]):
 
     async def _hold_claim(self) -> None:
         """Claim the pending request, and renew the claim while this screen is open."""
-        while not self._over:
+        while not self._is_closed:
             pause_s = CLAIM_S / 3
             take_over, self._take_over = self._take_over, False
             self._claim_again, self._claim_tried = anyio.Event(), anyio.Event()
@@ -361,7 +364,7 @@ class AnswerScreen(Part, Screen[None]):
                 if error.reason == "ALREADY_CLAIMED":
                     self._has_claim = False
                     self._explain_claimer(error)
-                elif not self._sending:
+                elif not self._sending:  # the response to an answer on its way says how the request ended
                     await self._handle_refusal(error)
             except PermissionDenied as error:
                 self._show_forbidden(error.message)
@@ -375,8 +378,8 @@ class AnswerScreen(Part, Screen[None]):
 
     def _explain_claimer(self, refusal: FailedPrecondition) -> None:
         """Say who has the claim; a claim of the same person can be taken over."""
-        self._own_elsewhere = "own" in refusal.metadata
-        if self._own_elsewhere:
+        self._is_claimed_elsewhere = "own" in refusal.metadata
+        if self._is_claimed_elsewhere:
             self._show_claimer("you are answering this in another window or program: f6 answers it here")
             return
         claim = (self.hub_app.boards.request(self._request.id) or self._request).claim
@@ -387,13 +390,13 @@ class AnswerScreen(Part, Screen[None]):
         self._show_claimer(f"{line(claimer)}: what you send now is refused")
 
     def _show_claimer(self, message: str) -> None:
-        """Say who else has the claim, once; an empty message when it is ours."""
+        """Say who else has the claim, unless the screen says so already; an empty message: this screen has it."""
         if message != self._shown_claimer:
             if message or not self._banner_stays:
                 self._show_banner(message, "bad")
             self._shown_claimer = message
         if not message:
-            self._own_elsewhere = False
+            self._is_claimed_elsewhere = False
 
     def _show_banner(self, message: str, css_class: str = "", *, stays: bool = False) -> None:
         """Show a banner; one that stays is not taken away when the claim arrives."""

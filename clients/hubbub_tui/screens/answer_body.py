@@ -27,8 +27,10 @@ from hubbub_tui.screens.question import fits_title
 from hubbub_tui.widgets.part import AbstractWidget, Part
 from hubbub_tui.widgets.problem import InputProblem
 
+# The model's name in a reply that a person has written.
 HUMAN = "human"
-# Pending requests of the hub itself, to be let in at a server; the answer may be the address where the browser ended.
+# What the elicitation ids of the hub's own requests begin with. These ask a person to log in at a server; the answer
+# may be the address where the browser ended.
 AUTHORIZATION = "auth_"
 
 

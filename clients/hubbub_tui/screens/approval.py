@@ -35,7 +35,8 @@ class ApprovalScreen(AnswerScreen):
         super().__init__(request)
         assert isinstance(self._body, ApprovalBody)
         self._call = self._body
-        # Whether what is shown has changed since a key was pressed: then that key was meant for something else.
+        # Whether the arguments have changed since the person last tried to approve: the next attempt may be meant for
+        # what was shown before, so it only clears this.
         self._must_look = False
         self._reading = False
 
@@ -103,7 +104,7 @@ class ApprovalScreen(AnswerScreen):
         Only notify if the rule allows neither.
         """
         view = self._view
-        if self._over or view is None:
+        if self._is_closed or view is None:
             return
         options = further_options(view)
         if not options:
@@ -123,7 +124,7 @@ class ApprovalScreen(AnswerScreen):
     def action_change(self) -> None:
         """Switch between the call and its arguments as JSON."""
         view = self._view
-        if self._over:
+        if self._is_closed:
             return
         if view is not None and view.may_change:
             self._call.switch_editor()
@@ -138,7 +139,7 @@ class ApprovalScreen(AnswerScreen):
             if reason is not None:
                 self._start_answering({"deny": reason})
 
-        if not self._over:
+        if not self._is_closed:
             self.hub_app.push_screen(TextPrompt("Deny it. Why? The caller gets this", ""), deny)
 
     def action_earlier(self) -> None:
@@ -149,7 +150,7 @@ class ApprovalScreen(AnswerScreen):
 
     def _approve(self, options: dict[str, Any]) -> None:
         """Approve the call, unless it has changed unseen; changed arguments are confirmed first."""
-        if self._over:
+        if self._is_closed:
             self.action_leave()
             return
         if self._must_look:

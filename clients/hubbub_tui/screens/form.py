@@ -25,6 +25,7 @@ MAX_FIELDS = 60
 MAX_CHOICES = 200
 SHOWN_CHOICES = 6
 MAX_DESCRIPTION_CHARS = 600
+# The value of a field that is left out.
 LEFT_OUT: Any = object()
 
 

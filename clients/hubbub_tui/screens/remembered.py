@@ -52,7 +52,7 @@ class RememberedScreen(Part, ModalScreen[None]):
         self.action_revoke()
 
     def action_revoke(self) -> None:
-        """Revoke the one under the cursor, after a question."""
+        """Revoke the approval under the cursor, after a question."""
         index = self._list.highlighted
         if index is None or index >= len(self._approvals):
             return

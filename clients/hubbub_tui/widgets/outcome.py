@@ -21,9 +21,9 @@ class Outcome(Part, Static):
 
     def __init__(self) -> None:
         super().__init__(id="outcome", markup=False)
-        # The call that asked, if that is certain; else those of which one did.
+        # The call that asked what was answered, if that call is certain; else the calls of which one asked.
         self._call_ids: tuple[str, ...] = ()
-        self._certain = True
+        self._is_caller_certain = True
         self._shown_row: object = None
         self._sent = Text()
         self.display = False
@@ -33,8 +33,10 @@ class Outcome(Part, Static):
         self.set_interval(LOOK_S, self._refresh)
 
     def show_answer(self, request: PendingRequest) -> None:
-        """Show an answer that was accepted, and follow its call; of candidates only those that have not ended."""
-        self._certain, self._shown_row = request.call_id is not None, None
+        """Show an answer that was accepted, and follow the call that asked. If that call is not certain, follow those
+        that may have asked and have not ended.
+        """
+        self._is_caller_certain, self._shown_row = request.call_id is not None, None
         if request.call_id:
             self._call_ids = (request.call_id,)
         else:
@@ -55,10 +57,12 @@ class Outcome(Part, Static):
         return self.hub_app.boards.calls.rows.get(id_)
 
     def _refresh(self) -> None:
-        """Show how the call goes on. Of candidates, the first that ends counts as the one that asked."""
+        """Show how the call that asked goes on. If that call is not certain, show nothing until one that may have asked
+        has ended: that one counts as the call that asked.
+        """
         rows = [row for id_ in self._call_ids if (row := self._find_row(id_)) is not None]
         row = next((row for row in rows if row.record.ended), None)
-        if row is None and self._certain and rows:
+        if row is None and self._is_caller_certain and rows:
             row = rows[0]
         if row is None or row is self._shown_row:
             return
@@ -82,7 +86,7 @@ class Outcome(Part, Static):
             return
         if id_ in self._call_ids:
             self._call_ids = ()
-            perhaps = "" if self._certain else "Perhaps because of it: "
+            perhaps = "" if self._is_caller_certain else "Perhaps because of it: "
             self._show_text(f"{perhaps}{describe_return(call)}", "red" if has_failed(call) else "")
 
     def _show_text(self, text: str, style: str = "") -> None:

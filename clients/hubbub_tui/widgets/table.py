@@ -57,7 +57,9 @@ class RecordTable(DataTable[Text]):
         self._lay_out()
 
     def show(self, rows: Sequence[BoardRow[Any]], *, at_top: bool = False) -> None:
-        """Replace the rows; the cursor stays on its row, or moves to the top."""
+        """Replace the rows. The cursor stays on its row; it moves to the top with `at_top`, or if it follows the newest
+        row and was there.
+        """
         if not self._shown_columns:
             self._shown_rows = [*rows]
             self._lay_out()
