@@ -59,7 +59,9 @@ action = partial(register, ACTIONS)
 
 @action
 async def me(session: Session) -> Any:
-    """Return the name of this browser; `fixed` is true if the hub lets this bridge act in no other name."""
+    """Return the name under which this browser acts, null while the person has given none; `fixed` is true if the hub
+    lets this bridge act in no other name.
+    """
     if session.name is None:
         caller = await (await session.hub()).admin.whoami()
         if not caller.may_name_others:

@@ -96,7 +96,8 @@ class Bridge:
         )
 
     async def _log_in(self, request: Request) -> Response:
-        """Use a one-time link up, and begin a session of this browser; one that is logged in may keep its session.
+        """Use a one-time link up, and begin a session of this browser. A browser that is logged in keeps its session if
+        the link is a notification's.
 
         Return the session's token, and where the link leads. Raises Unauthenticated for a useless link.
         """

@@ -34,7 +34,9 @@ async def compare(session: Session, id: Id, arguments: str) -> Any:  # noqa: A00
 
 @action
 async def before(session: Session, id: Id) -> Any:  # noqa: A002
-    """Return the caller's calls of the server that went before a call to approve, newest first, those still known."""
+    """Return the caller's calls of the server that went before a call to approve, newest first, but for those that the
+    hub does not keep any more or does not show this person.
+    """
     hub = await session.hub()
     asked = (await hub.inbox.get(id)).approval
     calls: list[dict[str, Any]] = []

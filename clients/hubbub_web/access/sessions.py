@@ -45,7 +45,8 @@ class People:
             return self._hubs[name][0]
 
     async def _open(self, name: str | None) -> tuple[Hub, AsyncExitStack]:
-        """Connect under a name; without one, under that of the hub's credential, which is then named in each call.
+        """Return a connection under a name, and the stack that closes it. Without a name, each call names the principal
+        of the hub's credential, if the hub lets it name others.
 
         A call that names nobody would be the machine's owner's, whose servers may start any command.
         """
@@ -144,7 +145,7 @@ class Sessions:
         return cookie, self._sessions[cookie]
 
     def subscribers(self) -> list[Subscriber]:
-        """Return the browsers that want pushes, each once: with its session ends its subscription."""
+        """Return the browsers that want pushes and whose sessions have not ended, one for each endpoint."""
         subscribers: dict[str, Subscriber] = {}
         for session in self._sessions.values():
             if session.subscription is not None:

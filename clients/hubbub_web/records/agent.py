@@ -10,7 +10,9 @@ from hubbub_web.records.approval import number_hidden_characters
 
 
 def agent_json(request: PendingRequest) -> dict[str, Any] | None:
-    """Return what a coding agent asks to do, what else its server sent, and the choices of a person; or None."""
+    """Return what a coding agent asks to do, what else its server sent, and the choices of a person; None if a request
+    has nothing of these.
+    """
     view = agent_view(replace(request, request=number_hidden_characters(request.request)))
     if not (view.rows or view.folder or view.more or view.decisions):
         return None

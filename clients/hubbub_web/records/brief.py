@@ -113,7 +113,10 @@ def question_excerpt(request: PendingRequest) -> str:
 
 
 def boolean_field(request: PendingRequest) -> dict[str, str] | None:
-    """Return the name and title of the field of a form that asks for one boolean alone and is short; else None."""
+    """Return the name and title of the only field of a short form, if that is a boolean: a list can ask for yes or no.
+
+    None for every other request, and for a form with code in its message, or of a coding agent.
+    """
     params = as_object(request.request)
     fields = as_object(as_object(params.get("requestedSchema")).get("properties"))
     if request.kind != "elicitation_form" or len(fields) != 1:

@@ -56,7 +56,9 @@ WATCHES: Mapping[str, Watch] = {
 
 @dataclass(slots=True)
 class Row:
-    """The short form of a record, None for a tombstone; `line` is both as it is sent, empty until it is made."""
+    """The short form of a record, or None for a tombstone: the record is gone. `line` is what browsers are sent of the
+    row, empty until it is first sent.
+    """
 
     position: int
     fields: dict[str, Any] | None
@@ -69,6 +71,7 @@ class Feed:
     def __init__(self) -> None:
         self._id = secrets.token_hex(8)
         self._rows: OrderedDict[Key, Row] = OrderedDict()
+        # By kind, the names of the rows whose records have ended, in the order of their ends.
         self._done: dict[str, OrderedDict[str, None]] = {kind: OrderedDict() for kind in WATCHES}
         self._tombstones: OrderedDict[Key, int] = OrderedDict()
         self._position = 0
@@ -189,7 +192,7 @@ class Feed:
                         pass
 
     def _upsert(self, kind: str, record: Record) -> None:
-        """Put a record in its row; of those that are done only the newest stay."""
+        """Put a record in its row, with the progress that the row has; keep only the newest MAX_DONE ended records."""
         fields = brief(record)
         name = str(fields.get("id") or fields.get("name"))
         self._unconfirmed.get(kind, set()).discard(name)
@@ -212,7 +215,7 @@ class Feed:
             self.put(kind, name, None)
 
     def _set_progress(self, kind: str, name: str, progress: Mapping[str, Any]) -> None:
-        """Add progress to the row of a call."""
+        """Add progress to the row of a call; ignore it if there is no such row."""
         row = self._rows.get((kind, name))
         if row is not None and row.fields is not None:
             self.put(kind, name, row.fields | {"progress": progress})
