@@ -75,7 +75,7 @@ class _Bridge:
                 raise end
 
     def _on_request(self) -> None:
-        """Look for the hub now. After HUB_WAIT_S, answer from the cache what still waits."""
+        """Unless the hub is connected, look for it now, and answer from the cache what still waits after HUB_WAIT_S."""
         if self._uplink is not None:
             self._uplink.look_now()
             if self._uplink.connected:

@@ -108,18 +108,25 @@ class Conversation:
         self._memory = memory
         self._version = version
         self._on_request = on_request
+        # The present connection; None while there is no hub. And how many messages were sent over it.
         self._send: Send | None = None
         self._max_message_bytes = 0
         self._sent = 0
+        # The requests of the host that have no response yet.
         self._waiting: dict[Key, UnansweredRequest] = {}
         self._waiting_bytes = 0
         self._none_waiting = asyncio.Event()
         self._none_waiting.set()
+        # What a new connection begins with: the handshake, its `notifications/initialized`, and by what they set the
+        # requests that set the state of a connection.
         self._handshake: UnansweredRequest | None = None
         self._initialized = b""
         self._connection_state: dict[str, UnansweredRequest] = {}
+        # Requests whose responses only go into the cache.
         self._cache_requests: dict[Key, UnansweredRequest] = {}
+        # The ids of the hub's requests that the host has not answered.
         self._questions: dict[Key, object] = {}
+        # Which lists the host has (values of LIST_NAMES), and whether those of the next hub may be others.
         self._listed_kinds: set[str] = set()
         self._lists_may_differ = False
 
@@ -292,7 +299,7 @@ class Conversation:
             return
         request = self._waiting.get(key)
         if request is None:
-            return  # the host has cancelled it, or was told otherwise
+            return  # the host has cancelled it, or got a response while the hub was away
         shutting_down = messages.find_text(message, "error", "data", "reason") == "SHUTTING_DOWN"
         if draining and shutting_down and not request.was_refused:  # else it is of a hub behind this one
             request.was_refused, request.may_be_taken, request.number = True, False, 0
@@ -329,12 +336,12 @@ class Conversation:
             return
         for key, request in list(self._waiting.items()):
             if request.method in CACHED_METHODS:
-                known = self._find_cached_response(request)
-                if known is None and request.method != TOOLS:
-                    known = messages.make_result(request.id, self._make_up_introduction(request))
-                if known is not None:
+                response = self._find_cached_response(request)
+                if response is None and request.method != TOOLS:
+                    response = messages.make_result(request.id, self._make_up_introduction(request))
+                if response is not None:
                     self._remove_waiting(key)
-                    self._send_to_host(known)
+                    self._send_to_host(response)
 
     def fail_requests(self, why: str) -> None:
         """Refuse the waiting requests, but for a handshake and a request that only waits for notifications."""
@@ -387,6 +394,7 @@ class Conversation:
         elif source := request if request.method == HANDSHAKE else self._handshake:
             revision = messages.find_text(source.message, "params", "protocolVersion")
             capabilities = messages.find_member(source.message, "params", "capabilities")
+        # Within an object, since the host's capabilities may be no object, or missing.
         shows_apps = request.method == TOOLS and messages.find_member({"of": capabilities}, "of", "extensions", APPS)
         return revision if shows_apps in (None, False) else f"{revision} apps"
 

@@ -20,7 +20,7 @@ SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
 # Members of `_meta`, since 2026-07-28.
 
 Key = tuple[bool, object]
-"""An id as a key: 1 and "1" are two."""
+"""An id as a key: 1 and "1" are two keys."""
 
 Message = dict[str, Any]
 
@@ -66,7 +66,7 @@ def make_key(id_: object) -> Key:
 
 
 def find_member(message: Mapping[str, Any], *path: str) -> Any:
-    """Return a member within objects; None if one of them is missing or no object."""
+    """Return the value at a path of nested objects; None if a step is missing, or leads into what is no object."""
     found: Any = message
     for name in path:
         if not isinstance(found, Mapping):
@@ -76,13 +76,13 @@ def find_member(message: Mapping[str, Any], *path: str) -> Any:
 
 
 def find_object(message: Mapping[str, Any], *path: str) -> Message:
-    """Return a member within objects that is an object; an empty one if it is missing or something else."""
+    """Return the object at a path of nested objects; an empty one if it is missing or something else."""
     found = find_member(message, *path)
     return cast("Message", found) if isinstance(found, dict) else {}
 
 
 def find_text(message: Mapping[str, Any], *path: str) -> str:
-    """Return a member within objects that is text; empty if it is missing or something else."""
+    """Return the text at a path of nested objects; empty if it is missing or something else."""
     found = find_member(message, *path)
     return found if isinstance(found, str) else ""
 

@@ -12,7 +12,8 @@ MAX_STEPS: Final = 20_000
 
 def is_recursive(schema: object) -> bool:
     """Return whether a schema refers to itself, by way of others or not (`$ref`: JSON Schema 2020-12, 8.2.3)."""
-    budget = iter(range(MAX_STEPS))  # for all that is referred to together: each may be within others
+    # One budget for all referred schemas: each may be within others, so that together they may be far larger.
+    budget = iter(range(MAX_STEPS))
     references_by_ref = {
         ref: set(_find_references(_resolve_reference(schema, ref), budget))
         for ref in set(_find_references(schema, iter(range(MAX_STEPS))))
@@ -21,7 +22,7 @@ def is_recursive(schema: object) -> bool:
         TopologicalSorter(references_by_ref).prepare()
     except CycleError:
         return True
-    return "#" in references_by_ref
+    return "#" in references_by_ref  # "#" is the whole schema, and this reference stands in it
 
 
 def _find_references(schema: object, budget: Iterator[int]) -> Iterator[str]:

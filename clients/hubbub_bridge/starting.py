@@ -13,7 +13,7 @@ RESTART_PAUSE_S = 60.0
 
 
 class StartedHub:
-    """A hub for one data directory, by default the default one. Of several that start at once, one gets the store."""
+    """Starts a hub for a data directory; None: the default one. Of several started at once, one gets the store."""
 
     def __init__(self, data_dir: str | Path | None) -> None:
         self._data_dir = None if data_dir is None else str(data_dir)

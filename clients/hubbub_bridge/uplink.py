@@ -119,7 +119,9 @@ class Uplink:
         self._wait_for_host = wait_for_host
         self._own_hub = StartedHub(endpoint.where.data_dir) if endpoint.start else None
         self._outbox: Outbox | None = None
+        # Ends the pause before the next attempt to connect.
         self._look_soon = asyncio.Event()
+        # Why the hub does not let the bridge in, if that is not likely to pass by itself.
         self._refusal: HubbubError | None = None
         self._pause_s = MIN_PAUSE_S
         self._away_since = asyncio.get_running_loop().time()
@@ -191,14 +193,16 @@ class Uplink:
     async def _read(self, responses: AsyncGenerator[pb.ServeResponse, None], outbox: Outbox) -> None:
         """Pass the messages of the hub to the conversation until the stream ends."""
         async for response in responses:
-            if response.HasField("taken"):
+            if response.HasField("taken"):  # the hub shuts down in order, and takes no more
                 outbox.reached = response.taken
             for message in response.messages:
                 self._conversation.handle_hub_message(message, draining=response.draining)
             await self._wait_for_host()
 
     async def _wait_before_retry(self, error: HubbubError) -> None:
-        """Wait before the next attempt to connect, and answer without the hub if it refuses or is away for long."""
+        """Wait before the next attempt to connect. Before that, answer without the hub if it refuses the bridge or is
+        away for GIVE_UP_AFTER_S, and start a hub if none is there and the bridge is to start one.
+        """
         lasting = not isinstance(error, (Unavailable, ResourceExhausted))
         away_s = asyncio.get_running_loop().time() - self._away_since
         self._refusal = error if lasting else None
@@ -206,6 +210,7 @@ class Uplink:
             self._answer_without_hub(error)
         if self._own_hub is not None and error.reason == "HUB_UNREACHABLE":
             self._own_hub.start_hub()
+        # Not beyond the time at which requests fail: they fail after an attempt.
         pause_s = self._pause_s if away_s >= GIVE_UP_AFTER_S else min(self._pause_s, GIVE_UP_AFTER_S - away_s)
         self._pause_s = min(2 * self._pause_s, MAX_PAUSE_S)
         with contextlib.suppress(TimeoutError):

@@ -35,7 +35,7 @@ MAX_SLEEP_S = 60.0
 
 MIN_SLEEP_S = 0.01
 NO_TARGET_SLEEP_S = 1.0
-"""How often it is looked whether there is somebody to tell by now, seconds."""
+"""Seconds between looks whether there is a target, while something is due and there is none."""
 
 Event = Literal["told", "failed", "gave_up", "unknown", "answered"]
 
@@ -96,7 +96,7 @@ class Notifier:
                     if not once:
                         deciding.start_soon(self._notify_forever, sending)
                     await self._watch_inbox(hub, once=once)
-                    # A watch ends only with `once`, which waits for no others.
+                    # The watch ends only with `once`, which does not wait for more requests to tell together.
                     await self._send_due(sending, (), gather_s=0.0)
                     deciding.cancel_scope.cancel()
                 if once and not self._stopping.is_set():
@@ -183,7 +183,9 @@ class Notifier:
             sending.start_soon(self._send, target, due, pauses)
 
     async def _send(self, target: Target, requests: Sequence[PendingRequest], pauses: Sequence[float]) -> None:
-        """Send a notification to a target, again after failures, while something of it is open."""
+        """Tell a target of requests in one notification, and report each attempt. After a failure, wait for the next of
+        the pauses and tell it again, of those requests that are still open.
+        """
         id_ = secrets.token_hex(8)
         wanted = list(requests)
         answer_at_by_view: dict[str, str] = {}
@@ -204,6 +206,7 @@ class Notifier:
                 answer_at_by_view[view] = await self.answer_at(wanted, view)
             notice = compose_notice(id_, wanted, answer_at_by_view[view], content=self.rules.content, zone=self.zone)
             outcome, why = await target.send(notice)
+            # Without pauses (`once`) it stays `failed`, so that the next run tries again.
             if outcome == "failed" and pause_s is None and pauses:
                 outcome = "gave_up"
             with anyio.CancelScope(shield=True):  # what has been sent is written down, whatever ends meanwhile

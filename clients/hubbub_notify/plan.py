@@ -29,12 +29,14 @@ class Plan:
         self._rules = rules
         self._quiet_hours = rules.quiet_hours
         self._sent = deque(sent, maxlen=rules.per_hour)
-        self._open: dict[str, PendingRequest] = {}
+        # Open requests that people are still to be told of.
+        self._untold: dict[str, PendingRequest] = {}
+        # Open requests that people were told of; None for one that was only marked as such.
         self._notified: dict[str, PendingRequest | None] = {}
 
     def is_wanted(self, id_: str) -> bool:
-        """Return whether a pending request is open and fits, also if people were told of it."""
-        return id_ in self._open or id_ in self._notified
+        """Return whether a pending request is open and the rules apply to it, whether or not people were told of it."""
+        return id_ in self._untold or id_ in self._notified
 
     def update(self, request: PendingRequest) -> None:
         """Add or replace a pending request; one that is not open, or that no rule is about, is removed."""
@@ -43,25 +45,25 @@ class Plan:
         elif request.id in self._notified:
             self._notified[request.id] = request
         else:
-            self._open[request.id] = request
+            self._untold[request.id] = request
 
     def remove(self, id_: str) -> None:
         """Forget a pending request that is not open any more."""
-        self._open.pop(id_, None)
+        self._untold.pop(id_, None)
         self._notified.pop(id_, None)
 
     def mark_notified(self, ids: Iterable[str]) -> None:
         """Remember that people were told of these requests; it does not count as a notification for the limits."""
         for id_ in ids:
-            self._notified[id_] = self._open.pop(id_, None) or self._notified.get(id_)
+            self._notified[id_] = self._untold.pop(id_, None) or self._notified.get(id_)
 
     def requeue_if_claimed(self, id_: str) -> bool:
         """Return whether somebody holds a claim; such a request is queued again until the claim ends."""
-        request = self._notified.get(id_) or self._open.get(id_)
+        request = self._notified.get(id_) or self._untold.get(id_)
         if request is None or request.claim is None:
             return False
         self._notified.pop(id_, None)
-        self._open[id_] = request
+        self._untold[id_] = request
         return True
 
     def pop_due(self, now: float, gather_s: float = GATHER_S) -> tuple[PendingRequest, ...]:
@@ -92,7 +94,7 @@ class Plan:
 
     def _list_unclaimed(self) -> list[PendingRequest]:
         """Return the requests that people were not told of yet, and that nobody claims."""
-        return [each for each in self._open.values() if each.claim is None]
+        return [each for each in self._untold.values() if each.claim is None]
 
     def _find_due_time(self, request: PendingRequest) -> float:
         """Return when a pending request is due if nobody claims it, in seconds since 1970."""

@@ -107,6 +107,7 @@ class Browser:
         except ValueError:  # a page may give anything as its key
             self.gone()
             return "gave_up", "its key cannot be used"
+        # A proxy of the environment must not get requests to a loopback address.
         loopback = is_loopback(urlsplit(self.endpoint).hostname or "")
         try:
             with anyio.fail_after(LIMIT_S):

@@ -111,7 +111,8 @@ class Rules(BaseModel):
 def parse_rules(content: Mapping[str, Any], where: str = "") -> Rules:
     """Return the rules of a table, checked.
 
-    Raises NoticeRuleProblem: `where` and the key, with a similar one if it is unknown. It quotes no url.
+    Raises NoticeRuleProblem, whose message begins with `where` and the key, suggests a similar key for an unknown one,
+    and quotes no url.
     """
     try:
         return Rules.model_validate(content)

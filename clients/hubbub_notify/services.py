@@ -28,7 +28,7 @@ HOST_SCHEMES = frozenset(("json", "jsons", "form", "forms", "xml", "xmls", "mail
 """Schemes whose url has a host where others have a secret."""
 
 WEBHOOKS = {"http": "json", "https": "jsons"}
-"""What an address of one's own is called here."""
+"""The schemes of Apprise for an http or https address to post to; suggested to people who give the address itself."""
 
 HEADER_SCHEMES = frozenset(("json", "jsons", "form", "forms", "xml", "xmls"))
 """Schemes that take headers: the receiver gets the notification's id, by which it can know one that comes again."""
@@ -156,7 +156,8 @@ def _make_service_name(url: str, scheme: str, number: int) -> str:
     if scheme in HOST_SCHEMES:
         with suppress(ValueError):
             parts = urlsplit(url)
-            has_odd_password = "@" not in parts.netloc and "@" in parts.path + parts.fragment  # it has a / or #
+            # A password with a / or # ends the host for urlsplit: what is left of it could be shown as the host.
+            has_odd_password = "@" not in parts.netloc and "@" in parts.path + parts.fragment
             if not has_odd_password:
                 host = f"{parts.hostname or ''}{f':{parts.port}' if parts.port else ''}"
     return f"{scheme}://{host}" if host else f"{scheme}:// ({format_ordinal(number)} url)"

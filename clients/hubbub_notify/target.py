@@ -5,7 +5,8 @@ from typing import Literal, Protocol
 from hubbub_notify.text import Notice
 
 SendOutcome = Literal["sent", "failed", "gave_up", "unknown"]
-"""gave_up: it did not arrive, and never will; unknown: it may have arrived, or still may."""
+"""failed: it did not arrive, and may be sent again; gave_up: it did not arrive, and never will; unknown: it may have
+arrived, or still may."""
 
 
 class Target(Protocol):
