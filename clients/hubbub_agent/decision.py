@@ -46,7 +46,7 @@ class Decision:
 
 
 class DecisionFailed(AnswerProblem):
-    """No usable answer; `decision` has what it took all the same."""
+    """No usable answer came of asking a model; `decision` has the usage that this took all the same."""
 
     def __init__(self, why: str, decision: Decision) -> None:
         super().__init__(why)

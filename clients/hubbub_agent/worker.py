@@ -77,7 +77,7 @@ class Agent:
                         capacity=self._rules.capacity,
                     )
                 tasks.cancel_scope.cancel()
-        except ExceptionGroup as group:  # nothing else in it raises
+        except ExceptionGroup as group:  # of one exception: `_finish_and_cancel` raises none
             raise group.exceptions[0] from None
 
     async def _finish_and_cancel(self, stop: anyio.Event, scope: anyio.CancelScope) -> None:
@@ -111,7 +111,7 @@ class Agent:
             try:
                 await self.handle(claimed)
             finally:
-                # It may be answered; without a hub, the claim lapses.
+                # Refused for a request that was answered; without a hub, the claim lapses.
                 with anyio.CancelScope(shield=True), suppress(HubbubError):
                     await self._hub.inbox.release(request.id, claim_id)
         except HubbubError as error:

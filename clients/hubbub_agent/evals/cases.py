@@ -78,7 +78,9 @@ def save_case(folder: Path, request: PendingRequest, expected: Expected) -> bool
 
 
 def expect_recorded_answer(request: PendingRequest) -> Expected:
-    """Return the expectation that the recorded answer is given again; of a sampling, any text."""
+    """Return the expectation that the recorded answer is given again: exactly for forms and roots; for other kinds any
+    answer but a refusal, or any refusal.
+    """
     answer = as_object(request.answer)
     action = answer.get("action")
     if answer.get("error") or action in ("decline", "cancel", "deny"):

@@ -30,8 +30,8 @@ class ModelBudget:
         self._say = say
         self._ledger = ledger
         self._meter = UsageMeter(rules.limits, ledger.read() if ledger is not None else ())
-        # The limits that the operator knows of and that still hold: "all" allows nothing, "one" has no room for a
-        # request.
+        # Names of limits that the operator was told of and that still hold: under "all" one that is reached, under
+        # "one" one that had no room for a request.
         self._announced: dict[str, str] = {}
         self._settled = anyio.Event()
 
@@ -75,7 +75,7 @@ class ModelBudget:
             self._announce_once("one", str(limit), most)
             raise OverBudget(str(limit)) from None
         self._announced.pop("one", None)
-        used = most
+        used = most  # counts if the usage does not become known
         try:
             self._save_usage()  # before it is spent: a killed agent must not forget it
             completion = await self._endpoints[name].ask(body, timeout_s)

@@ -39,7 +39,11 @@ class NotAsked(AnswerProblem):
 
 @dataclass(slots=True)
 class Dialect:
-    """What an endpoint understands, as far as it is known. `learn_from_refusal` gives up one thing at a time."""
+    """What an endpoint understands, as far as it is known. `learn_from_refusal` gives up one thing at a time.
+
+    `limit` is the field for the most tokens, `shapes` are the ways to ask for JSON that are left, the first is used.
+    `v1` says that the path needs `/v1`, `temperature` that the endpoint takes one, `learned` that `limit` was changed.
+    """
 
     limit: str
     shapes: list[str]

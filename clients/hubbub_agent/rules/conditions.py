@@ -49,11 +49,11 @@ class Pattern:
             ) from None
 
     def matches(self, text: str) -> bool:
-        """Return whether it occurs in the first MAX_TEXT_CHARS of the text."""
+        """Return whether the pattern occurs in the first MAX_TEXT_CHARS of the text."""
         return self.matches_whole(text[:MAX_TEXT_CHARS])
 
     def matches_whole(self, text: str) -> bool:
-        """Return whether it occurs anywhere in the text, however long that is."""
+        """Return whether the pattern occurs anywhere in the text, however long that is."""
         return self._checker.is_valid(text)
 
 

@@ -160,9 +160,10 @@ class Rule(_Strict):
 
     @property
     def kinds(self) -> frozenset[RequestKind]:
-        """Return the kinds that it applies to: those that it names, else those that its action can answer.
+        """Return the kinds that the rule applies to: those that it names, else those that its action can answer.
 
-        Only if it names them: pages for `accept`, forms for `chat`, calls for `approve`.
+        Three kinds count only if the rule names them: pages to visit for `accept`, forms for `chat`, calls for
+        `approve`.
         """
         if self.kind:
             return frozenset(self.kind)
@@ -222,7 +223,9 @@ class Rule(_Strict):
         )
 
     def _call_fits(self, request: PendingRequest) -> bool:
-        """Return whether every condition holds for a call to approve; its arguments are the fields and their values."""
+        """Return whether every condition holds for a call to approve. Its arguments are the fields and their values;
+        a condition on a message, a page or an agent does not hold.
+        """
         asked = request.approval
         if asked is None or any(each is not None for each in (self.says, self.title, self.host, self.agent)):
             return False
@@ -373,7 +376,7 @@ def approved_content(params: Mapping[str, Any]) -> dict[str, Any] | Literal[True
 
 
 def parse_answer(document: object) -> Answer | None:
-    """Parse an answer such as `{"accept": {...}}`; None for `{}`. Raises ValueError."""
+    """Parse an answer such as `{"accept": {...}}`; None for `{}` and `leave`: people answer. Raises ValueError."""
     if not isinstance(document, Mapping):
         raise ValueError("the answer is not a JSON object")
     fields = cast("Mapping[str, Any]", document)
