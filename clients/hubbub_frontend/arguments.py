@@ -122,7 +122,10 @@ def _resolve_target(arguments: dict[str, Any], typed: TypedArgument, schema: obj
 
 
 def _check_name(name: str, schema: object, mark: str) -> None:
-    """Raise Mistyped for a name that the schema does not have, if the schema names all that there are."""
+    """Raise Mistyped for a name that the schema does not have, if the schema names all that there are.
+
+    What is typed as JSON (`mark`) may have any name.
+    """
     known = _properties(schema)
     additional = as_object(schema).get("additionalProperties")
     takes_any_name = not known or additional is True or isinstance(additional, dict)

@@ -97,9 +97,11 @@ def _argument_field(argument: Mapping[str, Any]) -> Field:
 
 
 def nested_fields(schema: object) -> list[Field]:
-    """Return the fields of a form, and after each object those of its own, named `object.field`, at most MAX_NESTED.
+    """Return the fields of a form, and after each object the fields of that object, named `object.field`; at most
+    MAX_NESTED fields.
 
-    A part is required if all that it is in is. Definitions that contain themselves are followed MAX_DEPTH times.
+    A field is required only if it and every object around it are required. Objects are followed MAX_DEPTH levels deep,
+    since a definition may contain itself.
     """
     return list(islice(_walk_fields(as_object(schema), prefix="", required=True, depth=MAX_DEPTH), MAX_NESTED))
 

@@ -27,7 +27,8 @@ MAX_SAID = 20
 """Texts of an agent about what it would do."""
 
 NOT_TEXT = ("\0", "[U+0000]")
-"""What files that are no text have, as it came and as the page has it. They are shown nevertheless, not hidden."""
+"""The character by which a file that is no text is known: as it came, and as the page replaces it. Such a file is shown
+nevertheless."""
 
 CHANGES = {"add": "New file", "delete": "Deleted", "update": "Changed", "unknown": "A change that is not known"}
 

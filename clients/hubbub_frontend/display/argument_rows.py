@@ -87,7 +87,7 @@ def _walk_object(
         own_path, own_spec = f"{path}{name}", _own_schema(properties, name, form)
         own_title = title + _argument_title(name, own_spec)
         if pair is not None and name in pair:
-            if name == next(each for each in ordered if each in pair):
+            if name == next(each for each in ordered if each in pair):  # one row, in the place of the first
                 old, new = pair
                 titles = " → ".join(_argument_title(each, _own_schema(properties, each, form)) for each in pair)
                 yield ArgumentRow(
@@ -158,7 +158,7 @@ def _find_pair(value: Mapping[str, Any]) -> tuple[str, str] | None:
     for old, new in PAIRS:
         texts = value.get(old), value.get(new)
         if all(isinstance(each, str) for each in texts):
-            # Two words of these names are rather a span of time.
+            # `before` and `after` of one line each are rather the ends of a span of time.
             is_change = old != "before" or any("\n" in str(each).strip() for each in texts)
             return (old, new) if is_change else None
     return None
@@ -229,6 +229,7 @@ def _diff_positions(head: str) -> tuple[str, str]:
 
 def _diff_cost(before: Sequence[str], after: Sequence[str]) -> int:
     """Return about how many steps difflib takes at most: pairs of equal lines, each looked at for each match."""
+    # difflib does not look for lines that occur more often than this (`autojunk`).
     popular = 1 + len(after) // 100 if len(after) >= 200 else len(after)
     counts = Counter(after)
     pairs = sum(counts[each] for each in before if counts[each] <= popular)

@@ -78,7 +78,7 @@ def render_request(request: PendingRequest, call: Call | None = None) -> Text:
 
 
 def add_history(page: DetailText, request: PendingRequest) -> None:
-    """List who was shown it, claimed it and answered it, and when."""
+    """List who was shown a pending request, claimed it and answered it, and when."""
     if request.moments:
         page.heading("What happened")
     for moment in request.moments:
@@ -90,14 +90,16 @@ def add_history(page: DetailText, request: PendingRequest) -> None:
             details = f" {'the agent ' if moment.agent else ''}{text.line(moment.by)}"
         if event and moment.via:
             details += f" via {text.line(moment.via)}"
-        if moment.what == "answered" != outcome(request):
+        if moment.what == "answered" and outcome(request) != "answered":  # it was declined, dismissed or refused
             details += f": {outcome(request)}"
         after = format_duration((moment.at - request.created_at).total_seconds())
         page.paragraph(f"{after:>9}  {event or moment.what or 'unknown'}{details}")
 
 
 def add_cause(page: DetailText, request: PendingRequest, host: ConnectedHost | None = None) -> None:
-    """Describe the call that caused it, as far as known, whether that call is over, and the host that waits for it."""
+    """Describe the call that caused a pending request, as far as known, whether that call is over, and the host that
+    waits for it.
+    """
     if request.call_id:
         source = CAUSES.get(request.cause_source or "") if request.kind != "approval" else None
         page.fact("call", f"{request.call_id} ({source})" if source else request.call_id)
@@ -115,7 +117,7 @@ def add_cause(page: DetailText, request: PendingRequest, host: ConnectedHost | N
 
 
 def describe_candidates(request: PendingRequest) -> str | None:
-    """Return in words the calls of which one caused it; None if there are no candidates.
+    """Return in words the calls of which one caused a pending request; None if there are no candidates.
 
     A single one is not certain either: it may be all that remains after the others have ended.
     """

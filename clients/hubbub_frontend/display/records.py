@@ -48,7 +48,7 @@ DELIVERIES = {
 
 # What a person did by an answer, by the action that MCP names; the last two by the hub's own.
 ACTIONS = {"accept": "accepted", "decline": "declined", "cancel": "dismissed", "approve": "approved", "deny": "denied"}
-# What a tool has done that was called, and says itself that it failed (MCP, tools: isError).
+# The state of a completed call whose tool says itself that it failed (MCP, tools: isError).
 TOOL_ERROR = "tool error"
 
 SPANS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
