@@ -43,7 +43,7 @@ async def run_beside(work: Coroutine[Any, Any, None]) -> AsyncGenerator[None]:
         if not task.cancelled() and task.exception() is not None and inside:
             failed = caller.cancel()
 
-    failed = False
+    failed = False  # whether the failure has cancelled the caller, and that is not taken back yet
     task = asyncio.ensure_future(work)
     task.add_done_callback(cancel_caller_on_failure)
     try:

@@ -37,6 +37,8 @@ TOOL_CALL: Final = "acp/toolCall"
 
 READ_OF_TOOL_CALL = frozenset(("toolCallId", "title", "kind", "status", "rawInput", "content", "locations"))
 READ_BESIDE = frozenset(("session", "cwd", "toolCall", "options", "truncated", "omittedBytes"))
+"""Members that `AgentQuestion` is read from: those of the tool call, and those that stand beside it in TOOL_CALL."""
+
 COMMANDS = ("command", "cmd")
 FOLDERS = ("cwd", "workdir", "directory")
 """Names that agents have for a command and its folder in the input of their tools."""
@@ -44,7 +46,7 @@ FOLDERS = ("cwd", "workdir", "directory")
 MAX_OPTIONS = 100
 """Options of a question that are read."""
 
-KNOWN: Mapping[str, frozenset[str]] = {
+MCP_MEMBERS: Mapping[str, frozenset[str]] = {
     "elicitation_form": frozenset(("message", "requestedSchema", "mode", "task", "_meta")),
     "elicitation_url": frozenset(("message", "url", "mode", "elicitationId", "task", "_meta")),
     "sampling": frozenset(
@@ -159,9 +161,11 @@ def other_members(kind: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
     beside = _unread_of_tool_call(asked)
     if asked:
         read.add(TOOL_CALL)
-    own = {name: value for name, value in params.items() if name not in KNOWN.get(kind, ()) and name not in read}
-    unread = {f"_meta.{name}": value for name, value in meta.items() if name not in read or name in params}
-    return own | unread | beside
+    of_mcp = MCP_MEMBERS.get(kind, ())
+    unread = {name: value for name, value in params.items() if name not in of_mcp and name not in read}
+    # What is in `params`, too, was read there.
+    unread_meta = {f"_meta.{name}": value for name, value in meta.items() if name not in read or name in params}
+    return unread | unread_meta | beside
 
 
 def _find_members(params: Mapping[str, Any]) -> AgentMembers | None:
@@ -237,7 +241,7 @@ def _find_command(given: Mapping[str, Any], title: str) -> tuple[tuple[str, ...]
 
 
 def _read_diff(change: Mapping[str, Any], kind: object) -> FileChange:
-    """Read a change of ACP: the whole text before, of a new file none, and after."""
+    """Read a change of ACP: the whole text before, which a new file has not, and the whole text after."""
     path, old, new = _as_text(change.get("path")), change.get("oldText"), change.get("newText")
     if not isinstance(new, str) or not isinstance(old, str | None):
         return FileChange(path=path, kind="unknown", content=_as_text(change))
@@ -249,7 +253,10 @@ def _read_diff(change: Mapping[str, Any], kind: object) -> FileChange:
 
 
 def _unread_of_tool_call(asked: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a tool call has that `AgentQuestion` has not, and its input beside a command or changes."""
+    """Return the members of a tool call that `AgentQuestion` does not have, those of its input as `input.NAME`.
+
+    Without a command or changes the input is shown whole, as `AgentQuestion.input`; else only the command of it is.
+    """
     call = as_object(asked.get("toolCall"))
     unread = {f"toolCall.{name}": value for name, value in call.items() if name not in READ_OF_TOOL_CALL}
     unread |= {name: value for name, value in asked.items() if name not in READ_BESIDE}

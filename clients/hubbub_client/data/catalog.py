@@ -32,17 +32,17 @@ class CatalogEntry(Record):
 
     @property
     def name(self) -> str:
-        """Return its MCP name, empty if it has none."""
+        """Return the entry's MCP name, empty if it has none."""
         return _string_at(payload.labels_of(self.kind, self.object), "name") or ""
 
     @property
     def title(self) -> str | None:
-        """Return its title for people, if it has one."""
+        """Return the entry's title for people; None if it has none."""
         return _string_at(payload.labels_of(self.kind, self.object), "title")
 
     @property
     def description(self) -> str | None:
-        """Return its description, if it has one."""
+        """Return the entry's description; None if it has none."""
         return _string_at(payload.labels_of(self.kind, self.object), "description")
 
     @property

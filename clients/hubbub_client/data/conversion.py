@@ -54,9 +54,9 @@ def read(kind: type[R], message: Message) -> R:
     """Return the record of a message. A field that cannot be read is None, and the record's `defect` names it."""
     values: dict[str, Any] = {}
     defect = ""
-    for name, value in _field_readers(message.DESCRIPTOR, kind):
+    for name, read_field in _field_readers(message.DESCRIPTOR, kind):
         try:
-            values[name] = value(message)
+            values[name] = read_field(message)
         except UNREADABLE as problem:  # one bad payload must not spoil a whole list
             values[name] = None
             defect = f"{name} cannot be read: {problem}"
@@ -112,7 +112,8 @@ def _enum_prefix(enum: EnumDescriptor) -> str:
 
 @cache
 def _field_readers(message: Descriptor, kind: type[Record]) -> tuple[tuple[str, Callable[[Any], Any]], ...]:
-    """Return the name of each field, with a function that takes its value from a message."""
+    """Return the name of each field of a record, with a function that takes its value from a message."""
+    # The annotations are texts, such as `datetime | None`.
     declared = {each.name: str(each.type) for each in dataclasses.fields(kind)}
     names = NAMES.get(message.name, {})
     return tuple(
@@ -123,7 +124,10 @@ def _field_readers(message: Descriptor, kind: type[Record]) -> tuple[tuple[str, 
 
 
 def _make_field_reader(spec: FieldDescriptor, *, may_be_none: bool) -> Callable[[Any], Any]:
-    """Return the function that takes the value of a field from a message."""
+    """Return the function that takes the value of a field from a message.
+
+    It returns None for an optional field that is not set, if the record allows None or the field is JSON bytes.
+    """
     name, convert = spec.name, _make_value_converter(spec, None if may_be_none and not spec.is_repeated else "")
     if spec.is_repeated:
         return lambda message: tuple(convert(item) for item in getattr(message, name))

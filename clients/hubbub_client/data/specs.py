@@ -94,7 +94,7 @@ def to_message(spec: ServerSpec) -> server_pb2.ServerSpec:
             message.http.variant = server_pb2.HttpEndpoint.VARIANT_SSE
     for key, field in SPEC_FIELDS.items():
         value: Any = getattr(spec, key)
-        if value is None or (key == "protocol" and value == "auto"):
+        if value is None or (key == "protocol" and value == "auto"):  # the API has no word for auto: it is the default
             continue
         if key == "confirm" and value == WORDS[key]:
             value = [value]  # as in a configuration file

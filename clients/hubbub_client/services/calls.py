@@ -116,22 +116,22 @@ class CallHandle(Generic[R]):
 
     async def _events(self) -> AsyncGenerator[CallEvent, None]:
         """Yield the events of the call's watch up to its end. Raises NotFound."""
-        known = False
+        is_call_seen = False
         async with contextlib.aclosing(self._calls.watch(ids=[self._id])) as events:
             async for event in events:
                 yield event
                 match event:
                     case Upsert(record=call):
-                        known = True
+                        is_call_seen = True
                         if call.ended:
                             return
                     case Reset():
-                        known = False
+                        is_call_seen = False
                     case Removed(id=self._id):
                         raise NotFound(f"no call {self._id!r}", reason="CALL_NOT_FOUND", metadata={"call": self._id})
-                    case Synced() if not known:
+                    case Synced() if not is_call_seen:
                         # A new call is readable at once, but watches show it only when it is on disk.
-                        now, known = await self.get(), True
+                        now, is_call_seen = await self.get(), True
                         if now.ended:
                             yield Upsert(event.resume_token, now)
                             return

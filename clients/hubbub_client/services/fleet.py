@@ -15,8 +15,9 @@ MemberState = Literal["live", "draining", "gone"]
 class FleetMember(Record):
     """A member, and the servers that it has.
 
-    `lag` is by how many revisions it was behind, `silent_ms` for how long it was not heard of, `overdue` whether that
-    is too long, `schema` the newest version of the store's schema that it knows.
+    `life` is the number of its start, `forward` where other members reach it (HOST:PORT). `position` is the revision of
+    the store up to which it had read, `lag` by how many revisions it was behind, `silent_ms` for how long it was not
+    heard of, `overdue` whether that is too long, `schema` the newest version of the store's schema that it knows.
     """
 
     name: str
@@ -120,9 +121,10 @@ class Fleet(HubService):
         return (await self._link.call(lambda hub: hub.fleet.ResumeMember, request)).member
 
     async def expel(self, member: str, *, dead: bool = False, force: bool = False) -> str:
-        """Declare a member gone that is overdue, or `dead`; return its name.
+        """Declare a member gone that is overdue, and return its name.
 
-        A dead one must not answer the member that is connected, unless `force`.
+        With `dead`, somebody knows that its process has ended: it need not be overdue, but it must not answer the
+        member that is connected. With `force`, it may.
         """
         request = fleet_pb2.ExpelMemberRequest(member=member, dead=dead, force=force)
         return (await self._link.call(lambda hub: hub.fleet.ExpelMember, request)).member

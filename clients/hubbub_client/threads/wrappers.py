@@ -42,7 +42,7 @@ class Errand:
         self.ended = False
 
     async def run(self, work: Callable[..., Awaitable[R]], *args: Any) -> R | None:
-        """Run the work and return its result; None if it was cancelled and nobody waits for it."""
+        """Run the work and return its result; None if `cancel` was called, since nobody waits for it then."""
         self._task = asyncio.current_task()
         try:
             return None if self._cancelled else await work(*args)
@@ -160,7 +160,7 @@ class SyncPendingRequest(PendingRequest):
 
     @property
     def home(self) -> Home | None:
-        """Return where its methods run; None if it does not come from a hub."""
+        """Return where the record's methods run; None if it does not come from a hub."""
         return self._home
 
     accept = _make_blocking_answer(PendingRequest.accept)
@@ -190,7 +190,7 @@ class Facade(Generic[S]):
 
     @property
     def home(self) -> Home:
-        """Return where its methods run."""
+        """Return where the methods of this part run."""
         return self._home
 
     def wrap_callbacks(self, keywords: Mapping[str, Any]) -> dict[str, Any]:

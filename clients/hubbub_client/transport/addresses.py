@@ -31,7 +31,7 @@ class Walk:
         once all have `refused`.
         """
         clock = asyncio.get_running_loop()
-        since = clock.time() - STAGGER_S
+        since = clock.time() - STAGGER_S  # so that the first is tried at once
         while goes_on():
             waited_s = clock.time() - since
             if self._untried and (waited_s >= STAGGER_S or is_refused(self._tried[-1][1])):
@@ -53,7 +53,9 @@ class Walk:
 
 
 def order_to_try(endpoints: Sequence[HubAddress], current: str | None, left: str | None) -> Sequence[HubAddress]:
-    """Return endpoints in the order to try them: from the `current` one, else from that after the one `left` last."""
+    """Return endpoints in the order to try them: from the address in use (`current`) on, else from the one after the
+    address that was `left` last; of neither, from the first.
+    """
     addresses = [each.address for each in endpoints]
     if current in addresses:
         start = addresses.index(current)

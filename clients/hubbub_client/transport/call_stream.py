@@ -56,7 +56,7 @@ class TracePosition(TypedDict):
 
 
 class NotSent(Exception):
-    """There is no stream for it, or the hub has not begun it; it may be sent in another way."""
+    """A call or an answer was not sent, for want of a stream, or the hub has not begun it; another way may be tried."""
 
 
 class CallStream:
@@ -75,16 +75,18 @@ class CallStream:
         self._on_closing = on_closing
         self._max_calls = ready.max_calls
         self._takes_answers = ready.takes_answers
+        # Half of what the hub reads: a step is longer than its request.
         self._max_request = min(LONGEST_REQUEST, ready.max_request_bytes // 2)
         self._max_response = max_response_bytes
         self._ids = count(1)
         self._waiting: dict[int, tuple[asyncio.Future[Step], OnStep | None]] = {}
         self._answering = 0
         self._unwritten: dict[object, pb.StreamCallsRequest.Step] = {}
-        """By id, or for what a call leaves to others by both ids."""
+        """Steps to write, by their id; a skip by the ids of its call and of its pending request."""
         self._step_enqueued = asyncio.Event()
         self._retired = False
         self._tasks = [asyncio.ensure_future(self._read()), asyncio.ensure_future(self._write())]
+        # Whether anything was sent since the timer last looked.
         self._used = False
         self._timer = asyncio.get_running_loop().call_later(IDLE_S, self._retire_if_idle)
 
@@ -378,11 +380,11 @@ def _stream_error(error: HubbubError) -> HubbubError | NotSent:
         return NotSent()
     if isinstance(error, (PermissionDenied, Unauthenticated)):
         return error
-    known = isinstance(error, Unavailable)
-    why = error.message if known else f"the stream of calls broke: {error.message}"
+    is_unavailable = isinstance(error, Unavailable)
+    why = error.message if is_unavailable else f"the stream of calls broke: {error.message}"
     return Unavailable(
         f"{why}; this call had been sent, and the hub aborts it",
-        reason=error.reason if known else "STREAM_ENDED",
+        reason=error.reason if is_unavailable else "STREAM_ENDED",
         metadata=error.metadata,
         retry_after_s=error.retry_after_s,
         help_url=error.help_url,

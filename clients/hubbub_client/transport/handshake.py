@@ -19,17 +19,18 @@ _OTHER_AUTHORITY = (2, 18, 19, 20, 21)
 
 async def unreachable_error(endpoints: Sequence[HubAddress], limit_s: float) -> Unavailable:
     """Return the error for a hub that answers at none of its addresses: each of them, and why it failed."""
-    handshakes = await asyncio.gather(*(find_tls_problem(each, limit_s) for each in endpoints))
+    tls_problems = await asyncio.gather(*(find_tls_problem(each, limit_s) for each in endpoints))
     addresses, source = ",".join(each.address for each in endpoints), endpoints[0].source
     if len(endpoints) > 1:
-        away = await asyncio.gather(*(explain_absence(each, limit_s) for each in endpoints))
-        reasons = [f"{at.address}: {what or gone}" for at, what, gone in zip(endpoints, handshakes, away, strict=True)]
+        absences = await asyncio.gather(*(explain_absence(each, limit_s) for each in endpoints))
+        triples = zip(endpoints, tls_problems, absences, strict=True)
+        reasons = [f"{at.address}: {tls_problem or absence}" for at, tls_problem, absence in triples]
         message = f"no hub answers at any of {len(endpoints)} addresses ({source}): {'; '.join(sorted(reasons))}"
-    elif what := handshakes[0]:
-        message = f"no connection to the hub at {addresses} ({source}): {what}"
+    elif tls_problems[0]:
+        message = f"no connection to the hub at {addresses} ({source}): {tls_problems[0]}"
     else:
         message = f"no hub answers at {addresses} ({source}); `hubbub up -d` starts one"
-    reason = "HANDSHAKE_FAILED" if any(handshakes) else "HUB_UNREACHABLE"
+    reason = "HANDSHAKE_FAILED" if any(tls_problems) else "HUB_UNREACHABLE"
     return Unavailable(message, reason=reason, metadata={"address": addresses})
 
 
