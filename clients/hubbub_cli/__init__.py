@@ -6,7 +6,7 @@ import signal
 import sys
 
 INTERRUPTED = 130
-"""What Typer makes of SIGINT while a command is imported, or one that asks no hub runs. Here that is 1."""
+"""Typer's status for SIGINT while a command is imported, or runs and asks no hub. `hubbub` exits with 1 instead."""
 
 
 def main() -> None:

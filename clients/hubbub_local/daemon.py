@@ -22,7 +22,7 @@ LOCK: Final = "hubbub.db.lock"
 """The file in the data directory that a running hub holds locked, with its process id in it."""
 
 LOG_VARIABLE: Final = "HUBBUBD_LOG_FILE"
-"""Says where a hub writes its log, instead of stderr."""
+"""The variable that says where a hub writes its log, instead of stderr."""
 
 MAX_PID: Final = 2**31 - 1
 """The largest process id that systems know."""

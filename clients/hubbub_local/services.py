@@ -52,10 +52,10 @@ class UserService:
     environ: Mapping[str, str] = field(default_factory=dict[str, str])
     log: Path
     home: Path = field(default_factory=Path.home)
-    """Where its servers start that name no folder."""
+    """The folder in which those of the hub's servers start that name none."""
 
     member: bool = False
-    """Whether it is a member of a fleet, which is told of its end, however it ends."""
+    """Whether the hub is a member of a fleet, which is then told of the hub's end, however that comes."""
 
 
 def find_service_kind(machine: Machine) -> Kind:

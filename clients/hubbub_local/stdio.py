@@ -11,11 +11,11 @@ READ_BYTES = 256 * 1024
 """The most bytes of one read."""
 
 MAX_UNREAD_BYTES = 4 * 1024 * 1024
-"""While as much waits for the other end to read it, there is no room for more."""
+"""With more bytes waiting for the other end to read them, `wait_for_capacity` waits."""
 
 
 BEGINNING_BYTES = 1000
-"""So much of a line that is too long is kept: whose it is stands at its beginning."""
+"""Bytes that are kept of a line that is too long: its beginning says which message it is."""
 
 
 class LineTooLong(Exception):
@@ -69,8 +69,8 @@ class PipeLineWriter:
     def __init__(self, descriptor: int, on_left: Callable[[], None]) -> None:
         self._descriptor = descriptor
         self._on_left = on_left
-        self._waiting: deque[bytes] = deque()
-        self._bytes = 0
+        self._queued: deque[bytes] = deque()
+        self._queued_bytes = 0
         self._has_capacity = asyncio.Event()
         self._has_capacity.set()
         self._has_lines = asyncio.Event()
@@ -79,19 +79,19 @@ class PipeLineWriter:
 
     def queue_line(self, message: bytes) -> None:
         """Queue a message, which must have no line end in it, to be written."""
-        self._waiting.append(message)
-        self._bytes += len(message)
-        if self._bytes > MAX_UNREAD_BYTES:
+        self._queued.append(message)
+        self._queued_bytes += len(message)
+        if self._queued_bytes > MAX_UNREAD_BYTES:
             self._has_capacity.clear()
         self._written.clear()
         self._has_lines.set()
 
     async def wait_for_capacity(self) -> None:
-        """Wait until the other end has no more than MAX_UNREAD_BYTES to read; it may be for ever once that has left."""
+        """Wait until the other end has no more than MAX_UNREAD_BYTES to read: perhaps for ever, if it has left."""
         await self._has_capacity.wait()
 
     async def wait_until_written(self) -> None:
-        """Wait until all lines are written; it may be for ever once the other end has left."""
+        """Wait until all lines are written; that may be for ever, if the other end has left."""
         await self._written.wait()
 
     async def run(self) -> None:
@@ -99,14 +99,14 @@ class PipeLineWriter:
         while True:
             await self._has_lines.wait()
             self._has_lines.clear()
-            while self._waiting:
-                together = b"".join(line + b"\n" for line in self._waiting)
-                self._waiting.clear()
-                self._bytes = 0
+            while self._queued:
+                together = b"".join(line + b"\n" for line in self._queued)
+                self._queued.clear()
+                self._queued_bytes = 0
                 if not await self._write(together):
                     self._on_left()
                     return
-                if self._bytes <= MAX_UNREAD_BYTES:
+                if self._queued_bytes <= MAX_UNREAD_BYTES:
                     self._has_capacity.set()
             self._written.set()
 

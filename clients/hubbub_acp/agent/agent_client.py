@@ -165,7 +165,7 @@ class AgentClient:
     async def _log_in(self, method: str) -> None:
         """Log in by one of the agent's methods. Raises AgentFault."""
         known = [str(each.get("id")) for each in self.login_methods]
-        if known and method not in known:
+        if known and method not in known:  # an agent that lists none may have some
             message = f"the agent has no log-in {method!r}; it has {', '.join(map(repr, known))}: correct --login"
             raise AgentFault("LOGIN_UNKNOWN", message, methods=self._list_methods())
         await self.request("authenticate", {"methodId": method})

@@ -30,6 +30,7 @@ MAX_WORDS: Final = 1000
 MAX_COMMAND_CHARACTERS: Final = 128 * 1024
 READ_BYTES: Final = 64 * 1024
 END_LIMIT_S: Final = 2.0
+"""Seconds for the end of the output, after the command has ended."""
 
 
 @dataclass(eq=False)
@@ -65,7 +66,7 @@ class Terminal:
         return result
 
     def exit_status(self) -> dict[str, Any]:
-        """Return the exit code or the number of the signal that ended it; both are None while it runs."""
+        """Return the exit code, or the number of the signal that ended the command; both are None while it runs."""
         code = self.process.returncode
         is_signal = code is not None and code < 0
         return {

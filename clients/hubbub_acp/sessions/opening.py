@@ -42,6 +42,7 @@ def find_folder(given: str, root: Path | None) -> str:
     Raises AgentFault (FOLDER_INVALID) if it is relative, is no folder, or is not below `root`. Blocks.
     """
     shown = make_line(given, 500)
+    # On Windows, a path from `/` on is not absolute; it is taken all the same.
     if not given.startswith("/") and not Path(given).is_absolute():
         raise AgentFault("FOLDER_INVALID", f"{shown!r} is no absolute path: name the agent's folder from the root on")
     try:

@@ -27,7 +27,7 @@ RAW_BYTES: Final = 32 * 1024
 """The most bytes of a tool call's raw input."""
 
 RAW_LEVELS: Final = 100
-"""The most levels of a tool call's raw input: what others on its way can read and write."""
+"""The most levels of a tool call's raw input: as many as all programs on its way can read and write."""
 
 WISHES: Final = {
     "edit": "wants to change a file",

@@ -104,7 +104,7 @@ class AgentSession:
         self.transcript.add(EVENT, text)
 
     def forget_history(self) -> History:
-        """Forget what was said, as the agent is about to say it again; return it, in case that the agent does not."""
+        """Forget what was said, as the agent is about to say it again; return it, in case the agent fails to."""
         history = (self.transcript, self.calls, self.plan, self.text)
         self.restore_history((Transcript(), ToolCalls(), [], TextTail(TEXT_BYTES)))
         return history
@@ -205,7 +205,7 @@ class AgentSession:
         }
 
     def make_result(self) -> dict[str, Any]:
-        """Return the structured result of its last turn."""
+        """Return the structured result of the session's last turn."""
         result: dict[str, Any] = {
             "session": self.id,
             "stopReason": self.stop_reason,

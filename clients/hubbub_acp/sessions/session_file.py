@@ -21,7 +21,7 @@ MAX_STORED: Final = 100
 """The most sessions of an agent that are kept: those used last."""
 
 FILE_BYTES: Final = 1024 * 1024
-"""The most bytes of the file; a larger one is none of this program."""
+"""The most bytes of the file; a larger one is not of this program, and is not read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class SessionFile:
         return sorted(found, key=lambda each: each.updated_at, reverse=True)[:MAX_STORED]
 
     def write(self, sessions: Iterable[StoredSession]) -> None:
-        """Keep these, beside those of other processes; the oldest are dropped. Blocks."""
+        """Write these sessions into the file, beside those of other processes; the oldest are dropped. Blocks."""
         if self._path is None:
             return
         try:

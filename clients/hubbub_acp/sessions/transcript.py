@@ -9,7 +9,7 @@ TRANSCRIPT_BYTES: Final = 512 * 1024
 """The most bytes of a transcript; the oldest entries go first."""
 
 ENTRY_BYTES: Final = 64 * 1024
-"""The most bytes of one entry; what an agent says on goes into the next one."""
+"""The most bytes of one entry; what an agent says beyond that is in the next one."""
 
 MAX_ENTRIES: Final = 20_000
 

@@ -29,10 +29,10 @@ REVISION: Final = "2025-11-25"
 
 TURN_TOOLS: Final = ("start", "continue")
 POLLS: Final = ((20.0, 250), (120.0, 1000))
-"""For so many seconds after its beginning, or after an answer, a turn is asked for its state so often, in ms."""
+"""Until so many seconds after its beginning, or after an answer, a turn is to be polled every so many ms."""
 
 SLOW_POLL_MS: Final = 5000
-"""And then so often: it may go on for hours."""
+"""And every so many ms from then on: a turn may go on for hours."""
 
 MAX_ANSWERS: Final = 100
 

@@ -37,7 +37,7 @@ class EntryFault:
     next_step: str
 
     def to_json(self) -> dict[str, str]:
-        """Return it as JSON values."""
+        """Return the fault as JSON values."""
         return {"what": self.what, "next_step": self.next_step}
 
 
@@ -48,24 +48,24 @@ class HostFindings:
     host: HostProgram
     file: Path
     way: str = ""
-    """How its entry reaches the hub, for people; empty if there is none."""
+    """How the host's entry reaches the hub, for people; empty if it has no entry."""
 
     faults: list[EntryFault] = field(default_factory=list[EntryFault])
     direct: list[str] = field(default_factory=list[str])
-    """Servers of the hub that it has directly as well."""
+    """Servers of the hub that the host has directly as well."""
 
     entries: list[str] = field(default_factory=list[str])
-    """Its entries of the hub, by name."""
+    """The host's entries of the hub, by name."""
 
     program: str | None = None
-    """What was made of its own command, if it has one: where it is, or that it is not there."""
+    """The path of the host's own command that lists its servers; None if it has none, or none on PATH."""
 
     said: ListedServer | None = None
-    """What its own command says of the hub; None if nothing."""
+    """What that command says of the hub; None if nothing."""
     warnings: list[str] = field(default_factory=list[str])
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as JSON values."""
+        """Return the findings as JSON values."""
         listed = {"state": self.said.state, "lines": list(self.said.lines)} if self.said else None
         return {
             "host": self.host.name,
@@ -140,8 +140,8 @@ def _find_entries(findings: HostFindings, tables: list[ServerTable], install: st
 
 def _find_switch(host: HostProgram, found: FoundServer) -> str:
     """Return, for people, how to switch on a server that is switched off."""
-    off = found.place.off
-    if off is not None and found.off:
+    off = found.place.off_list
+    if off is not None and found.is_off:
         return f"take {found.name} out of `{'.'.join(off.path)}` in {off.file}"
     flag = ", ".join(f"`{key}` to {str(not value).lower()}" for key, value in (host.flag_off or {}).items())
     return f"set {flag} in its entry in {found.place.file}" if flag else f"switch it on in {host.title}"

@@ -38,7 +38,7 @@ OTHERS_MODE = 0o077
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckResult:
-    """Something that was looked at, and how it can be repaired."""
+    """Something that was looked at, and how it can be repaired; None if it cannot, or need not be."""
 
     finding: Finding
     repair: Repair | None = None

@@ -27,7 +27,7 @@ _PREFIXES: Final = ("hubbubd: ", "--copy-store: ", "usage: ")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyOrder:
-    """What is to be copied where; `config` has the hub's configuration files, none is the default one."""
+    """What is to be copied where; `config` has the hub's configuration files; empty for the default one."""
 
     source: str
     target: str

@@ -90,7 +90,7 @@ class Pusher:
 
 
 async def _return_no_link(_requests: Sequence[PendingRequest], _to: str) -> str:
-    """Return no link: a push opens the page where it is logged in, and holds no secret."""
+    """Return no link: a push opens the page in a browser that is logged in, and so needs no secret in a link."""
     return ""
 
 

@@ -19,7 +19,7 @@ Deliver = Callable[[PendingRequest], Awaitable[None]]
 
 
 class Notices:
-    """Delivers each open pending request once by each way; `deliver` reports its own failures."""
+    """Delivers each pending request that opens once by each of `deliveries`, which report their own failures."""
 
     def __init__(self, *deliveries: Deliver) -> None:
         self._routes = [

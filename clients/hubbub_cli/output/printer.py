@@ -76,7 +76,7 @@ def say(*columns: "str | Text") -> None:
 
 
 def note(text: str, end: str = "\n") -> None:
-    """Print a line for people on stderr; commands in it name the hub."""
+    """Print a line for people on stderr; commands of `hubbub` in it get the options that name the hub."""
     _write(sys.stderr, clean(with_hub_options(text)) + end)
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 WAIT_LINE_S = 3.0
-"""Seconds between lines that say what is waited for, so that nobody takes a slow start for the end of it."""
+"""Seconds between lines that say what is waited for, so that a slow start is not taken for a halt."""
 
 
 async def print_while_waiting(describe_wait: Callable[[], str]) -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 ARGS_PLACEHOLDER = 'args = ["..."]'
-"""What the hub has in place of the arguments of a command that it does not start; they may be secret."""
+"""What the hub's advice has for the arguments of a command that it does not start; they may be secret."""
 
 LIMIT_S = 3.0
 MAX_RECORDS = 1000

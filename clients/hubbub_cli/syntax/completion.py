@@ -149,7 +149,7 @@ def _call_first_that_answers(endpoints: "deque[HubAddress]", rpc: str, request: 
 
 
 def _call_endpoint(endpoint: "HubAddress", rpc: str, request: bytes, limit_s: float) -> bytes:
-    """Return the response of one address, by gRPC without a loop. Raises grpc.RpcError."""
+    """Return the response of one address, by gRPC without an event loop. Raises grpc.RpcError."""
     from grpc import insecure_channel, secure_channel, ssl_channel_credentials
 
     tls, target = endpoint.tls, endpoint.target

@@ -23,7 +23,7 @@ ALSO = "Options of every command, such as --json, --as and --data-dir, are in: h
 
 
 class _LightBase(TyperCommand if TYPE_CHECKING else object):
-    """What commands and groups have in common; it stands before Typer's class."""
+    """What commands and groups have in common. It precedes Typer's class among their bases, and extends its methods."""
 
     def get_params(self, ctx: Any) -> Any:
         """Return the parameters, with the option for the help, and the options of the root."""

@@ -18,7 +18,7 @@ from hubbub_client.data.records import (
 
 
 def make_repeatable_choice(option: str, choices: Any, text: str, metavar: str = "NAME") -> Any:
-    """Return an option that takes several of the choices, a Literal: Typer only has that for one of them."""
+    """Return an option that takes several of the choices, a Literal: Typer itself lets one choose a single one."""
     names: tuple[str, ...] = get_args(choices)
 
     def check_values(values: list[str] | None) -> list[str]:

@@ -33,6 +33,7 @@ def _may_follow_command(param: Any) -> bool:
 def _copy_for_command(param: Any) -> Any:
     """Return a copy of a root's option that gives its value to the root."""
     shared = copy.copy(param)
+    # With a blank in it, the name can be that of no parameter of the command.
     shared.name, shared.expose_value, shared.of_root = f"root {param.name}", False, param.name
     shared.callback = _pass_value_to_root
     shared.checked_by = param.callback

@@ -12,7 +12,7 @@ import typer
 
 MAX_SUGGESTED = 3
 MIN_CONTAINED_CHARS = 2
-"""A word has more characters, if what contains it is to be suggested."""
+"""Names that contain a word are suggested only if the word has more characters than this."""
 # Words of Typer and pydantic, and plainer ones.
 PLAINER_MESSAGES = tuple(
     (re.compile(pattern), words)
@@ -90,7 +90,7 @@ def add_notes(error: BaseException, *notes: str) -> None:
 
 
 class Failed(typer.Exit):
-    """What the command was to do has failed, and said so: exit 1."""
+    """The command has failed, and has printed what failed: exit 1, and print no error."""
 
     def __init__(self) -> None:
         super().__init__(1)

@@ -24,5 +24,5 @@ async def open_page(url: str) -> bool:
 
 
 def is_web_page(url: str) -> bool:
-    """Return whether it is an http or https url with a host, of printable characters only."""
+    """Return whether a url is an http or https one with a host, of printable characters only."""
     return bool(url_host(url)) and urlsplit(url).scheme in ("http", "https") and url.isprintable() and " " not in url

@@ -55,7 +55,7 @@ class ServerWait:
         self._hub = hub
         self._names = names
         self.servers: dict[str, Server] = {}
-        """Those that were seen, as they were last."""
+        """The servers that were seen, by name, each as it was last."""
 
         self._synced = False
         self._missing: dict[str, Server] = {}
@@ -104,7 +104,7 @@ class ServerWait:
                     return
 
     def _update_server(self, server: Server) -> None:
-        """Note the state of a server: whether it is still missing; print a new problem of it."""
+        """Note whether a server has still to be connected, and print its problem if that is new."""
         self.servers[server.name] = server
         if server.desired_state != "connected" or server.state == "connected":
             self._missing.pop(server.name, None)

@@ -185,7 +185,7 @@ class _Translation:
         self._environment = environment
         self.texts = Texts(found, environment)
         entry = found.entry
-        self.disabled = found.off or entry.get("disabled") is True or entry.get("enabled") is False
+        self.disabled = found.is_off or entry.get("disabled") is True or entry.get("enabled") is False
 
     def make_spec(self) -> dict[str, Any]:
         """Return the spec of the hub for the entry. Raises UntranslatableEntry."""

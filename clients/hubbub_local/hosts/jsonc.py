@@ -35,7 +35,7 @@ class _Member:
 
 @dataclass(frozen=True, slots=True)
 class _Object:
-    """An object: where it begins, the end of what is said last in it, and its closing brace."""
+    """An object: where it begins, the end of its last token or comment (`last`), and where its closing brace is."""
 
     begin: int
     members: Sequence[_Member]

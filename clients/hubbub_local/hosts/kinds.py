@@ -14,7 +14,7 @@ NAME: Final = "hubbub"
 """The hub's name at each host, which puts it before the names of tools."""
 
 DESCRIPTION: Final = "All MCP servers of the hub"
-"""What the hub is, for hosts that want to be told; Goose leaves an endpoint without it out."""
+"""What the hub is, for hosts that want to be told; Goose leaves out an endpoint that does not say."""
 
 TOOL_TIMEOUT_S: Final = 300
 """Seconds for a call, where a host lets one say so: people take longer than its default."""
@@ -69,7 +69,7 @@ class HostProgram:
     files: Callable[[Machine], list[Path]] | None = None
     afterwards: str = "Restart it."
     log_in: str = ""
-    """How a person has it log in at the hub, once the entry is there."""
+    """How a person has the host log in at the hub, once the entry is there."""
 
     flag_off: Entry | None = None
     """What an entry has that is switched off, where a host has that."""
@@ -121,7 +121,7 @@ def _find_goose_file(machine: Machine) -> Path:
 
 
 def _find_opencode_files(machine: Machine) -> list[Path]:
-    """Return its files; it reads all of them, and the last one wins."""
+    """Return the files of opencode, which reads all of them; the last one that has a setting counts."""
     base = Path(machine.environ.get("XDG_CONFIG_HOME") or machine.home / ".config") / "opencode"
     return [base / name for name in ("config.json", "opencode.json", "opencode.jsonc")]
 

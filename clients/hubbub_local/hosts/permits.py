@@ -15,7 +15,7 @@ PERMIT: Final = "hubbub_permit"
 """The tool that asks."""
 
 PROMPT_TOOL: Final = f"mcp__{NAME}__{PERMIT}"
-"""What Claude Code calls it."""
+"""What Claude Code calls that tool."""
 
 WAIT_S: Final = 86_400
 """Seconds for which the hook is waited for; the dialog at the terminal is there meanwhile."""

@@ -62,19 +62,19 @@ class ServerTable:
     of_person: bool = True
     """Whether the person has put it there; False for what a folder brings, which may be from anybody."""
 
-    off: OffList | None = None
+    off_list: OffList | None = None
     """Where the names of those are that are switched off, if the host has such a list."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundServer:
-    """A server as a host has it. `inputs` are those of the file, by id; `off` says that a list switches it off."""
+    """A server as a host has it. `inputs` are those of the file, by id; `is_off` says that a list switches it off."""
 
     place: ServerTable
     name: str
     entry: Entry
     inputs: Mapping[str, Entry] = field(default_factory=dict[str, Entry])
-    off: bool = False
+    is_off: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +115,7 @@ def _list_person_tables(machine: Machine) -> list[ServerTable]:
     for host in HOSTS.values():
         files = host.files(machine) if host.files else [host.file(machine)]
         off = host.list_off(machine) if host.list_off else None
-        tables += [replace(_make_table(host.name, file, host.section), off=off) for file in files]
+        tables += [replace(_make_table(host.name, file, host.section), off_list=off) for file in files]
         if host.name == "vscode":
             tables.append(_make_table(host.name, settings, "mcp", "servers"))
     return tables
@@ -340,17 +340,17 @@ def _find_servers(place: ServerTable, root: Mapping[str, Any]) -> Iterator[Found
     for name, entry in cast("dict[object, object]", table).items():
         if isinstance(entry, dict):
             is_off = str(name) in off
-            yield FoundServer(place=place, name=str(name), entry=cast("Entry", entry), inputs=inputs, off=is_off)
+            yield FoundServer(place=place, name=str(name), entry=cast("Entry", entry), inputs=inputs, is_off=is_off)
         else:
             yield Trouble(place=place, why=f"`{where}.{str(name)[:MAX_NAME]}` is no server")
 
 
 def read_switched_off_names(place: ServerTable) -> list[str]:
     """Return the names of servers that a list of the host switches off; empty for a list that cannot be read."""
-    if place.off is None:
+    if place.off_list is None:
         return []
     with suppress(UnreadableFile):
-        listed = _follow_path(read_settings(place.off.file) or {}, place.off.path)[0]
+        listed = _follow_path(read_settings(place.off_list.file) or {}, place.off_list.path)[0]
         names = cast("list[object]", listed) if isinstance(listed, list) else []
         return [each for each in names if isinstance(each, str)]
     return []
@@ -366,7 +366,7 @@ def _find_project_servers(place: ServerTable, root: Mapping[str, Any]) -> Iterat
                 place,
                 title=f"{place.title} ({folder})",
                 folder=Path(folder),
-                off=OffList(file=place.file, path=("projects", folder, "disabledMcpServers")),
+                off_list=OffList(file=place.file, path=("projects", folder, "disabledMcpServers")),
             )
             yield from _find_servers(of_folder, cast("dict[str, Any]", project))
 

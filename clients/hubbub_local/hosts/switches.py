@@ -32,16 +32,18 @@ def plan_switch_off(host: HostProgram, found: Iterable[FoundServer]) -> SwitchOf
     plan = SwitchOff()
     for each in found:
         place = each.place
-        if place.off is not None:
-            *path, name = place.off.path
+        if place.off_list is not None:
+            *path, name = place.off_list.path
             # The list as this plan has it already, else as the file has it.
-            names = plan.find_changes(place.off.file).get(tuple(path), {}).get(name) or read_switched_off_names(place)
-            plan.add_changes(place.off.file, tuple(path), {name: [*names, each.name]})
+            names = plan.find_changes(place.off_list.file).get(tuple(path), {}).get(name) or read_switched_off_names(
+                place
+            )
+            plan.add_changes(place.off_list.file, tuple(path), {name: [*names, each.name]})
         elif host.flag_off is not None:
             plan.add_changes(place.file, (*place.section, each.name), host.flag_off)
         else:
             plan.add_changes(place.file, place.section, {each.name: None})
-        (plan.stay if place.off is not None or host.flag_off is not None else plan.taken_out).append(
+        (plan.stay if place.off_list is not None or host.flag_off is not None else plan.taken_out).append(
             format_server_name(each)
         )
     return plan

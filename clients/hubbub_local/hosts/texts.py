@@ -26,7 +26,7 @@ _REFERENCE_FORMS: Final[Mapping[References, re.Pattern[str]]] = {
     "dollar": re.compile(rf"\$\{{([^{{}}]*)\}}|\$({_NAME.pattern})"),
     "braces": re.compile(r"\{((?:env|file):[^{}]*)\}"),
 }
-"""What a reference looks like; the groups have what is in it."""
+"""What a reference looks like to hosts of each kind; the groups match what is inside."""
 
 
 _HOSTS_NAMING_VARIABLES: Final = frozenset({"copilot-cli"})
