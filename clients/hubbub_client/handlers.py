@@ -89,7 +89,7 @@ class CallAnswers:
         }
 
     @property
-    def wanted(self) -> bool:
+    def has_callbacks(self) -> bool:
         """Return whether there is any callback."""
         return bool(self._by_kind)
 

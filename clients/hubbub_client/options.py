@@ -85,8 +85,8 @@ class Reporter:
     reported: set[tuple[bool, str]] = field(default_factory=set[tuple[bool, str]])
 
     @property
-    def wanted(self) -> bool:
-        """Return whether there is any such callback."""
+    def has_callbacks(self) -> bool:
+        """Return whether there is any callback to report to."""
         return any(map(self.callbacks.get, ("on_progress", "on_pending", "on_perhaps_pending")))
 
     async def report(self, event: CallEvent) -> None:

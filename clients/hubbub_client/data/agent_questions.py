@@ -157,15 +157,15 @@ def other_members(kind: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
     members = _find_members(params) if kind == "elicitation_form" else None
     meta = as_object(params.get("_meta"))
     read = {members.command, members.folder, members.changes, members.grant} if members is not None else set[str]()
-    asked = as_object(meta.get(TOOL_CALL) if kind == "elicitation_form" and members is None else None)
-    beside = _unread_of_tool_call(asked)
-    if asked:
+    tool_call = as_object(meta.get(TOOL_CALL) if kind == "elicitation_form" and members is None else None)
+    unread_of_call = _unread_of_tool_call(tool_call)
+    if tool_call:
         read.add(TOOL_CALL)
     of_mcp = MCP_MEMBERS.get(kind, ())
     unread = {name: value for name, value in params.items() if name not in of_mcp and name not in read}
     # What is in `params`, too, was read there.
     unread_meta = {f"_meta.{name}": value for name, value in meta.items() if name not in read or name in params}
-    return unread | unread_meta | beside
+    return unread | unread_meta | unread_of_call
 
 
 def _find_members(params: Mapping[str, Any]) -> AgentMembers | None:
@@ -232,7 +232,10 @@ def _read_tool_call(asked: Mapping[str, Any]) -> AgentQuestion:
 
 
 def _find_command(given: Mapping[str, Any], title: str) -> tuple[tuple[str, ...], bool]:
-    """Return the words of a command and False, or its line and True; `title` is the line where the input has none."""
+    """Return the words of a command and False, or its line alone and True; neither without a command.
+
+    `title` is the line if the input of the tool has no command.
+    """
     command: object = next((given[name] for name in COMMANDS if given.get(name)), title or None)
     words = as_list(command)
     if words and all(isinstance(each, str) for each in words):

@@ -111,14 +111,14 @@ def _read_session(server: str, given: Mapping[str, Any]) -> CodingSession:
     """Return a session of a server from its JSON, all of it bounded; what is missing is empty."""
     agent, waiting = as_object(given.get("agent")), as_object(given.get("waiting"))
     title, version = _bounded_text(agent.get("title") or agent.get("name")), _bounded_text(agent.get("version"))
-    known: SessionState = given["state"] if given.get("state") in STATES else "unknown"
+    state: SessionState = given["state"] if given.get("state") in STATES else "unknown"
     return CodingSession(
         server=server,
         id=_bounded_text(given.get("id")),
         agent=f"{title} {version}".strip(),
         cwd=_bounded_text(given.get("cwd")),
         title=_bounded_text(given.get("title")),
-        state=known,
+        state=state,
         started_at=_read_time(given.get("startedAt")),
         updated_at=_read_time(given.get("updatedAt")),
         turns=whole(given.get("turns")) or 0,

@@ -249,8 +249,8 @@ class PendingRequest(Record, TypedParams):
 
     def _with_own_claim(self, how: How) -> How:
         """Return the options of an answer with the claim of this record, unless they name one."""
-        own = self.claim.id if self.claim is not None else None
-        return how if own is None or "claim_id" in how else {**how, "claim_id": own}
+        claim_id = self.claim.id if self.claim is not None else None
+        return how if claim_id is None or "claim_id" in how else {**how, "claim_id": claim_id}
 
     @property
     def _inbox_or_raise(self) -> Answering:

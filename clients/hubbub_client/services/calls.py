@@ -164,13 +164,13 @@ class Calls:
         """
         spec = make_call_spec(server, method, params, options)
         reporter, answers = Reporter(options), CallAnswers(self._inbox, spec.call_id, options)
-        if not (reporter.wanted or answers.wanted):
+        if not (reporter.has_callbacks or answers.has_callbacks):
             return await self._call(spec)
         try:
             return await self._call_on_stream(spec, reporter, answers)
         except NotSent:
             async with _answer_meanwhile(answers):
-                return await (self._call_with_reports(spec, reporter) if reporter.wanted else self._call(spec))
+                return await (self._call_with_reports(spec, reporter) if reporter.has_callbacks else self._call(spec))
 
     async def start(
         self, server: str, method: str, params: Mapping[str, Any] | None = None, **options: Unpack[CallOptions]
@@ -189,7 +189,7 @@ class Calls:
         return CallHandle(self, self._inbox, id, callbacks)
 
     async def _call_with_reports(self, spec: call_pb2.CallSpec, reporter: Reporter) -> Call:
-        """Make a call and report its news: over the stream of calls, or without one by a watch."""
+        """Make a call and report its news: over the stream of calls, or by a watch if there is no such stream."""
         try:
             return await self._call_on_stream(spec, reporter, CallAnswers(self._inbox, spec.call_id, {}))
         except NotSent:
@@ -205,17 +205,19 @@ class Calls:
             asked.receive_step(stream, step)
 
         async with (
-            run_beside(news.report()) if reporter.wanted else contextlib.nullcontext(),
-            run_beside(asked.serve()) if answers.wanted else contextlib.nullcontext(),
+            run_beside(news.report()) if reporter.has_callbacks else contextlib.nullcontext(),
+            run_beside(asked.serve()) if answers.has_callbacks else contextlib.nullcontext(),
         ):
             try:
                 request = call_pb2.CallMethodRequest(spec=spec)
-                answer = await self._link.follow_call(request, on_step, follow=reporter.wanted, answers=answers.kinds)
+                answer = await self._link.follow_call(
+                    request, on_step, follow=reporter.has_callbacks, answers=answers.kinds
+                )
             except (HubbubError, NotSent) as error:
                 outcome = error
             else:
                 outcome = read(Call, answer.call)
-                if reporter.wanted:
+                if reporter.has_callbacks:
                     with contextlib.suppress(TimeoutError):
                         async with within(LAST_NEWS_S):
                             await news.report_end(outcome)
@@ -355,7 +357,7 @@ class _CallNews:
 @contextlib.asynccontextmanager
 async def _answer_meanwhile(answers: CallAnswers) -> AsyncGenerator[None]:
     """Answer the call's pending requests with its callbacks during the block; an exception in one ends the block."""
-    if not answers.wanted:
+    if not answers.has_callbacks:
         yield
         return
     listening = asyncio.Event()

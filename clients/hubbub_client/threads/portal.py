@@ -41,7 +41,7 @@ class Portal:
         self._is_open = True
 
     def start(self, work: Callable[..., Awaitable[R]], *args: Any) -> "Future[R]":
-        """Start work on the loop with the caller's context variables. Raises RuntimeError once it is closed."""
+        """Start work on the loop with the caller's context variables. Raises RuntimeError once this is closed."""
 
         async def run_work() -> R:
             return await work(*args)

@@ -107,8 +107,8 @@ class Home:
             case SyncPendingRequest():
                 return value
             case PendingRequest():
-                own = {each.name: getattr(value, each.name) for each in fields(value)}
-                return SyncPendingRequest(**own, _home=self)
+                record_fields = {each.name: getattr(value, each.name) for each in fields(value)}
+                return SyncPendingRequest(**record_fields, _home=self)
             case list():
                 return [self.to_sync(each) for each in cast("list[Any]", value)]
             case tuple():

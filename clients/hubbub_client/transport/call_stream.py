@@ -92,18 +92,18 @@ class CallStream:
 
     @property
     def alive(self) -> bool:
-        """Return whether calls can be sent on it."""
+        """Return whether calls can be sent on this stream."""
         return not (self._retired or self._rpc.done())
 
     @property
     def busy(self) -> bool:
-        """Return whether calls or answers are under way on it."""
+        """Return whether calls or answers are under way on this stream."""
         return bool(self._waiting)
 
     def can_take(self, request: pb.CallMethodRequest, *, with_answers: bool = False) -> bool:
-        """Return whether it has room for one more call, and the request is not too long for it.
+        """Return whether this stream has room for one more call, and the request is not too long for it.
 
-        `with_answers`: the hub must also take answers on it.
+        `with_answers`: the hub must also take answers on this stream.
         """
         if not self.alive or len(self._waiting) - self._answering >= self._max_calls:
             return False
@@ -158,7 +158,9 @@ class CallStream:
             self._enqueue((call, pending_request_id), pb.StreamCallsRequest.Step(skip=skip))
 
     async def _send_and_wait(self, id_: int, step: pb.StreamCallsRequest.Step, on_step: OnStep | None = None) -> Step:
-        """Send a step and return the one that ends it, good or bad. Raises NotSent, HubbubError for a broken stream."""
+        """Send a step, and return the hub's last step about it: its result, or its failure. Raises NotSent, and
+        HubbubError for a broken stream.
+        """
         self._used = True
         end: asyncio.Future[Step] = asyncio.get_running_loop().create_future()
         self._waiting[id_] = end, on_step
@@ -337,7 +339,9 @@ class ClientCallStreams:
         self._stream = None
 
     async def _open(self, rpc: "Rpc", on_closing: Callable[[], None]) -> None:
-        """Wait until the hub says that a stream is ready; after a failure the next one waits longer."""
+        """Wait until the hub says that a stream is ready. After a failure the pause before the next stream is longer; a
+        hub without this RPC is not asked again.
+        """
         pause_s = self._pause_s
         try:
             first = await rpc.read()

@@ -56,17 +56,17 @@ class HubAddress:
     source: str
     target: str
     tls: ClientTls | None
-    own: bool = False
+    is_from_client_file: bool = False
     """Whether `client.json` names the address and the token, which its hub keeps over restarts."""
 
     @property
     def key(self) -> object:
-        """What identifies a channel to it; the token may change without a new channel."""
+        """What identifies a channel to the address; the token may change without a new channel."""
         return self.address, self.tls
 
     @property
     def here(self) -> bool:
-        """Whether it is on this machine."""
+        """Whether the address is on this machine."""
         return self.target.startswith(UNIX) or is_loopback(_host_of_target(self.target.removeprefix(DNS)))
 
 
@@ -95,7 +95,7 @@ def discover_all(where: Where) -> Sequence[HubAddress]:
     source = "as given" if where.address else "from HUBBUB_ADDRESS"
     address = where.address or os.environ.get("HUBBUB_ADDRESS")
     token = where.token or os.environ.get("HUBBUB_TOKEN")
-    own = not (address or token)
+    is_from_client_file = not (address or token)
     if not (address and token):
         file = client_file(where)
         _check_owner(file)
@@ -115,7 +115,8 @@ def discover_all(where: Where) -> Sequence[HubAddress]:
     tls = _read_tls(where) if any(secure for _, secure in targets.values()) else None
     token = _clean_token(token)
     endpoints = [
-        HubAddress(each, token, source, to, tls if secure else None, own) for each, (to, secure) in targets.items()
+        HubAddress(each, token, source, to, tls if secure else None, is_from_client_file)
+        for each, (to, secure) in targets.items()
     ]
     return _shuffle(endpoints) if len(endpoints) > 1 else endpoints
 

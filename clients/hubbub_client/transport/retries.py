@@ -54,7 +54,7 @@ def explain_refusal(error: HubbubError, endpoint: "HubAddress | None") -> Hubbub
     A hub that was killed leaves that file, and its port to anybody. It keeps its token, and writes its new address once
     it has started.
     """
-    if error.reason != "TOKEN_INVALID" or endpoint is None or not endpoint.own:
+    if error.reason != "TOKEN_INVALID" or endpoint is None or not endpoint.is_from_client_file:
         return error
     return Unavailable(
         f"at {endpoint.address} ({endpoint.source}) answers another hub, which refuses the token of that file; "

@@ -33,7 +33,7 @@ MAX_SUGGESTION_CHARS = 1000
 """A longer suggestion is not offered: it would be cut, and nobody allows what they have not read."""
 
 HOST = "host"
-"""The server of the hub that has the own tools of hosts; it says nothing of them."""
+"""The name of the hub's own server, whose tools are those that hosts bring along; nothing says what these do."""
 
 STYLES: Mapping[Tone, str] = {"bad": "bold red", "waits": "yellow", "good": "green", "": "dim"}
 DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
@@ -171,7 +171,7 @@ def describe_hints(annotations: Mapping[str, Any]) -> tuple[Hint, ...]:
 
 
 def describe_progress(request: PendingRequest, rule: ApprovalTerms) -> str:
-    """Return who has said yes and how many more are needed; empty where one yes is all."""
+    """Return who has said yes and how many more are needed; empty if one yes is enough, or none is needed any more."""
     names = list(dict.fromkeys(line(each.by, 60) for each in request.approvals))
     missing = rule.needed - len(names)
     if request.state != "open" or missing < 1 or (not names and rule.needed == 1):

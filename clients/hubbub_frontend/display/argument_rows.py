@@ -79,7 +79,9 @@ def argument_rows(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> tu
 def _walk_object(
     value: Mapping[str, Any], spec: Mapping[str, Any], form: Mapping[str, Any], path: str, title: str, depth: int
 ) -> Iterator[ArgumentRow]:
-    """Yield the rows of an object; `spec` is its schema, `form` the whole one, `title` what it is a part of."""
+    """Yield the rows of an object. `spec` is the schema of the object, `form` that of all arguments; `path` and `title`
+    are those of what the object is a part of, and `depth` is how many levels deeper to go.
+    """
     properties = as_object(spec.get("properties"))
     ordered = [*(name for name in properties if name in value), *(name for name in value if name not in properties)]
     pair = _find_pair(value)
@@ -110,7 +112,7 @@ def _walk_value(
     title: str,
     depth: int,
 ) -> Iterator[ArgumentRow]:
-    """Yield the rows of one argument: those of its parts if it is an object or a list of edits, else one."""
+    """Yield the rows of one argument: those of its parts if it is an object or a list of edits, else a single row."""
     inner = as_object(value)
     if depth and inner and (as_object(spec.get("properties")) or _find_pair(inner)):
         yield from _walk_object(inner, spec, form, f"{path}.", f"{title}{WITHIN}", depth - 1)

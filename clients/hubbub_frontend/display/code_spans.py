@@ -34,7 +34,7 @@ def fold_code(text: str) -> str:
 
 
 def first_line(code: str) -> str:
-    """Return the first line of code that is not blank; if it is not all, with a sign that it goes on."""
+    """Return the first line of code that is not blank, with a sign that the code goes on if there are more lines."""
     lines = [each.strip() for each in code.splitlines() if each.strip()]
     if len(lines) < 2:
         return "".join(lines)
@@ -43,7 +43,7 @@ def first_line(code: str) -> str:
 
 
 def _fold_span(ticks: str, code: str) -> str:
-    """Return code with its backticks: of several lines the first, and a sign that it goes on."""
+    """Return code in backticks; of code of several lines the first line, with a sign that the code goes on."""
     if "\n" not in code:
         return f"{ticks}{code}{ticks}"
     language = LANGUAGE.match(code) if len(ticks) >= FENCE else None

@@ -1,4 +1,4 @@
-"""The decisions that the agent of a question wants one of, and which was taken."""
+"""The decisions of which the agent that asks a question wants one, and which was taken."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -11,7 +11,7 @@ from hubbub_frontend.forms import fields
 from hubbub_shared.agent_decisions import AgentDecision, find_decisions
 
 MAX_BUTTONS: Final = 8
-"""More options than these are chosen from the form, as from that of any server."""
+"""An agent's options are buttons; if there are more, a person chooses from the form, as for any server."""
 
 NOTES: Final[Mapping[str, str]] = {
     "allow_once": "",
@@ -39,7 +39,9 @@ def decision_choices(request: PendingRequest) -> tuple[AgentDecision, ...]:
 
 
 def find_wider_decision(request: PendingRequest) -> AgentDecision | None:
-    """Return the decision that approves more than what is asked now, such as all like it in this session, or None."""
+    """Return the decision that approves more than what is asked now, such as all that is like it in this session; None
+    if there is none.
+    """
     yes = [each for each in decision_choices(request) if each.action == "accept" and not each.is_field]
     return yes[1] if len(yes) > 1 else None
 

@@ -20,7 +20,7 @@ HINTS = {
     "idempotentHint": ("safe to repeat", "not safe to repeat"),
     "openWorldHint": ("reaches out to the world", "stays within its server"),
 }
-"""What a tool says of itself (MCP server/tools: ToolAnnotations), if it is true and if not."""
+"""What a tool says of itself (MCP server/tools: ToolAnnotations): in words for true, and for false."""
 
 
 def render_offer(server: str, kind: str, definition: Mapping[str, Any]) -> Text:

@@ -159,7 +159,7 @@ def add_question(page: DetailText, request: PendingRequest) -> None:
 
 
 def add_decisions(page: DetailText, choices: Sequence[AgentDecision]) -> None:
-    """Render the decisions that an agent wants one of, with their values."""
+    """Render the decisions of which an agent wants one, with their values."""
     page.heading("Decision")
     for each in choices:
         note = f" ({each.note})" if each.note else ""

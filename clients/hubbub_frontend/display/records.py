@@ -55,7 +55,7 @@ SPANS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 
 
 def describe_address(address: str, addresses: Sequence[str]) -> str:
-    """Return where the hub is reached, and of how many addresses that is one."""
+    """Return the address at which the hub is reached, and how many addresses it has if it has several."""
     return f"{address}, one of {len(addresses)} addresses" if len(addresses) > 1 else address
 
 
