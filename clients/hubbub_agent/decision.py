@@ -56,7 +56,9 @@ class DecisionFailed(AnswerProblem):
 async def decide(
     request: PendingRequest, rule: Rule, models: Mapping[str, Chat], ask: AskModel, run: RunProgram
 ) -> Decision:
-    """Return the decision of a rule that fits; it leaves to people what goes over the budget. Raises AnswerProblem.
+    """Return the decision of a rule that fits: to leave it to people if the budget does not allow to ask a model.
+
+    Raises AnswerProblem.
 
     `models` are those of the rules by name; `ask` asks one, `run` runs a rule's program.
     """
@@ -95,7 +97,7 @@ async def _answer_sampling(request: PendingRequest, rule: Rule, model: Chat, ask
 
 
 async def _fill_in_form(request: PendingRequest, rule: Rule, model: Chat, ask: AskModel) -> Decision:
-    """Have a model fill in a form, and return the decision; it gets one chance to correct a reply that does not fit.
+    """Have a model fill in a form, and return the decision. The model may correct a reply that does not fit, once.
 
     Raises AnswerProblem, OverBudget.
     """

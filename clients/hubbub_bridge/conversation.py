@@ -31,7 +31,7 @@ TOOLS = "tools/list"
 LISTEN = "subscriptions/listen"
 READ = "resources/read"
 PAGE_OF = re.compile(r"ui://[A-Za-z0-9._-]{1,64}\+", re.IGNORECASE | re.ASCII)
-"""What the URIs of pages of one server begin with."""
+"""How the URIs of the pages of one server begin: its name is before the `+`."""
 
 APPS = "io.modelcontextprotocol/ui"
 """The extension of hosts that show pages of apps: they get tools that others do not."""
@@ -80,9 +80,9 @@ class UnansweredRequest:
     number: int = 0
     """Its place among the messages of the connection there is, from 1; 0 if it was not sent over this one."""
     may_be_taken: bool = False
-    """Whether a hub may have taken it over an earlier connection."""
+    """Whether a hub may have taken the request over an earlier connection."""
     was_refused: bool = False
-    """Whether a hub that was shutting down has refused it: the next one is asked, and no third."""
+    """Whether a hub that was shutting down has refused the request: the next hub is asked, and no third."""
 
     @property
     def method(self) -> str:

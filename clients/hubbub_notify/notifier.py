@@ -51,7 +51,7 @@ class News:
     again_s: float | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return it for programs; `again_s` is the pause before the next attempt, seconds."""
+        """Return the news as JSON values; `again_s` is the pause before the next attempt, seconds."""
         return {
             "event": self.event,
             "requests": [*self.requests],

@@ -84,12 +84,12 @@ class Browser:
 
     @property
     def key(self) -> str:
-        """Return what identifies it: a digest of its endpoint."""
+        """Return what identifies the browser: a digest of its endpoint."""
         return hashlib.sha256(self.endpoint.encode()).hexdigest()[:16]
 
     @property
     def name(self) -> str:
-        """Return what people call it: a browser by its push service."""
+        """Return what people call the browser: `a browser by` the host of its push service."""
         return f"a browser by {urlsplit(self.endpoint).hostname}"
 
     async def send(self, notice: Notice) -> tuple[SendOutcome, str]:

@@ -29,7 +29,7 @@ class QuietHours:
         return minute >= self.begin or minute < self.end
 
     def find_first_audible(self, moment_s: float) -> float:
-        """Return the first moment from this one on that is not quiet, in seconds since 1970."""
+        """Return the first moment that is not quiet, this one or a later one, in seconds since 1970."""
         if not self.covers(moment_s):
             return moment_s
         # Zones differ by whole minutes, so quiet hours end where a minute begins. Minute by minute is slow and right:

@@ -14,12 +14,12 @@ class Target(Protocol):
 
     @property
     def key(self) -> str:
-        """Return what identifies it, the same after each restart."""
+        """Return what identifies the target, the same after each restart."""
         ...
 
     @property
     def name(self) -> str:
-        """Return what people call it."""
+        """Return what people call the target."""
         ...
 
     async def send(self, notice: Notice) -> tuple[SendOutcome, str]:

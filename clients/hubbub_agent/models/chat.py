@@ -39,7 +39,7 @@ class TokenUsage:
 
 @dataclass(frozen=True, slots=True)
 class ModelReply:
-    """A model's answer and its usage; None if the endpoint reports none."""
+    """A model's answer, its name, and the tokens that it took; None if the endpoint reports none."""
 
     answer: Answer
     model: str

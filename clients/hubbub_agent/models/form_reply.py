@@ -161,7 +161,7 @@ def _property_schema(field: Field) -> dict[str, Any]:
 
 
 def _extract_object(text: str) -> Mapping[str, Any]:
-    """Return the JSON object of a reply, also one between other words or in a block of code. Raises Misfit."""
+    """Return the JSON object in a reply, which may have other words around it, or be a block of code. Raises Misfit."""
     start, end = text.find("{"), text.rfind("}")
     try:
         document: object = json.loads(text[start : end + 1]) if 0 <= start < end else None

@@ -91,7 +91,7 @@ class UsageMeter:
         return next((limit.name for limit in self._usage_of_limits(now) if limit.used >= limit.allowed), None)
 
     def describe_limit(self, name: str, now: float, requested: ModelUsage = NO_USAGE) -> str:
-        """Return a limit in words: how much is used of how much, and when it allows more at the latest.
+        """Return a limit in words: how much of it is used, and for how long at most it allows nothing more.
 
         A limit that is not reached is described as one without room for `requested`, the most that a request may take.
         """

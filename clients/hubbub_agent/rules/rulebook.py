@@ -104,7 +104,7 @@ class Rule(_Strict):
     @field_validator("kind", "command", mode="before")
     @classmethod
     def _as_tuple(cls, value: object) -> object:
-        """Return a list as a tuple, and a bare text as one of it."""
+        """Return a list as a tuple, and a bare text as a tuple of this text."""
         if isinstance(value, list):
             return tuple(cast("list[object]", value))
         return (value,) if isinstance(value, str) else value
@@ -175,7 +175,7 @@ class Rule(_Strict):
 
     @property
     def leaves_to_people(self) -> bool:
-        """Return whether it leaves pending requests to people."""
+        """Return whether the rule leaves pending requests to people."""
         return self.action in LEAVING_ACTIONS
 
     @property
@@ -184,7 +184,7 @@ class Rule(_Strict):
         return self.escalate if isinstance(self.escalate, str) else None
 
     def fixed_answer(self, request: PendingRequest) -> Answer | None:
-        """Return the fixed answer; None if the rule leaves it to people, or asks a program or model."""
+        """Return the rule's fixed answer to a request; None if people are to answer it, or a program or a model."""
         if self.leaves_to_people or self.action in ("command", "chat"):
             return None
         if request.kind == "approval" and self.approve is not None:
@@ -205,7 +205,7 @@ class Rule(_Strict):
         return once_decision_content(request)
 
     def fits(self, request: PendingRequest) -> bool:
-        """Return whether every condition holds."""
+        """Return whether every condition of the rule holds for a request."""
         if request.kind not in self.kinds or not fnmatchcase(request.server, self.server):
             return False
         if request.kind == "approval":

@@ -122,7 +122,7 @@ class AnswerScreen(Part, Screen[None]):
         return [each for each in decision_choices(self._request) if each.is_field]
 
     def _compose_options(self) -> ComposeResult:
-        """Yield a button for each of the agent's options, one that declines if none rejects, and `#leave`."""
+        """Yield a button for each of the agent's options, a button that declines if no option rejects, and `#leave`."""
         keys = self._option_keys()
         for index, each in enumerate(self._options):
             key = next((f" ({key})" for key, option in keys.items() if option == each), "")

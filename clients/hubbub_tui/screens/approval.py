@@ -178,7 +178,7 @@ class ApprovalScreen(AnswerScreen):
         """Show no arguments: the screen shows the whole call."""
 
     async def _handle_refusal(self, error: FailedPrecondition) -> None:
-        """If the call has changed, or this person has approved it, say so and show it; else as for any request."""
+        """If the call has changed, or this person has approved it, say so and show it; else do as for any request."""
         if error.reason not in ("ARGUMENTS_CHANGED", "ALREADY_APPROVED"):
             await super()._handle_refusal(error)
             return

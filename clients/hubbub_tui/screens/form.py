@@ -208,7 +208,7 @@ class Form(Vertical):
 
     @on(Input.Submitted)
     def _go_to_next(self, event: Input.Submitted) -> None:
-        """Go to the next field. The last one does not lead to the button that sends: Enter, pressed again, would."""
+        """Go to the next field. From the last, do not go to the button that sends: Enter, pressed again, would send."""
         questions = self._questions
         index = next((index for index, each in enumerate(questions) if event.input in each.children), len(questions))
         if index + 1 < len(questions):

@@ -34,7 +34,10 @@ class People:
         self._opening = anyio.Lock()
 
     async def hub(self, name: str | None) -> Hub:
-        """Return the connection under a name, opened if it is not yet; None: no name was given. Raises Unavailable."""
+        """Return the connection under a name, opened if there is none; the name is None for a person who gave none.
+
+        Raises Unavailable. Beyond MAX_NAMES the connection that was not used for the longest time is closed.
+        """
         async with self._opening:
             if name not in self._hubs:
                 self._hubs[name] = await self._open(name)

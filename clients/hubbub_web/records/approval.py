@@ -95,7 +95,7 @@ def number_hidden_characters(value: Any) -> Any:
 
 
 def find_obstacle(request: PendingRequest, asked: ApprovalRequest, person: Caller) -> str:
-    """Return why this person may not approve it: permission, caller, approver or again; empty if it seems they may.
+    """Return why a person may not approve a call: permission, caller, approver or again; empty if it seems they may.
 
     Who has a role of an identity provider, or matches a pattern, is known to the hub alone, which has the last word.
     """

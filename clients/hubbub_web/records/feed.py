@@ -140,7 +140,7 @@ class Feed:
         self._wake()
 
     def _parse_token(self, token: str) -> int | None:
-        """Return the position in a token; None for one of another feed."""
+        """Return the position in a token; None for a token of another feed, or one that cannot be read."""
         feed_id, _, position = token.partition("-")
         return whole_text(position) if feed_id == self._id else None
 
