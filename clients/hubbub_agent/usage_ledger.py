@@ -24,7 +24,7 @@ class LedgerProblem(Exception):
 
 
 class UsageLedger:
-    """Reads and writes the file; `hold` makes one. Only one agent at a time can have it."""
+    """Reads and writes the file. Made by `hold`: only one agent at a time can have a file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -188,6 +188,7 @@ class _Host:
         return find_object(message, "result")
 
     async def _send(self, message: Message) -> None:
+        """Send a message to the bridge, or lose it if the bridge has ended."""
         self._stdin.write(encode_line({"jsonrpc": "2.0", **message}) + b"\n")
         with suppress(ConnectionError):  # that it has ended, the next read shows
             await self._stdin.drain()

@@ -142,7 +142,9 @@ def _properties(schema: object) -> Mapping[str, Any]:
 
 
 def _read_value(typed: TypedArgument, field: Field | None, read_file: ReadFile) -> Any:
-    """Return the value that was typed; text as it is, if the schema does not have the `field`. Raises Mistyped."""
+    """Return the value that was typed, read as its `field` says; None: the schema has no such field, so that text stays
+    as it is. Raises Mistyped.
+    """
     try:
         if typed.mark == AS_JSON:
             return _parse_json(typed.text, "what follows := is not JSON")

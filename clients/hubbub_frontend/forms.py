@@ -190,7 +190,9 @@ def example_value(field: Field) -> Any:
 
 
 def _example_number(field: Field) -> Any:
-    """Return the first choice if there are choices; else the least number, or 1 if only a greatest one is set."""
+    """Return the first choice if there are choices; else the least number. Without a least number it is 1, or the
+    greatest number if that is less.
+    """
     if field.choices:
         with contextlib.suppress(ValueError):
             return parse_value(field, field.choices[0][0])

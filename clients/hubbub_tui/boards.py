@@ -36,7 +36,10 @@ R = TypeVar("R", bound=Record)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BoardRow(Generic[R]):
-    """One record without payloads, and its subject in one line. Each news of a record is another row."""
+    """One record without payloads, and its subject in one line.
+
+    A change of a record makes another row, so rows are compared by identity.
+    """
 
     key: str
     record: R
@@ -304,6 +307,7 @@ class Boards:
         if record.ended:
             self.progress.pop(record.id, None)
         error = record.error and replace(record.error, details=None, message=line(record.error.message or ""))
+        # Of a result, lists show only whether the tool says that it failed.
         result = {"isError": True} if as_object(record.result).get("isError") else None
         short = replace(record, params=None, result=result, error=error)
         self.calls.put(BoardRow(record.id, short, _subject_line(short_call_title(record), record.defect)))

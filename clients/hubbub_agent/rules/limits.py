@@ -39,7 +39,7 @@ class UsageLimits(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class ModelUsage:
-    """Usage of a model; `requests` counts what it was asked."""
+    """Usage of a model; `requests` is how often it was asked."""
 
     tokens: int = 0
     cost: float = 0.0

@@ -254,6 +254,7 @@ class PendingRequest(Record, TypedParams):
 
     @property
     def _inbox_or_raise(self) -> Answering:
+        """Return the inbox through which this record is answered. Raises RuntimeError if it comes from no hub."""
         if self._inbox is None:
             raise RuntimeError("this record does not come from a hub")
         return self._inbox

@@ -221,6 +221,7 @@ class Calls:
                     with contextlib.suppress(TimeoutError):
                         async with within(LAST_NEWS_S):
                             await news.report_end(outcome)
+        # An error of the call is raised only here: what a callback has raised comes first.
         if isinstance(outcome, Call):
             return outcome
         raise outcome or AssertionError("the block ends with an outcome or raises")

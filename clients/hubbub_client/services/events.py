@@ -56,6 +56,7 @@ class Events(HubService):
     async def follow_logs(self, server: str, *, lines: int = 100) -> AsyncGenerator[ServerEvent, None]:
         """Yield the last log lines of a server, then new ones, each once."""
         request = event_pb2.TailLogsRequest(server=server, lines=lines, follow=True)
+        # A stream that is opened again begins with lines that were yielded before: those up to `seen`.
         last = seen = EPOCH
 
         def open_stream() -> AsyncGenerator[event_pb2.TailLogsResponse, None]:

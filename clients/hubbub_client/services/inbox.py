@@ -180,6 +180,7 @@ class Inbox(HubService):
     async def _send_answer(
         self, request: inbox_pb2.AnswerPendingRequestRequest
     ) -> inbox_pb2.AnswerPendingRequestResponse:
+        """Send an answer by an RPC of its own, and return the response. Raises HubbubError."""
         return await self._link.call(lambda hub: hub.inbox.AnswerPendingRequest, request)
 
     def watch(

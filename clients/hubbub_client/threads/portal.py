@@ -71,6 +71,7 @@ def open_portal() -> Generator[Portal]:
         await stop.wait()
 
     def run_loop() -> None:
+        """Run the loop in this thread until it is stopped; `open_portal` raises an error that comes before it runs."""
         try:
             with asyncio.Runner(loop_factory=Loop) as runner:
                 runner.run(serve_until_stopped())

@@ -282,7 +282,9 @@ class ClientCallStreams:
         """`on_revision` is called with the revision that the hub says it has, where the caller has asked for that."""
         self._max_response_bytes = max_response_bytes
         self._on_revision = on_revision
+        # What the stream belongs to: a channel with credentials.
         self._key: object = None
+        # How many calls have found no stream; for the first none is opened.
         self._calls_wanted = 0
         self._stream: CallStream | None = None
         self._retired: list[CallStream] = []

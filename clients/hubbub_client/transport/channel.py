@@ -146,7 +146,7 @@ class Channels:
 
 
 def is_ready(channel: aio.Channel | None, connect: bool = False) -> bool:
-    """Return whether a channel is connected; gRPC may say so for a moment too long. `connect` starts an idle one."""
+    """Return whether a channel is connected; gRPC may say so for a moment too long. `connect` connects an idle one."""
     return channel is not None and channel.get_state(connect) is ChannelConnectivity.READY
 
 

@@ -73,7 +73,7 @@ class HubConnection:
         self._silence_s = silence_s
         self._endpoint: HubAddress | None = None
         self._endpoints: Sequence[HubAddress] = ()
-        self._left_address: str | None = None
+        self._left_address: str | None = None  # the address that failed last
         self._channel: aio.Channel | None = None
         self._stubs: Stubs | None = None
         self._channels = Channels()

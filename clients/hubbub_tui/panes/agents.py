@@ -191,7 +191,7 @@ class AgentsPane(ListPane):
 
 
 class AgentsScreen(Part, Screen[None]):
-    """The sessions of coding agents. They are followed once it is shown for the first time."""
+    """The sessions of coding agents. They are followed once this screen is shown for the first time."""
 
     def compose(self) -> ComposeResult:
         yield Header()

@@ -199,7 +199,7 @@ class ListPane(FilteredPane, metaclass=AbstractWidget):
         return self.table.go_to(key)
 
     def show_related(self, pane: str, key: str | None, missing: str) -> None:
-        """Go to the row with this key in another pane; notify of `missing` without a key, or if no row has it."""
+        """Go to the row with this key in another pane, as `HubbubApp.show_row`; without a key, notify of `missing`."""
         if key:
             self.hub_app.show_row(pane, key)
         else:

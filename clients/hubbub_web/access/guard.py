@@ -46,18 +46,18 @@ HEADERS = {
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Addresses of the page: over TLS the `names` of its certificate; always loopback."""
+    """The hosts at which the page is served: over TLS the `names` of its certificate, and loopback always."""
 
     names: frozenset[str] = frozenset()
     secure: bool = False
 
     @property
     def scheme(self) -> str:
-        """Return the scheme of its addresses."""
+        """Return the scheme of the page's addresses."""
         return "https" if self.secure else "http"
 
     def is_at(self, host: str) -> bool:
-        """Return whether a `Host` is one of its names. Any port will do, as a tunnel changes it."""
+        """Return whether a `Host` is one at which the page is served. Any port will do, as a tunnel changes it."""
         try:
             name = urlsplit(f"{self.scheme}://{host}").hostname or ""
         except ValueError:

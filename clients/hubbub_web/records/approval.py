@@ -168,7 +168,7 @@ def is_exact(value: object) -> bool:
     if isinstance(value, int):
         return abs(value) <= MAX_EXACT
     if isinstance(value, float):
-        return not value.is_integer()
+        return not value.is_integer()  # 1.0 comes back from the page's form as 1
     if isinstance(value, Mapping):
         return all(is_exact(each) for each in cast("Mapping[str, Any]", value).values())
     return all(is_exact(each) for each in as_list(value))

@@ -29,6 +29,7 @@ class SessionStream(FollowedStream):
         self._server = server
         self._session = session
         self._feed = SessionFeed(hub, self._wake)
+        # The one session in full, and why there is nothing newer; None until something is known.
         self._whole: dict[str, Any] | None = None
 
     async def follow(self) -> None:
