@@ -37,9 +37,11 @@ async def run_program(
     except TimeoutError:
         raise AnswerProblem(f"{command[0]} took longer than {timeout_s:g} s") from None
     finally:
-        with suppress(ProcessLookupError):
+        with suppress(ProcessLookupError):  # nothing of its group is left
             processes.kill_group(process.pid)
-        with anyio.CancelScope(shield=True):
+        with anyio.CancelScope(
+            shield=True
+        ):  # its pipes are closed, and its end is awaited, also when this is cancelled
             await process.aclose()
     if status:
         raise AnswerProblem(f"{command[0]} ended with status {status}")

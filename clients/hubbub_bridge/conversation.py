@@ -277,7 +277,7 @@ class Conversation:
         try:
             message = messages.parse(raw)
         except MalformedMessage:
-            return
+            return  # the host could not read it either
         if "method" not in message:
             self._handle_hub_response(message, raw, draining)
             return

@@ -194,7 +194,7 @@ def _example_number(field: Field) -> Any:
     greatest number if that is less.
     """
     if field.choices:
-        with contextlib.suppress(ValueError):
+        with contextlib.suppress(ValueError):  # a choice of a number that is none
             return parse_value(field, field.choices[0][0])
     number = field.minimum
     if number is None:

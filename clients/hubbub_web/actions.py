@@ -111,7 +111,7 @@ async def release(session: Session, id: Id, claim_id: ClaimId) -> Any:  # noqa: 
     """Release a window's claim for good: a late request for the same claim is refused."""
     async with session.claim_lock:
         session.close_claim(claim_id)
-        with contextlib.suppress(FailedPrecondition):
+        with contextlib.suppress(FailedPrecondition):  # the claim is over already
             await (await session.hub()).inbox.release(id, claim_id)
     return {}
 
@@ -391,7 +391,7 @@ async def _release_all(session: Session) -> None:
     async with session.claim_lock:
         while session.claims:
             claim_id, request_id = session.claims.popitem(last=False)
-            with contextlib.suppress(HubbubError):
+            with contextlib.suppress(HubbubError):  # then the claim lapses after CLAIM_S
                 await (await session.hub()).inbox.release(request_id, claim_id)
 
 

@@ -141,7 +141,7 @@ async def serve(
             await _Server(config, feed).serve([bound])
             group.cancel_scope.cancel()
     finally:
-        with anyio.CancelScope(shield=True):
+        with anyio.CancelScope(shield=True):  # connections are closed also when this is cancelled
             await people.close()
 
 

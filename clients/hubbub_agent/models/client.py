@@ -106,7 +106,7 @@ class ModelEndpoint:
         try:
             yield cls(chat, client)
         finally:
-            with anyio.CancelScope(shield=True):
+            with anyio.CancelScope(shield=True):  # its connections are closed also when the block is cancelled
                 await client.aclose()
 
     async def ask(self, body: Mapping[str, Any], timeout_s: float) -> Mapping[str, Any]:
