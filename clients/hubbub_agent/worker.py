@@ -39,8 +39,10 @@ class Agent:
         self._audit = audit
         self._say = say
         self._budget = budget
+        # How many requests are being answered; `_idle` is set when there is none any more.
         self._busy = 0
         self._idle = anyio.Event()
+        # Whether the agent was told to stop: it answers nothing more.
         self._ending = False
 
     @classmethod

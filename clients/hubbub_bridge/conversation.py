@@ -102,13 +102,14 @@ class Conversation:
     """
 
     def __init__(
-        self, send_to_host: WriteLine, memory: ResponseCache, version: str, on_request: Callable[[], None]
+        self, send_to_host: WriteLine, cache: ResponseCache, version: str, on_request: Callable[[], None]
     ) -> None:
         self._send_to_host = send_to_host
-        self._memory = memory
+        self._cache = cache
         self._version = version
         self._on_request = on_request
-        # The present connection; None while there is no hub. And how many messages were sent over it.
+        # What sends over the present connection (None while there is no hub), the longest message that this hub takes,
+        # and how many were sent.
         self._send: Send | None = None
         self._max_message_bytes = 0
         self._sent = 0
@@ -117,8 +118,8 @@ class Conversation:
         self._waiting_bytes = 0
         self._none_waiting = asyncio.Event()
         self._none_waiting.set()
-        # What a new connection begins with: the handshake, its `notifications/initialized`, and by what they set the
-        # requests that set the state of a connection.
+        # What a new connection begins with: the handshake, its `notifications/initialized`, and the requests that set
+        # the state of a connection, by what they set.
         self._handshake: UnansweredRequest | None = None
         self._initialized = b""
         self._connection_state: dict[str, UnansweredRequest] = {}
@@ -314,7 +315,7 @@ class Conversation:
         if not isinstance(result, dict):
             return
         if request.method in CACHED_METHODS and not messages.find_text(request.message, "params", "cursor"):
-            self._memory.store(request.method, self._make_audience_key(request), result)  # pyright: ignore[reportUnknownArgumentType]
+            self._cache.store(request.method, self._make_audience_key(request), result)  # pyright: ignore[reportUnknownArgumentType]
         if request.method in LIST_NAMES:
             self._listed_kinds.add(LIST_NAMES[request.method])
         if request.method in STATE_PARAMS:
@@ -356,7 +357,7 @@ class Conversation:
         """Return the response to a request from the cache; None if it has none."""
         if messages.find_text(request.message, "params", "cursor"):
             return None
-        found = self._memory.find(request.method, self._make_audience_key(request))
+        found = self._cache.find(request.method, self._make_audience_key(request))
         if found is None:
             return None
         if request.method in LIST_NAMES:

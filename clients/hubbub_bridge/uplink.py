@@ -40,6 +40,7 @@ class Outbox:
     def __init__(self) -> None:
         self.reached = 0
         """The number of messages that the hub may have taken."""
+        # Messages to send, each with whether a hub may have taken it before, and their bytes in all.
         self._waiting: deque[tuple[bytes, bool]] = deque()
         self._bytes = 0
         self._has_messages = asyncio.Event()
@@ -114,9 +115,10 @@ class Uplink:
         self, endpoint: BridgeOptions, conversation: Conversation, wait_for_host: Callable[[], Awaitable[None]]
     ) -> None:
         self._link = _make_connection(endpoint)
-        self._open = _make_open_message(endpoint)
+        self._open_message = _make_open_message(endpoint)
         self._conversation = conversation
         self._wait_for_host = wait_for_host
+        # Starts a hub if there is none; None: the bridge starts no hub.
         self._own_hub = StartedHub(endpoint.where.data_dir) if endpoint.start else None
         self._outbox: Outbox | None = None
         # Ends the pause before the next attempt to connect.
@@ -171,7 +173,7 @@ class Uplink:
     async def _run_stream(self) -> bool:
         """Carry messages over one stream until it ends; return True if it ended because the host has left."""
         async with self._link.open_dialogue(lambda hub: hub.mcp.Serve) as (send, responses):
-            await send(pb.ServeRequest(open=self._open))
+            await send(pb.ServeRequest(open=self._open_message))
             opening = await anext(responses, None)
             if opening is None or not opening.HasField("opened"):
                 return False

@@ -36,10 +36,12 @@ class SessionFeed:
 
     def __init__(self, hub: Hub, changed: Callable[[], None]) -> None:
         self.agents: dict[str, ServerSessions] = {}
+        # Why the hub does not say which servers are agents, and whether it has said so.
         self.problem = ""
         self.is_read = False
         self._hub = hub
         self._changed = changed
+        # What ends following an agent, by its server.
         self._scopes: dict[str, CancelScope] = {}
 
     async def follow(self) -> None:

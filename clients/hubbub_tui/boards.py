@@ -118,6 +118,7 @@ class Boards:
         self.lists: Board[CatalogList] = Board(max_rows)
         self.hosts: Board[ConnectedHost] = Board(max_rows)
         self.sessions: Board[CodingSession] = Board(max_rows)
+        # The servers that are coding agents, and why the sessions of some cannot be read.
         self.agents: set[str] = set()
         self.agent_problems: dict[str, str] = {}
         # The open pending request of each session of a coding agent, by its server and its id.
@@ -125,6 +126,7 @@ class Boards:
         # Whether the hub has more hosts than were read, and whether this person may not see any.
         self.more_hosts = False
         self.hosts_refused = False
+        # The last progress of calls that have not ended, by their ids.
         self.progress: dict[str, Progress] = {}
         self.events: deque[BoardRow[ServerEvent]] = deque(maxlen=max_rows)
         self.events_seen = 0

@@ -33,6 +33,7 @@ class ModelBudget:
         # Names of limits that the operator was told of and that still hold: under "all" one that is reached, under
         # "one" one that had no room for a request.
         self._announced: dict[str, str] = {}
+        # Set, and replaced by a new one, when a reservation has been replaced by the real usage.
         self._settled = anyio.Event()
 
     @classmethod

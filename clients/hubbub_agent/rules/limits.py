@@ -79,6 +79,7 @@ class UsageMeter:
         self._limits = limits
         self._answers: deque[float] = deque(maxlen=limits.answers_per_minute or 1)
         self._minutes: deque[Minute] = deque(earlier, maxlen=int(DAY_S / MINUTE_S) + 1)
+        # Reservations by ticket, and the usage of this run.
         self._reserved: dict[int, ModelUsage] = {}
         self._run = NO_USAGE
         self._tickets = itertools.count()

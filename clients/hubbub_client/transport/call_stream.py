@@ -79,12 +79,13 @@ class CallStream:
         self._max_request = min(LONGEST_REQUEST, ready.max_request_bytes // 2)
         self._max_response = max_response_bytes
         self._ids = count(1)
+        # Calls and answers under way, by id: what their last step ends, and what gets the steps of a call before that.
         self._waiting: dict[int, tuple[asyncio.Future[Step], OnStep | None]] = {}
-        self._answering = 0
+        self._answering = 0  # how many of those are answers
         self._unwritten: dict[object, pb.StreamCallsRequest.Step] = {}
         """Steps to write, by their id; a skip by the ids of its call and of its pending request."""
         self._step_enqueued = asyncio.Event()
-        self._retired = False
+        self._retired = False  # whether this stream takes no more calls
         self._tasks = [asyncio.ensure_future(self._read()), asyncio.ensure_future(self._write())]
         # Whether anything was sent since the timer last looked.
         self._used = False
@@ -287,8 +288,10 @@ class ClientCallStreams:
         # How many calls have found no stream; for the first none is opened.
         self._calls_wanted = 0
         self._stream: CallStream | None = None
+        # Streams that take no more calls, and have some under way.
         self._retired: list[CallStream] = []
         self._opening: asyncio.Task[None] | None = None
+        # After a failure no stream is opened before this time of the loop's clock.
         self._open_after = -math.inf
         self._pause_s = FIRST_PAUSE_S
 

@@ -37,8 +37,10 @@ class EventsPane(ListPane):
 
     def __init__(self) -> None:
         super().__init__()
+        # The events as they were at a pause, newest first (None: no pause), and how many had come until then.
         self._paused: list[BoardRow[ServerEvent]] | None = None
         self._paused_at = 0
+        # Of which server and of which kind events are shown; None: of all.
         self._server: str | None = None
         self._kind: str | None = None
 

@@ -73,6 +73,7 @@ class AnswerScreen(Part, Screen[None]):
         # Whether the same person has the claim in another window or program, and wants to take it over.
         self._is_claimed_elsewhere = False
         self._take_over = False
+        # Ends the pause before the request is claimed again; and whether the last attempt to claim it has an outcome.
         self._claim_again = anyio.Event()
         self._claim_tried = anyio.Event()
         self._headline = Static(id="headline", classes="asked", markup=False)

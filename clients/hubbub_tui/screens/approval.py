@@ -38,7 +38,7 @@ class ApprovalScreen(AnswerScreen):
         # Whether the arguments have changed since the person last tried to approve: the next attempt may be meant for
         # what was shown before, so it only clears this.
         self._must_look = False
-        self._reading = False
+        self._reading = False  # whether the call is being read again
 
     @property
     def _view(self) -> ApprovalView | None:

@@ -28,6 +28,7 @@ class EventStream(FollowedStream):
         self._hub = hub
         self._server = server
         self._kinds: list[EventKind] = [kind] if kind else []
+        # Lines to send, and how many were dropped here since there were too many.
         self._waiting: deque[bytes] = deque()
         self._dropped = 0
         # Drops reported by the present watch of the hub, and the sum of those before.

@@ -73,12 +73,14 @@ class Feed:
         self._rows: OrderedDict[Key, Row] = OrderedDict()
         # By kind, the names of the rows whose records have ended, in the order of their ends.
         self._done: dict[str, OrderedDict[str, None]] = {kind: OrderedDict() for kind in WATCHES}
+        # The positions of the tombstones, oldest first, and the position of the last change.
         self._tombstones: OrderedDict[Key, int] = OrderedDict()
         self._position = 0
         # The position of the newest tombstone that was dropped: a browser that is behind it begins from zero.
         self._forgotten = 0
         # By kind, the rows that a new snapshot has not confirmed yet.
         self._unconfirmed: dict[str, set[str]] = {}
+        # Kinds that have had a whole snapshot.
         self._synced: set[str] = set()
         self.closed = anyio.Event()
         self._changed = anyio.Event()
