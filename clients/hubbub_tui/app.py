@@ -130,7 +130,7 @@ class HubbubApp(App[None]):
         super().notify(line(message), title=line(title), severity=severity, timeout=timeout, markup=markup)
 
     def action_pane(self, name: str) -> None:
-        """Go to a pane by its name, unless a dialog is open."""
+        """Go to a pane by its name, from the main screen or that of agents: do nothing while another is open."""
         if isinstance(self.screen, AgentsScreen):
             self.pop_screen()
         if len(self.screen_stack) > 1:
@@ -145,7 +145,7 @@ class HubbubApp(App[None]):
         pane.focus_list()
 
     def action_agents(self) -> None:
-        """Show the sessions of coding agents, unless they are shown already or a dialog is open."""
+        """Show the sessions of coding agents, over the main screen only: do nothing while another screen is open."""
         if len(self.screen_stack) == 1:
             self.push_screen(AgentsScreen())
 
