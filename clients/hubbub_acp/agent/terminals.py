@@ -48,7 +48,7 @@ class Terminal:
     reading: "asyncio.Task[None] | None" = None
 
     async def collect_output(self) -> None:
-        """Keep the end of the output, until the command has ended and its output with it."""
+        """Keep the end of the output, until neither the command nor what it has started can write any more."""
         assert self.process.stdout is not None
         while chunk := await self.process.stdout.read(READ_BYTES):
             self.output += chunk

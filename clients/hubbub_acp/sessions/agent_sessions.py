@@ -192,7 +192,7 @@ class AgentSessions:
         await self._file.wait_until_saved()
 
     def apply_update(self, session_id: str, update: Mapping[str, Any]) -> None:
-        """Apply an update of the agent to its session; one of a session that is being opened waits."""
+        """Apply an update to its session. If that is unknown, it waits while one is opened; else it is dropped."""
         session = self._sessions.get(session_id)
         if session is None or session.home is None:
             if self._opening and len(self._early) < MAX_EARLY and estimate_size(update) <= KEPT_CHARACTERS:
@@ -208,7 +208,7 @@ class AgentSessions:
         self._on_change(session)
 
     def _warn_of_loss(self, is_refused: bool) -> None:
-        """Warn in each turn under way that a message of the agent was not read: it cannot be known whose it was."""
+        """Warn in each turn under way that a message of the agent was not read, as any of them may have been meant."""
         text = "A message of the agent was too long to be read. If it waits for an answer now, cancel the turn"
         if is_refused:
             text = "A request of the agent was too long, or no JSON, so it was refused"
@@ -271,7 +271,7 @@ class AgentSessions:
             del self.turns[turn_id]
 
     def _begin_turn(self, opener: SessionOpener, prompt: str, session: AgentSession | None = None) -> Turn:
-        """Begin a turn in the background; `opener` opens its session. Raises AgentFault."""
+        """Begin a turn in the background, in `session` or a new one; `opener` opens it. Raises AgentFault."""
         self._check_capacity()  # again: others may have begun turns while the folder was looked for
         turn = Turn()
         if session is not None:

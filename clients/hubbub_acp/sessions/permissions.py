@@ -208,7 +208,7 @@ def _bound_raw(raw: object, budget: _Budget) -> Any:
 
 
 def _bound_content(given: object, budget: _Budget) -> dict[str, Any] | None:
-    """Return an entry of a tool call's content; None if it is none that people can see."""
+    """Return an entry of a tool call's content, within the budget; None for an entry that people cannot read."""
     content = as_object(given)
     if (
         content.get("type") == "diff"

@@ -43,7 +43,7 @@ Context = ServerRequestContext[Any, Any]
 
 
 def make_result(turn: Turn) -> CallToolResult:
-    """Return the result of a turn that has ended: what the agent said, and a text for each warning."""
+    """Return the result of a turn that has ended: its fault, or what the agent said and a text for each warning."""
     if turn.fault is not None:
         return make_fault_result(turn.fault)
     result = turn.result or {}

@@ -45,7 +45,7 @@ def list_direct_servers(tables: Iterable[ServerTable]) -> list[FoundServer]:
     except (config_file.Unchangeable, OSError):
         return []
     environment = make_text_environment(Machine.here())
-    # One at a time: of two that are the same, both are there.
+    # One at a time, since `make_offers` would take two that are the same for one.
     offered = [
         offer
         for table in tables

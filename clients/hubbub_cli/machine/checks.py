@@ -155,7 +155,7 @@ async def check_without_hub(directory: Path) -> AsyncIterator[CheckResult]:
 
 
 def _find_holder(lock: Path) -> str:
-    """Return the process id of what has locked a file, `unknown` if it does not say; empty if nothing has."""
+    """Return the process id that the holder of a lock wrote into it, `unknown` if none; empty if nobody holds it."""
     try:
         descriptor = os.open(lock, os.O_RDONLY)
     except OSError:
@@ -203,7 +203,7 @@ FINDING_LINE = re.compile(r"(ok|warn|fail) +(.*?): (.*)")
 
 
 async def _check_configuration(directory: Path) -> AsyncIterator[CheckResult]:
-    """Run `hubbubd --check-config`, and yield its findings; of those that are well only the first."""
+    """Run `hubbubd --check-config`, and yield its findings; of those that are well only the configuration's."""
     command = [sys.executable, "-m", "hubbubd", "--check-config", "--data-dir", str(directory)]
     pipe = asyncio.subprocess.PIPE
     try:
@@ -230,7 +230,10 @@ async def _check_configuration(directory: Path) -> AsyncIterator[CheckResult]:
 
 
 def _parse_findings(text: str) -> Iterator[CheckResult]:
-    """Yield the findings in what `hubbubd --check-config` prints: a line each, with advice indented below it."""
+    """Yield the findings in what `hubbubd --check-config` prints: a line each, with advice indented below it.
+
+    A port that is in use is yielded with the program that listens there.
+    """
     lines = text.splitlines()
     for line, next_line in zip_longest(lines, lines[1:], fillvalue=""):
         finding = FINDING_LINE.fullmatch(line)

@@ -242,7 +242,7 @@ def _ask_which_servers(listed: Sequence[Offer], importable: Sequence[Offer]) -> 
 
 
 def _parse_numbers(text: str, max_number: int) -> Iterator[int]:
-    """Yield the numbers that somebody typed, each once; nothing if it is no list of numbers."""
+    """Yield the numbers that were typed, as `1 3-5`, once each, up to one that is too large; none if it is no list."""
     if not NUMBER_LIST.fullmatch(text):
         return
     seen: set[int] = set()
@@ -306,7 +306,7 @@ def _ask_for_values(request: ImportRequest, server: Imported, known_values: dict
 
 
 def _ask_for_value(server: Imported, ask: InputPrompt) -> str | None:
-    """Return the value that a person types for a prompt, else its default; None if it has none."""
+    """Return the value that a person types for a prompt, else its default; None if they type nothing without one."""
     choices_text = f" [{'/'.join(ask.choices)}]" if ask.choices else ""
     default_text = f" (Enter: {ask.default})" if ask.default else ""
     while True:

@@ -105,7 +105,7 @@ def make_webhook(url: str) -> Webhook:
     """Return the webhook at a url: https, or http on loopback. Raises Usage."""
     try:
         parts = urlsplit(url)
-        host, _ = parts.hostname or "", parts.port
+        host, _ = parts.hostname or "", parts.port  # a wrong port raises when it is read
     except ValueError as error:
         raise Usage(f"--webhook: {error}") from None
     if not host or parts.scheme not in ("http", "https"):

@@ -107,7 +107,7 @@ def print_error(error: "HubbubError", as_json: bool) -> None:
 
 
 def print_usage_error(error: Exception, problem: str, as_json: bool) -> None:
-    """Print a wrong command line: as JSON, or for people with its notes."""
+    """Print what is wrong with a command line: `problem` as JSON, or for people `error` in plain words, with notes."""
     if as_json:
         fields: dict[str, object] = {"code": "INVALID_ARGUMENT", "reason": "USAGE", "message": problem, "metadata": {}}
         _write(sys.stderr, json.dumps(fields) + "\n")

@@ -104,7 +104,7 @@ NEXT_COMMANDS = {
 
 
 def ask_hub(ctx: Any, work: "Callable[[Hub], Awaitable[T]]") -> T | None:
-    """Return the result of `work` at the hub; None if the hub does not answer within LIMIT_S."""
+    """Return the result of `work` at the hub; None if the hub refuses, or does not answer within LIMIT_S."""
     from hubbub_client.errors import HubbubError
 
     async def connect_and_work() -> T:

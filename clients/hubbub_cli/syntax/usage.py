@@ -129,7 +129,7 @@ def _suggest_names(error: Any, context: Any) -> Sequence[str]:
     if option := getattr(error, "option_name", None):
         known = [name for each in context.command.get_params(context) for name in each.opts]
         full_names = {name.removeprefix("--"): name for name in known if name.startswith("--")}
-        return (
+        return (  # of an option that exists, the value is wrong, and not the name
             [] if option in known else [full_names[each] for each in find_close_names(option.lstrip("-"), full_names)]
         )
     if (word := getattr(error, "command_word", None)) is not None:

@@ -163,7 +163,7 @@ class LiveCall:
                 closed_request = await wait_until_closed(self._hub, request)
                 self._open_questions.pop(id_, None)
                 if self._typing.locked():
-                    note("")
+                    note("")  # else the next line stands behind the prompt
                 state = "gone" if closed_request is None else outcome(closed_request)
                 by = f" by {closed_request.answered_by}" if closed_request and closed_request.answered_by else ""
                 note(f"{id_} is {state}{by}")

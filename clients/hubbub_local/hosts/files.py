@@ -343,7 +343,7 @@ def _count_indent(line: str) -> int:
 
 
 def _render_block(name: str, entry: Entry, depth: int) -> list[str]:
-    """Return an entry as lines of YAML, indented by `depth` spaces."""
+    """Return an entry as lines of YAML, indented by `depth` spaces, and by as many more at each level in it."""
     space, deeper = " " * depth, " " * 2 * depth
     lines = [f"{space}{name}:"]
     for key, value in entry.items():

@@ -47,7 +47,7 @@ def find_warnings(lines: list[str]) -> list[str]:
 
 
 def find_listed_server(lines: list[str], name: str) -> ListedServer | None:
-    """Return what a list says of a server; None if it is not in it."""
+    """Return what a list says of a server; None if the server is not in it."""
     for number, line in enumerate(lines):
         rest = _DECORATION.sub("", line)
         if not re.match(rf"{re.escape(name)}(?![\w.-])", rest):

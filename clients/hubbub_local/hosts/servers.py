@@ -205,7 +205,7 @@ def read_servers(place: ServerTable) -> list[FoundServer | Trouble]:
 def list_servers(place: ServerTable, root: Mapping[str, Any]) -> list[FoundServer | Trouble]:
     """Return the servers of a table in a parsed file, MAX_SERVERS at most, and a Trouble for what is wrong with it."""
     found: list[FoundServer | Trouble] = list(_find_servers(place, root))
-    if place.host == "claude-code":
+    if place.host == "claude-code":  # its file has those of single folders, too
         found += _find_project_servers(place, root)
     if len(found) > MAX_SERVERS:
         why = f"it has {len(found)} servers; those after the first {MAX_SERVERS} are left out"
