@@ -148,6 +148,8 @@ async def test_a_person_chooses_answers_once_and_has_secrets_in_the_keyring(
     monkeypatch.chdir(home.folder)
     async with on_a_terminal(command, home.environ) as person:
         await person.answers("Which?", "99")
+        for wrong in ("99", "3-1"):  # one wrong number, and none of the others is taken either
+            await person.answers("type numbers", f"{number['github']} {wrong}")
         await person.answers("type numbers", f"{number['github']}, {number['search']} {number['notes']}")
         await person.answers("in your system's keyring instead of the file?", "")
         await person.answers("Shall somebody approve each call", "no")

@@ -242,14 +242,14 @@ def _ask_which_servers(listed: Sequence[Offer], importable: Sequence[Offer]) -> 
 
 
 def _parse_numbers(text: str, max_number: int) -> Iterator[int]:
-    """Yield the numbers that were typed, as `1 3-5`, once each, up to one that is too large; none if it is no list."""
+    """Yield the numbers of a list as `1 3-5`, each once, 0 or `max_number + 1` for wrong ones; nothing if it is none."""
     if not NUMBER_LIST.fullmatch(text):
         return
     seen: set[int] = set()
     for part in re.split(r"[,\s]+", re.sub(r"\s*-\s*", "-", text.strip())):
         first, _, last = part.partition("-")
-        first_number, last_number = (whole_text(each, LARGEST_NUMBER) or 0 for each in (first, last or first))
-        for number in range(first_number, min(last_number, max_number + 1) + 1):
+        low, high = (min(whole_text(each, LARGEST_NUMBER) or 0, max_number + 1) for each in (first, last or first))
+        for number in range(low, high + 1) or (0,):  # 5-3 is wrong, as 0 is
             if number not in seen:
                 seen.add(number)
                 yield number
