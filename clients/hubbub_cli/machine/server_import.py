@@ -242,7 +242,7 @@ def _ask_which_servers(listed: Sequence[Offer], importable: Sequence[Offer]) -> 
 
 
 def _parse_numbers(text: str, max_number: int) -> Iterator[int]:
-    """Yield the numbers of a list as `1 3-5`, each once, 0 or `max_number + 1` for wrong ones; nothing if it is none."""
+    """Yield the numbers of a list as `1 3-5`, once each, 0 or `max_number + 1` for wrong ones; nothing for no list."""
     if not NUMBER_LIST.fullmatch(text):
         return
     seen: set[int] = set()
