@@ -125,6 +125,7 @@ class _Host:
     async def fill_in(self, trial: Trial) -> None:
         """Connect as a host, list everything, and write into `trial` what was found. Raises TrialFailed."""
         introduction = await self._introduce(trial.revision)
+        # The result of a handshake has it itself, that of `server/discover` in `_meta`.
         server = find_object(introduction, "serverInfo") or find_object(
             introduction, "_meta", "io.modelcontextprotocol/serverInfo"
         )

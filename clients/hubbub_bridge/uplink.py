@@ -205,14 +205,14 @@ class Uplink:
         """Wait before the next attempt to connect. Before that, answer without the hub if it refuses the bridge or is
         away for GIVE_UP_AFTER_S, and start a hub if none is there and the bridge is to start one.
         """
-        lasting = not isinstance(error, (Unavailable, ResourceExhausted))
+        lasting = not isinstance(error, (Unavailable, ResourceExhausted))  # these two may pass by themselves
         away_s = asyncio.get_running_loop().time() - self._away_since
         self._refusal = error if lasting else None
         if lasting or away_s >= GIVE_UP_AFTER_S:
             self._answer_without_hub(error)
         if self._own_hub is not None and error.reason == "HUB_UNREACHABLE":
             self._own_hub.start_hub()
-        # Not beyond the time at which requests fail: they fail after an attempt.
+        # Requests fail after an attempt to connect: the first that is late enough comes in time.
         pause_s = self._pause_s if away_s >= GIVE_UP_AFTER_S else min(self._pause_s, GIVE_UP_AFTER_S - away_s)
         self._pause_s = min(2 * self._pause_s, MAX_PAUSE_S)
         with contextlib.suppress(TimeoutError):

@@ -189,9 +189,10 @@ async def _call_handler(function: OnRequest, request: PendingRequest) -> Answer:
 
 
 async def _answer_with(request: PendingRequest, answer: object) -> None:
-    """Answer with what a function returned; None if it answered by itself, or leaves the request to others.
+    """Answer with what a handler returned. Nothing is sent for None or a PendingRequest: the handler has answered by
+    itself, or leaves the request to others.
 
-    Nothing is sent for None. Raises TypeError for what is no answer to this kind of request, and as `Inbox.answer`.
+    Raises TypeError for what is no answer to this kind of request, and as `Inbox.answer`.
     """
     match answer:
         case None | PendingRequest():

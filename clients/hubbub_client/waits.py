@@ -24,7 +24,7 @@ async def run_in_thread(function: Callable[P, R], *args: P.args, **kwargs: P.kwa
         while not running.done():
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.wait((running,))
-        running.exception()
+        running.exception()  # read, or asyncio would log that nobody did
         raise
 
 

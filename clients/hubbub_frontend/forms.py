@@ -151,7 +151,7 @@ def parse_value(field: Field, text: str) -> Any:
 
 def check_bounds(field: Field, value: Any) -> None:
     """Check a value of the right type: its size or length, and its format. Raises ValueError with the reason."""
-    if field.kind == "choice":
+    if field.kind == "choice":  # has no bounds
         return
     size = value if isinstance(value, (int, float)) else len(value)
     is_too_small = field.minimum is not None and size < field.minimum

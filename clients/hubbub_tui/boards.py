@@ -129,6 +129,7 @@ class Boards:
         # The last progress of calls that have not ended, by their ids.
         self.progress: dict[str, Progress] = {}
         self.events: deque[BoardRow[ServerEvent]] = deque(maxlen=max_rows)
+        # How many events came in all, and how many the present watch has lost.
         self.events_seen = 0
         self.events_dropped = 0
         # Why the hub refuses a watch, in words.

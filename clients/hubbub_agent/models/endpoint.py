@@ -59,8 +59,9 @@ class Chat(BaseModel):
         return self
 
     def api_key(self) -> str | None:
-        """Return the key, which is never in the file of rules. Raises ValueError if it is missing or no header can have
-        it."""
+        """Return the key from its source, which the rules name; None if they name none. Raises ValueError if the key is
+        missing, or no header can have it.
+        """
         for name, read in zip(KEY_SOURCES, (_read_environment, _read_file, _read_keyring), strict=True):
             if (where := getattr(self, name)) is None:
                 continue

@@ -138,7 +138,7 @@ class CallStream:
         return _require_success(end).completed
 
     async def answer(self, request: inbox_pb2.AnswerPendingRequestRequest) -> inbox_pb2.AnswerPendingRequestResponse:
-        """Answer a pending request. Raises HubbubError, and NotSent."""
+        """Answer a pending request. Raises HubbubError, and NotSent if this stream has ended or has no room for it."""
         if not self.alive or self._answering >= self._max_calls or request.ByteSize() > self._max_request:
             raise NotSent
         answer = pb.StreamCallsRequest.Answer(

@@ -71,8 +71,8 @@ class HubConnection:
         self._name = name
         self._connect_timeout_s = connect_timeout_s
         self._silence_s = silence_s
-        self._endpoint: HubAddress | None = None
-        self._endpoints: Sequence[HubAddress] = ()
+        self._endpoint: HubAddress | None = None  # the address in use; with it come the channel and the stubs
+        self._endpoints: Sequence[HubAddress] = ()  # all addresses, as last looked up, in the order to try them
         self._left_address: str | None = None  # the address that failed last
         self._channel: aio.Channel | None = None
         self._stubs: Stubs | None = None
@@ -80,7 +80,7 @@ class HubConnection:
         self._calls = ClientCallStreams(
             MAX_MESSAGE_BYTES, lambda revision: self._seen_revisions.note_revision(revision)
         )
-        self._lock = asyncio.Lock()
+        self._lock = asyncio.Lock()  # held while connecting
         self._closed = False
 
     @property

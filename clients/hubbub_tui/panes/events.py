@@ -121,7 +121,9 @@ class EventsPane(ListPane):
         current: str | None,
         choose: Callable[[str | None], None],
     ) -> None:
-        """Ask for one of the values; `choose` gets None for any of them, and is not called if the person leaves."""
+        """Ask for one of the values, or for all by `any_label`. `choose` gets the value, or None for all; it is not
+        called if the person leaves.
+        """
 
         def choose_by_index(index: int | None) -> None:
             """Call `choose` with the value at an index of the labels, and show its events."""

@@ -84,7 +84,7 @@ class RecordTable(DataTable[Text]):
 
     def _lay_out(self) -> None:
         """Choose the columns that fit, and their widths."""
-        # Until it has a size of its own, the screen's will do: the rows must be there for the next key.
+        # Until the table has a size of its own, the screen's will do: the rows must be there for the next key.
         table_width = self.size.width or self.screen.size.width
         if not table_width:
             return

@@ -23,7 +23,7 @@ class Entrance:
         Raises Unauthenticated, which says why the link is useless. Raises HubbubError while the hub cannot say whether
         the question is open; then the link stays good.
         """
-        if self._sessions.use_link(secret):
+        if self._sessions.use_link(secret):  # a link of this bridge
             return None
         link = await self._find(secret)
         if link is None:
