@@ -92,7 +92,7 @@ class Outbox:
 
     def _next_frame(self) -> pb.ServeRequest:
         """Remove the next messages from the queue, and return them as one frame."""
-        frame = pb.ServeRequest(again=self._waiting[0][1])
+        frame = pb.ServeRequest(again=self._waiting[0][1])  # which counts for all messages of a frame
         size = 0
         while self._waiting and len(frame.messages) < MAX_FRAME_MESSAGES:
             message, again = self._waiting[0]

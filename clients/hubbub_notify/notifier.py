@@ -90,6 +90,7 @@ class Notifier:
         """
         await self._load_earlier_attempts()
         try:
+            # In a group of their own, attempts under way may go on when the rest is cancelled.
             async with anyio.create_task_group() as sending:
                 async with anyio.create_task_group() as deciding:
                     deciding.start_soon(self._wait_for_stop, stop or anyio.Event(), deciding.cancel_scope)

@@ -238,9 +238,10 @@ class Rule(_Strict):
         )
 
     def _agent_fits(self, asked: AgentQuestion | None) -> bool:
-        """Return whether each thing that an agent would do has a condition, which it meets; its folder needs none.
+        """Return whether each thing that an agent would do has a condition, and meets it; the folder needs no condition.
 
-        False if it does nothing that is known, or if its question was cut.
+        False if a condition is about nothing that the agent would do, if it would do nothing that is known, or if its
+        question was cut.
         """
         if asked is None or asked.omitted_bytes is not None:
             return False

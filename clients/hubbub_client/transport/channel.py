@@ -161,7 +161,7 @@ async def await_response(call: aio.UnaryUnaryCall[Q, A]) -> A:
     Done callbacks of gRPC would not do: a request that its core refuses has none.
     """
     waiting = asyncio.ensure_future(_await_outcome(call))
-    waiting.add_done_callback(lambda done: done.cancelled() or done.exception())
+    waiting.add_done_callback(lambda done: done.cancelled() or done.exception())  # read, or asyncio would log it
     try:
         await asyncio.wait((waiting,))
     finally:

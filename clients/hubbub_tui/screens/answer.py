@@ -107,6 +107,7 @@ class AnswerScreen(Part, Screen[None]):
             yield from self._compose_options()
             return
         elicitation = self._request.kind in ELICITATIONS
+        # Of several decisions with one action, the first counts.
         labels = {each.action: each.short for each in reversed(decision_choices(self._request))}
         yield Button(f"{self._body.verb} (ctrl+s)", id="send", variant="success", compact=True)
         if (wider := find_wider_decision(self._request)) is not None:
