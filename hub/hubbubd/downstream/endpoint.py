@@ -10,6 +10,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
+import anyio.lowlevel
 import structlog
 
 from hubbubd import payload
@@ -151,11 +152,16 @@ class McpEndpoint:
         try:
             return await handler(request)
         except asyncio.CancelledError:
-            if self.is_removed and task.uncancel() <= cancellations:  # cancelled by `remove`, and by nothing else
-                raise self.removed_error from None
+            if self.is_removed:
+                if task.cancelling() - 1 <= cancellations:  # cancelled by `remove`, and by nothing else
+                    raise self.removed_error from None
+                # A scope around this, as one that a credential's end cancels, catches only its own cancellation.
+                await anyio.lowlevel.checkpoint_if_cancelled()
             raise
         finally:
-            if not self.is_removed:  # else it stays, so that `wait_until_removed` waits until the error is sent, too
+            if self.is_removed:  # the task stays open, so that `wait_until_removed` waits until the error is sent, too
+                task.uncancel()
+            else:
                 self._open.discard(task)
 
     @property
