@@ -134,6 +134,22 @@ async def test_a_flush_that_is_broken_off_loses_nothing_either() -> None:
     await inner.close()
 
 
+async def test_a_commit_whose_caller_is_cancelled_ends_before_that_is_raised() -> None:
+    inner = await SqliteStore.open(":memory:")
+    store = Stubborn(inner)
+    async with opened(store) as notes:
+        store.delay_s = 1
+        putting = asyncio.create_task(notes.put(Note("a")))
+        await settle(0.03)
+        putting.cancel("no longer wanted")
+        await settle(0.01)
+        assert not putting.done()
+        with pytest.raises(asyncio.CancelledError, match="no longer wanted"):
+            await putting
+        assert notes.table.get("a") == Note("a")
+    await inner.close()
+
+
 async def test_while_the_store_is_away_few_states_of_a_record_are_kept(world: World, notes: Notes) -> None:
     await notes.put(Note("a"))
     world.store.failures = 10**6
