@@ -76,6 +76,14 @@ def test_only_the_servers_own_host_may_be_private_not_one_that_it_names() -> Non
             hosts.check(elsewhere, [ip_address("127.0.0.1")])
 
 
+def test_the_servers_own_host_need_not_be_in_the_list_and_any_other_must() -> None:
+    mine = policy(allow_hosts=["other.example"]).with_trust(True)
+    assert reason(mine, url="https://mcp.example.com/mcp") == ""
+    hosts = mine.find_host_rules(ServerConfig(name="one", url="https://mcp.example.com/mcp"))
+    with pytest.raises(PermissionDenied):
+        hosts.check_host("login.example.com")
+
+
 def test_what_the_operator_denies_is_denied_to_the_owner_too() -> None:
     mine = policy(deny_hosts=["10.0.0.0/8", "*.evil.example"]).with_trust(True)
     assert reason(mine, url="http://10.0.0.1/mcp") == "HOST_NOT_ALLOWED"

@@ -1,7 +1,10 @@
 """The revision of a server: it grows with each change of its configuration and its roots, and with nothing else."""
 
+import asyncio
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import anyio
 import pytest
 
 from hubbubd.config import HubSettings, ServerConfig
@@ -13,6 +16,15 @@ from .conftest import ANY_PEER, World, server, settle, until, update
 
 URL = ServerConfig.model_validate({"name": "one", "url": "http://127.0.0.1:9/mcp"})
 SETTINGS = HubSettings(data_dir=Path("unused"), allow_commands=(ANY_PEER,), allow_hosts=("127.0.0.1",))
+
+CHANGES: dict[str, Callable[[Hub], Awaitable[object]]] = {
+    "change": lambda hub: update(hub, server(call_timeout_s=7)),
+    "remove": lambda hub: hub.servers.remove("one"),
+    "connect": lambda hub: hub.servers.connect("one"),
+    "disconnect": lambda hub: hub.servers.disconnect("one"),
+    "log out": lambda hub: hub.servers.log_out("one"),
+    "set roots": lambda hub: hub.servers.set_roots("one", "ask"),
+}
 
 
 def revision(hub: Hub) -> int:
@@ -72,6 +84,21 @@ async def test_what_happens_to_a_server_is_no_change_of_it(world: World) -> None
         await hub.servers.adopt({}, SETTINGS.model_copy(update={"allow_hosts": ("127.0.0.1", "10.0.0.1")}))
         await until(lambda: len(world.peer.links) > links)
         assert revision(hub) == known.revision
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+async def test_a_change_waits_for_the_one_before_it(world: World, change: Callable[[Hub], Awaitable[object]]) -> None:
+    is_over = anyio.Event()
+    async with world.hub() as hub, anyio.create_task_group() as tasks:
+        await hub.servers.add(server())
+        tasks.start_soon(hub.servers.run_exclusively, "one", is_over.wait)
+        await settle(1)
+        changing = asyncio.ensure_future(change(hub))
+        await settle(1)
+        assert not changing.done()
+        is_over.set()
+        await asyncio.wait([changing])
+        changing.exception()  # that of a process, from which nobody logs out
 
 
 async def test_a_change_that_could_not_be_stored_is_none(world: World) -> None:
