@@ -63,7 +63,7 @@ class Place:
 
 
 @asynccontextmanager
-async def place() -> AsyncIterator[Place]:
+async def place(max_requests: int | None = None) -> AsyncIterator[Place]:
     here = Place()
 
     class Counted(make_connection_class()):  # type: ignore[misc]
@@ -75,7 +75,8 @@ async def place() -> AsyncIterator[Place]:
             super().on_message_complete()
             here.most_waiting = max(here.most_waiting, len(self.pipeline))
 
-    async with serve_application(here.app, "127.0.0.1:0", connections=Counted, grace_s=1) as url:
+    serving = serve_application(here.app, "127.0.0.1:0", connections=Counted, max_requests=max_requests, grace_s=1)
+    async with serving as url:
         here.port = int(url.rpartition(":")[2])
         with anyio.fail_after(LIMIT_S):
             yield here
@@ -104,6 +105,16 @@ async def said(here: Place, *sent: bytes, answers: int = 1) -> list[tuple[int, b
 
 def echoed(method: str, path: str, body: str = "") -> tuple[int, bytes]:
     return 200, json.dumps([method, path, body]).encode()
+
+
+async def test_more_requests_at_once_than_are_served_are_refused() -> None:
+    async with place(max_requests=2) as here:
+        async with await anyio.connect_tcp("127.0.0.1", here.port) as stream:
+            await stream.send(GET.replace(b"/asked", b"/stay"))
+            ((status, _),) = await said(here, GET)
+            assert status == 503
+        await here.left.wait()
+        assert await said(here, GET) == [echoed("GET", "/asked")]
 
 
 async def test_white_space_around_a_field_is_no_part_of_it() -> None:
