@@ -170,7 +170,14 @@ async def test_of_stderr_only_the_end_is_kept() -> None:
 
 async def test_the_server_gets_a_small_environment_and_its_own_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     passed_on = {"TERM": "dumb", "LC_TIME": "C", "TZ": "UTC"}
-    kept_back = {"SECRET_OF_THE_HUB": "x", "HUBBUB_TOKEN": "x", "https_proxy": "http://user:password@proxy.example"}
+    secrets = (
+        "SECRET_OF_THE_HUB",
+        "HUBBUB_TOKEN",
+        "HUBBUBD_LISTEN",
+        "OTEL_EXPORTER_OTLP_HEADERS",
+        "AWS_SECRET_ACCESS_KEY",
+    )
+    kept_back = {**dict.fromkeys((*secrets, "LD_PRELOAD_"), "x"), "https_proxy": "http://ada:hush@proxy.example"}
     for name, value in (passed_on | kept_back).items():
         monkeypatch.setenv(name, value)
     script = """
