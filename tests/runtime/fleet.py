@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import anyio
+import pytest
 
 from hubbubd.config import ServerConfig
 from hubbubd.members import ClockReading, Expulsion, Member, MemberStatus, Schema
@@ -15,6 +16,7 @@ from hubbubd.runtime.fleet.clock import FleetClock
 from hubbubd.runtime.fleet.member import FleetOwnership
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.ownership import Owner
+from hubbubd.runtime.records import Ledger
 from hubbubd.store import Precondition, StoreUnavailable, Write
 from hubbubd.store.membership import Expelled, HistoryLost
 from hubbubd.store.sqlite.sqlite_store import SqliteStore
@@ -163,12 +165,12 @@ class Place:
         other.member = replace(other.member, standing=MemberStatus.GONE)
         return Expulsion.DONE
 
-    async def set_status(self, member: Member, standing: MemberStatus) -> bool:
+    async def set_status(self, member: Member, status: MemberStatus) -> bool:
         self._store.reach()
         row = self._rows[member.name]
         if row.member.life != member.life or row.member.standing is MemberStatus.GONE:
             return False
-        row.member = replace(row.member, standing=standing)
+        row.member = replace(row.member, standing=status)
         return True
 
     async def publish(self, address: str, forward: str) -> None:
@@ -293,6 +295,19 @@ class Members:
     def owners(self, server: str) -> list[str]:
         """Who has a server and may act on it."""
         return [each.name for each in self.running.values() if each.fleet.owns(server) and each.fleet.may_act()]
+
+
+def count_lookups(monkeypatch: pytest.MonkeyPatch) -> list[None]:
+    """Has a list get an entry whenever a member asks the database what others have committed."""
+    asked: list[None] = []
+    catch_up = Ledger.catch_up
+
+    async def catch_up_counted(ledger: Ledger) -> None:
+        asked.append(None)
+        await catch_up(ledger)
+
+    monkeypatch.setattr(Ledger, "catch_up", catch_up_counted)
+    return asked
 
 
 @asynccontextmanager

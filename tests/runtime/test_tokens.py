@@ -1,12 +1,15 @@
 """Tokens, while the store takes its time."""
 
 import anyio
+import pytest
 
 from hubbubd.core.access import Grant, Role
 from hubbubd.errors import Unauthenticated
+from hubbubd.runtime.oversight.tokens import LOOKUPS_PER_S
 
 from ..raising import raising
 from .conftest import World, settle
+from .fleet import count_lookups, members
 
 
 async def test_a_token_whose_end_is_on_its_way_to_the_disk_is_good_for_nothing_and_no_use_brings_it_back(
@@ -26,3 +29,18 @@ async def test_a_token_whose_end_is_on_its_way_to_the_disk_is_good_for_nothing_a
         assert hub.tokens.all() == []
     async with world.hub() as hub:
         assert hub.tokens.all() == []
+
+
+async def test_for_tokens_that_nobody_knows_a_member_asks_the_database_a_few_times_a_second_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = count_lookups(monkeypatch)
+    async with members() as fleet:
+        hub = (await fleet.start("a")).hub
+        _, secret = await hub.tokens.create("ada", [], by="test", ttl_s=None, may_name_others=False)
+        await hub.tokens.revoke("ada")
+        asked.clear()
+        for _ in range(100):
+            with raising(Unauthenticated, "TOKEN_INVALID"):
+                await hub.tokens.principal(secret)
+        assert 1 <= len(asked) <= LOOKUPS_PER_S + 1

@@ -11,7 +11,7 @@ from hubbubd.runtime.oversight import CodeRefused, visitors
 
 from ..raising import raising
 from .conftest import World, settle
-from .fleet import members
+from .fleet import count_lookups, members
 
 GRANTS = (Grant(Role.CALLER),)
 ADA = Principal(name="ada", grants=GRANTS, credential="local")
@@ -211,3 +211,15 @@ async def test_every_step_may_be_served_by_another_member() -> None:
         cookie, visitor = await b.hub.visitors.use_code(code, secure=True)
         assert await a.hub.visitors.find_visitor(cookie) == visitor
         assert await refused(a.hub, code) == "LOGIN_CODE_USED"
+
+
+async def test_for_cookies_that_nobody_knows_a_member_asks_the_database_a_few_times_a_second_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = count_lookups(monkeypatch)
+    async with members() as fleet:
+        hub = (await fleet.start("a")).hub
+        asked.clear()
+        for _ in range(200):
+            assert await hub.visitors.find_visitor("x" * 43) is None
+        assert 1 <= len(asked) <= visitors.LOOKUPS_BURST + visitors.LOOKUPS_PER_S
