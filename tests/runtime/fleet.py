@@ -193,10 +193,10 @@ class Place:
             self._store.database.schema = Schema(version, version)
         return self.schema
 
-    async def set_own_status(self, standing: MemberStatus) -> None:
+    async def set_own_status(self, status: MemberStatus) -> None:
         self._store.reach()
         row = self._rows[self.name]
-        row.member = replace(row.member, standing=standing)
+        row.member = replace(row.member, standing=status)
 
 
 @dataclass

@@ -164,7 +164,7 @@ async def test_nothing_piles_up_of_questions_calls_and_tasks_that_have_ended(wor
         assert not hub.tasks.select(TaskFilter())
         assert set(alarms) <= before
         inbox, queue = hub.inbox, hub.calls._queues["one"]
-        for leftover in (inbox._open, inbox._waits, inbox._opening, hub.tasks._ended, queue.calls):
+        for leftover in (inbox._open_ids, inbox._waits, inbox._opening_counts, hub.tasks._end_events, queue.calls):
             assert not leftover
 
 
