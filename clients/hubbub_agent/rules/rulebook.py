@@ -238,7 +238,7 @@ class Rule(_Strict):
         )
 
     def _agent_fits(self, asked: AgentQuestion | None) -> bool:
-        """Return whether each thing that an agent would do has a condition, and meets it; the folder needs no condition.
+        """Return whether each thing that an agent would do has a condition, and meets it; the folder needs none.
 
         False if a condition is about nothing that the agent would do, if it would do nothing that is known, or if its
         question was cut.
