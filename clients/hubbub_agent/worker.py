@@ -160,7 +160,7 @@ class Agent:
     # One request
 
     async def handle(self, request: PendingRequest) -> None:
-        """Answer a claimed pending request, or leave it to people."""
+        """Answer a claimed pending request, or leave it to people; leave it to others once the agent is to stop."""
         if self._ending:
             return
         match = self._rules.find(request)

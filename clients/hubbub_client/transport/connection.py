@@ -276,7 +276,7 @@ class HubConnection:
     async def open_dialogue(
         self, method: Callable[[Stubs], aio.StreamStreamMultiCallable[Q, A]]
     ) -> AsyncGenerator[tuple[Callable[[Q], Awaitable[None]], AsyncGenerator[A, None]], None]:
-        """Open a bidirectional RPC for the block: a function that sends a request, and the responses as `stream`."""
+        """Open a bidirectional RPC for the block; yield what sends a request, and the responses, as `stream` does."""
         stubs = await self.connected_stubs()
         stream = method(stubs)(metadata=self._metadata())
         one_at_a_time = asyncio.Lock()  # two writes at once would break the stream without the hub's knowledge

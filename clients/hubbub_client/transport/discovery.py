@@ -265,7 +265,7 @@ def _check_owner(file: Path) -> None:
 
 
 def read_client_file(file: Path) -> dict[str, str]:
-    """Return the texts in a `client.json`; empty for a file that is not there, or is none. Never raises."""
+    """Return the texts in a `client.json`; empty for a file that is not there, or is no JSON object. Never raises."""
     try:
         # Reading a pipe in its place would block.
         content: object = json.loads(file.read_bytes()) if file.is_file() else None

@@ -112,8 +112,10 @@ class Sessions:
 
     def __init__(self, people: People) -> None:
         self._people = people
+        # The secrets of links that were not used yet, and the sessions by their cookies; both oldest first.
         self._links: OrderedDict[str, None] = OrderedDict()
         self._sessions: OrderedDict[str, Session] = OrderedDict()
+        # Set by the first subscription to pushes.
         self.subscribed = anyio.Event()
 
     def subscribe(self, session: Session, subscription: Subscription | None) -> None:
