@@ -55,7 +55,7 @@ def print_json(value: object) -> None:
         line = escape_json(line)
     try:
         sys.stdout.write(line + "\n")
-    except UnicodeEncodeError:
+    except UnicodeEncodeError:  # the locale lacks a letter of it: all but ASCII is escaped
         sys.stdout.write(json.dumps(value, separators=(",", ":")) + "\n")
     sys.stdout.flush()
 

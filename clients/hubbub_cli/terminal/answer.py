@@ -199,7 +199,7 @@ async def _ask_for_value(field: Field, default: Any) -> Any:
 
 
 def _describe_input(field: Field) -> str:
-    """Return what can be typed for a field, in brackets; empty if it is any text."""
+    """Return what can be typed for a field, and whether it is optional, in brackets; empty for a required free text."""
     hints: list[str] = []
     match field.kind:
         case "integer" | "number":

@@ -165,7 +165,7 @@ async def answer_claimed(hub: Hub, request: PendingRequest, claim_id: str | None
 
 
 async def _renew_claim(hub: Hub, id_: str, claim_id: str) -> None:
-    """Renew a claim three times within its term, until cancelled or until the hub refuses."""
+    """Renew a claim three times within its term, until cancelled, or until the claim is lost, which is printed."""
     while True:
         await anyio.sleep(CLAIM_TTL_S / 3)
         try:
@@ -173,5 +173,5 @@ async def _renew_claim(hub: Hub, id_: str, claim_id: str) -> None:
         except FailedPrecondition as error:
             note(f"\nthe claim is lost: {error.message}")
             return
-        except HubbubError:
+        except HubbubError:  # such as a hub that is away: the next renewal may come in time
             continue

@@ -139,7 +139,7 @@ class Texts:
         return f"${{input:{name}}}"
 
     def _translate_reference(self, body: str, key: str) -> str:
-        """Return a reference of the host, given by the text within it, in the hub's form."""
+        """Return a reference of the host, given by the text within it, in the hub's form; plain text if it is none."""
         match self._found.place.references:
             case "editor":
                 return self._translate_editor_reference(body, key)
