@@ -33,7 +33,7 @@ class ResponseCache:
         return cast("dict[str, Any]", found) if isinstance(found, dict) else None
 
     def store(self, method: str, audience: str, result: Mapping[str, Any]) -> None:
-        """Store a result in memory, and on disk if it is new."""
+        """Store a result in memory, and on disk if it is new; beyond MAX_RESULTS drop the oldest."""
         key = f"{method} {audience}"
         if self._results.get(key) == result:
             return

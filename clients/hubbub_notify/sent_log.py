@@ -42,6 +42,7 @@ class SentLog:
         self._file = file
         try:
             make_private_folder(file.parent)
+            # Made here for its owner alone: SQLite would let others read it.
             os.close(os.open(file, os.O_RDWR | os.O_CREAT, 0o600))
             self._store = sqlite3.connect(file, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
             self._store.execute("PRAGMA synchronous = FULL")

@@ -44,7 +44,8 @@ class _Server(uvicorn.Server):
 def bind(listen: str, *, secure: bool = False) -> socket.socket:
     """Bind a socket to HOST:PORT; port 0 picks a free one.
 
-    Raises ValueError off loopback unless it is `secure`: everybody on the network could read and answer.
+    Raises ValueError for what is no such address, and off loopback unless the page has TLS (`secure`): everybody on the
+    network could read and answer. Raises OSError if the socket cannot be bound.
     """
     host, colon, port = listen.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")

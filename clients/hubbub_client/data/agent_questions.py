@@ -207,6 +207,7 @@ def _read_tool_call(asked: Mapping[str, Any]) -> AgentQuestion:
     given, title, kind = as_object(call.get("rawInput")), _as_text(call.get("title")), call.get("kind")
     content = as_objects(call.get("content"))
     changes = tuple(_read_diff(each, kind) for each in content if each.get("type") == "diff")
+    # What an agent runs may stand in the title alone.
     command, is_line = _find_command(given, title if kind == "execute" and not changes else "")
     folder = next((given[name] for name in FOLDERS if isinstance(given.get(name), str)), asked.get("cwd"))
     says = (as_object(each.get("content")).get("text") for each in content if each.get("type") == "content")

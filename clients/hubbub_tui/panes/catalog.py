@@ -174,7 +174,7 @@ class CatalogPane(FilteredPane):
 
     def _start_fetch(self, entries: CatalogList) -> None:
         """Fetch the entries of a list in the background, and draw them."""
-        self._fetched[entries.id] = entries
+        self._fetched[entries.id] = entries  # at once, so that no refresh fetches the same state again
 
         async def fetch() -> None:
             """Fetch the entries; the next refresh draws them."""
