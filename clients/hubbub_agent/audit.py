@@ -29,7 +29,10 @@ class DecisionAudit:
             yield cls(file)
 
     def record_outcome(self, request: PendingRequest, rule: str | None, outcome: Outcome, **more: Any) -> None:
-        """Write the outcome of a pending request; `more` are further fields, those that are None left out."""
+        """Write the outcome of a pending request. `rule` is the name of the rule that decided, None if none did.
+
+        `more` are further fields; those that are None are left out.
+        """
         line = {
             "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
             "request": request.id,

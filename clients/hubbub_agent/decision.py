@@ -30,7 +30,7 @@ class OverBudget(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """An answer, None for people; why, and the usage that it took."""
+    """An answer, or None to leave the request to people; the reason, and the model usage that the decision took."""
 
     answer: Answer | None
     why: str | None = None
@@ -40,7 +40,7 @@ class Decision:
 
     @property
     def audit_fields(self) -> dict[str, Any]:
-        """Return the fields of an audit line."""
+        """Return the fields of an audit line; None for what is not known, and for a cost of 0."""
         tokens = {"input": self.tokens.input, "output": self.tokens.output} if self.tokens is not None else None
         return {"why": self.why, "model": self.model, "tokens": tokens, "cost": self.cost or None}
 
@@ -56,11 +56,10 @@ class DecisionFailed(AnswerProblem):
 async def decide(
     request: PendingRequest, rule: Rule, models: Mapping[str, Chat], ask: AskModel, run: RunProgram
 ) -> Decision:
-    """Return the decision of a rule that fits: to leave it to people if the budget does not allow to ask a model.
+    """Return what a rule decides on a request that it fits. If the budget does not allow to ask a model, people answer.
 
-    Raises AnswerProblem.
-
-    `models` are those of the rules by name; `ask` asks one, `run` runs a rule's program.
+    `models` are the models of the rules by name; `ask` asks one of them, `run` runs a rule's program. Raises
+    AnswerProblem.
     """
     if rule.leaves_to_people:
         return Decision(None, rule.escalation_note)
@@ -77,7 +76,10 @@ async def decide(
 
 
 async def refuse_or_raise(problem: AnswerProblem, rule: Rule) -> Decision:
-    """Return the refusal that a rule wants in place of a failure. Raises the problem if it wants none."""
+    """Return the refusal that a rule wants in place of a failure, with the usage of the failed attempt.
+
+    Raises the problem itself if the rule wants no refusal.
+    """
     if rule.on_error != "reject":
         raise problem
     spent = problem.decision if isinstance(problem, DecisionFailed) else Decision(None)
@@ -88,6 +90,7 @@ async def _answer_sampling(request: PendingRequest, rule: Rule, model: Chat, ask
     """Have a model write the text of a sampling, and return the decision. Raises AnswerProblem, OverBudget."""
     body = chat.build_request(model, as_object(request.request))
     completion = await ask(rule.chat or "", body, rule.timeout_s)
+    # The tokens are spent also if the reply cannot be used.
     decision = _add_usage(Decision(None), completion, model)
     try:
         reply = chat.parse_reply(completion, body["model"], with_tools="tools" in body)
@@ -97,9 +100,9 @@ async def _answer_sampling(request: PendingRequest, rule: Rule, model: Chat, ask
 
 
 async def _fill_in_form(request: PendingRequest, rule: Rule, model: Chat, ask: AskModel) -> Decision:
-    """Have a model fill in a form, and return the decision. The model may correct a reply that does not fit, once.
+    """Have a model fill in a form, and return the decision: its answer, or to leave the form to people.
 
-    Raises AnswerProblem, OverBudget.
+    If the model's reply does not fit the form, the model may correct it once. Raises AnswerProblem, OverBudget.
     """
     form = form_reply.form_fields(request)
     body = form_reply.build_request(model, request)
@@ -122,11 +125,11 @@ async def _fill_in_form(request: PendingRequest, rule: Rule, model: Chat, ask: A
             raise DecisionFailed(str(problem), decision) from None
         else:
             return replace(decision, answer=answer, why=why or None)
-    raise AssertionError  # the second reply ends it
+    raise AssertionError  # never reached: after the second reply the loop returns or raises
 
 
 def _add_usage(decision: Decision, completion: Mapping[str, Any], model: Chat) -> Decision:
-    """Return the decision with what a completion took added to it."""
+    """Return the decision with the model's name, and with the tokens and the cost of a completion added."""
     name = clean(str(completion.get("model") or model.model))[:100]
     tokens, cost = chat.reported_usage(completion), decision.cost or 0.0
     if tokens is None:

@@ -39,15 +39,15 @@ async def run_program(
     finally:
         with suppress(ProcessLookupError):  # nothing of its group is left
             processes.kill_group(process.pid)
-        with anyio.CancelScope(
-            shield=True
-        ):  # its pipes are closed, and its end is awaited, also when this is cancelled
+        # The pipes are closed, and the end of the program is awaited, also when this coroutine is cancelled.
+        with anyio.CancelScope(shield=True):
             await process.aclose()
     if status:
         raise AnswerProblem(f"{command[0]} ended with status {status}")
     if len(output) > MAX_OUTPUT_BYTES:
         raise AnswerProblem(f"{command[0]} printed more than {MAX_OUTPUT_BYTES} bytes")
     try:
+        # `null` counts as `{}`, which leaves the request to others.
         return parse_answer(payload.loads(output) or {})
     except JSONDecodeError as error:
         raise AnswerProblem(f"{command[0]} printed no JSON: {error}") from None
@@ -56,7 +56,10 @@ async def run_program(
 
 
 async def _exchange(process: Process, request: PendingRequest, say: Callable[[str], None]) -> bytes:
-    """Give the program a request on its stdin, and return what it prints, up to a limit."""
+    """Give the program a request on its stdin, and return what it prints until it closes its stdout and stderr.
+
+    If the program prints too much, the rest is dropped, and the bytes returned are more than MAX_OUTPUT_BYTES.
+    """
     assert process.stdin is not None
     assert process.stdout is not None
     assert process.stderr is not None
@@ -79,9 +82,9 @@ async def _forward_stderr(stream: ByteReceiveStream, request_id: str, say: Calla
 
 
 async def _read_bounded(stream: ByteReceiveStream, output: bytearray, max_bytes: int) -> None:
-    """Read a stream to its end, so that the program never blocks, and add to `output` what it has.
+    """Read a stream to its end, so that the program never blocks, and add the bytes to `output`.
 
-    What comes once `output` is longer than `max_bytes` is dropped: its length shows that there was more.
+    Once `output` is longer than `max_bytes`, the rest is dropped. So the length of `output` shows that there was more.
     """
     async for chunk in stream:
         if len(output) <= max_bytes:

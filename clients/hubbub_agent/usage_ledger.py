@@ -32,7 +32,10 @@ class UsageLedger:
     @classmethod
     @contextmanager
     def hold(cls, path: Path) -> Generator["UsageLedger"]:
-        """Hold the file, which need not be there yet. Raises LedgerProblem."""
+        """Lock the file for a block, so that no other agent uses it. Raises LedgerProblem.
+
+        The file need not exist yet. Its folder is made, and beside it a file that carries the lock.
+        """
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             descriptor = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600)
@@ -84,7 +87,7 @@ class UsageLedger:
 
 
 def usage_file(data_dir: Path, who: str) -> Path:
-    """Return the file of an agent's usage, by the agent's name."""
+    """Return the path of the file for the usage of the agent `who`, a name whose unusual characters become `_`."""
     return data_dir / f"agent-{re.sub(r'[^A-Za-z0-9_.-]', '_', who)[:64]}.json"
 
 

@@ -60,9 +60,10 @@ class Agent:
             yield cls(hub, rules, audit, say, budget)
 
     async def run(self, stop: anyio.Event, *, dry_run: bool = False, once: bool = False) -> None:
-        """Work until stopped, and finish what is under way within GRACE_S; with `once`, handle what is open now.
+        """Answer requests until stopped; then finish within GRACE_S the answers that are under way.
 
-        A dry run claims and answers nothing, and reports what it would do. Raises HubbubError.
+        With `once`, handle the requests that are open now, and return. A dry run claims and answers nothing, and
+        records what it would do. Raises HubbubError.
         """
         try:
             async with anyio.create_task_group() as tasks:
@@ -79,11 +80,14 @@ class Agent:
                         capacity=self._rules.capacity,
                     )
                 tasks.cancel_scope.cancel()
-        except ExceptionGroup as group:  # of one exception: `_finish_and_cancel` raises none
+        except ExceptionGroup as group:  # it holds one exception, since `_finish_and_cancel` raises none
             raise group.exceptions[0] from None
 
     async def _finish_and_cancel(self, stop: anyio.Event, scope: anyio.CancelScope) -> None:
-        """Wait for the stop, then for the work under way, at most GRACE_S; then cancel the rest."""
+        """Wait until the agent is stopped; then let no new answer begin, wait for those under way, and cancel `scope`.
+
+        The wait is GRACE_S at most.
+        """
         await stop.wait()
         self._ending = True
         if self._busy:
@@ -102,7 +106,10 @@ class Agent:
                     tasks.start_soon(self._claim_and_handle, request, capacity)
 
     async def _claim_and_handle(self, request: PendingRequest, capacity: anyio.Semaphore) -> None:
-        """Answer a request under a claim, or leave it to people; release its place in `capacity`."""
+        """Answer a request under a claim (a short exclusive right to answer), or leave it to people.
+
+        In both cases the slot of the request in `capacity` is freed, and a failure goes into the audit file.
+        """
         try:
             match = self._rules.find(request)
             if match is None or match.rule.leaves_to_people or self._ending:
@@ -113,7 +120,7 @@ class Agent:
             try:
                 await self.handle(claimed)
             finally:
-                # Refused for a request that was answered; without a hub, the claim lapses.
+                # The hub refuses to release the claim of an answered request. If no hub is reached, the claim lapses.
                 with anyio.CancelScope(shield=True), suppress(HubbubError):
                     await self._hub.inbox.release(request.id, claim_id)
         except HubbubError as error:
@@ -124,7 +131,10 @@ class Agent:
             capacity.release()
 
     async def _rehearse_all(self, *, once: bool) -> None:
-        """Record what the rules would do with each open request; with `once`, only with those that are open now."""
+        """Record what the rules would do with each open request, once for each.
+
+        With `once`, return after the requests that are open now; else go on with new ones until cancelled.
+        """
         seen: set[str] = set()
         watching = self._hub.inbox.watch(server=self._rules.server, kinds=self._rules.kinds, states=["open"])
         async with aclosing(watching) as events:
@@ -144,6 +154,7 @@ class Agent:
             self._leave_to_people(request, match)
             return
         rule = match.rule
+        # A program or a model is not asked: the audit line has its command or name instead of an answer.
         action = rule.fixed_answer(request) or {rule.action: getattr(rule, rule.action)}
         self._audit.record_outcome(request, match.name, "would", action=action)
 
@@ -176,7 +187,7 @@ class Agent:
         self._busy += 1
         try:
             await self._answer(request, match)
-        except anyio.get_cancelled_exc_class():
+        except anyio.get_cancelled_exc_class():  # the hub has revoked the assignment
             self._audit.record_outcome(request, match.name, "lost")
             raise
         finally:
@@ -185,7 +196,10 @@ class Agent:
                 self._idle.set()
 
     async def _answer(self, request: PendingRequest, match: RuleMatch) -> None:
-        """Decide on a request and answer it, or leave it to people; the outcome goes into the audit file."""
+        """Decide on a request and answer it, or leave it to people; the outcome goes into the audit file.
+
+        A failure is also reported to the operator, unless it only means that somebody else was first.
+        """
         decision = Decision(None)
         try:
             decision = await self._decide(request, match.rule)
@@ -207,7 +221,10 @@ class Agent:
                 self._say(f"{request.id} is left to people: {problem}")
 
     async def _decide(self, request: PendingRequest, rule: Rule) -> Decision:
-        """Return the decision of a rule, or the refusal that it has for failures. Raises AnswerProblem."""
+        """Return the decision of a rule; after a failure, which is reported, the refusal that the rule sets for it.
+
+        Raises AnswerProblem if the rule sets none.
+        """
         try:
             return await decide(request, rule, self._rules.chat, self._budget.ask, self._run_program)
         except AnswerProblem as problem:
@@ -216,12 +233,16 @@ class Agent:
             return decision
 
     async def _run_program(self, rule: Rule, request: PendingRequest) -> Answer | None:
-        """Run the program of a rule. Raises AnswerProblem."""
+        """Return the answer of a rule's program; None if it leaves the request to others. Raises AnswerProblem."""
         return await program.run_program(rule.command or (), request, rule.timeout_s, self._say)
 
     async def _deliver(self, request: PendingRequest, answer: Answer) -> str:
-        """Deliver an answer, again if its confirmation was lost; return the answer's id. Raises HubbubError."""
+        """Send an answer to the hub, and return the answer's id. Raises HubbubError.
+
+        If no confirmation comes, the answer is sent again, after the pauses of PAUSES_S.
+        """
         claim_id = request.claim.id if request.claim is not None else None
+        # Made of the answer itself, so that the hub knows a repeat.
         answer_id = f"agent_{hashlib.sha256(request.id.encode() + payload.dumps(answer)).hexdigest()[:32]}"
         for pause_s in (*PAUSES_S, None):
             try:
@@ -235,5 +256,5 @@ class Agent:
 
 
 def _is_settled(problem: Exception) -> bool:
-    """Return whether somebody else was first, or the server no longer wants an answer."""
+    """Return whether an error means that the request is over: answered by somebody else, or not wanted any more."""
     return isinstance(problem, HubbubError) and problem.reason in SETTLED

@@ -63,7 +63,10 @@ def load_cases(folder: Path) -> Sequence[Case]:
 
 
 def save_case(folder: Path, request: PendingRequest, expected: Expected) -> bool:
-    """Write a case that only its owner can read; return False if it is there already. Raises OSError."""
+    """Write a case, without the recorded answer, to a file that only its owner can read. Raises OSError.
+
+    Return False, and write nothing, if the file is there already.
+    """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     name = re.sub(r"[^A-Za-z0-9_.-]", "_", request.id)[:100]
     expect = expected.outcome if expected.match is None else {expected.match: expected.value}
@@ -78,8 +81,10 @@ def save_case(folder: Path, request: PendingRequest, expected: Expected) -> bool
 
 
 def expect_recorded_answer(request: PendingRequest) -> Expected:
-    """Return the expectation that the recorded answer is given again: exactly for forms and roots; for other kinds any
-    answer but a refusal, or any refusal.
+    """Return what to expect of the agent, by the answer that was recorded.
+
+    After a refusal any refusal is expected. After an answer to a form or for roots, exactly this answer is expected;
+    for other kinds any answer that is no refusal.
     """
     answer = as_object(request.answer)
     action = answer.get("action")
@@ -91,7 +96,7 @@ def expect_recorded_answer(request: PendingRequest) -> Expected:
 
 
 def classify_answer(answer: Answer | None) -> Outcome:
-    """Return which outcome an answer is; None is an escalation."""
+    """Return the outcome that an answer stands for: an answer, a refusal, or for None an escalation to people."""
     if answer is None:
         return "escalate"
     result = as_object(answer.get("result"))
@@ -118,7 +123,10 @@ def compared_content(answer: Answer, request: PendingRequest) -> Any:
 
 
 def is_expected(expected: Expected, answer: Answer | None, request: PendingRequest) -> bool:
-    """Return whether an answer is what is expected."""
+    """Return whether an answer has the expected outcome and, if the case demands more, the expected content.
+
+    `answer` None stands for an escalation to people.
+    """
     if classify_answer(answer) != expected.outcome:
         return False
     if answer is None or expected.match is None:
@@ -132,7 +140,11 @@ def as_json(value: Any) -> str:
 
 
 def _matches(match: str, expected: Any, actual: Any) -> bool:
-    """Return whether a value matches: exactly, in the fields that are expected (subset), or by patterns (regex)."""
+    """Return whether a value matches the expected one, in the way that `match` names.
+
+    exact: both are equal. subset: each expected field is there and equal. regex: each expected pattern occurs in the
+    value, or in the field of the same name.
+    """
     if match == "exact":
         return as_json_sorted(expected) == as_json_sorted(actual)
     if isinstance(expected, Mapping):
@@ -169,7 +181,7 @@ def _load_case(file: Path) -> Case:
 
 
 def _parse_request(record: Mapping[str, Any]) -> PendingRequest:
-    """Return the pending request of a case, as if it were open."""
+    """Return the pending request of a case as an open one, without call, claim, deadline or answer."""
     return PendingRequest(
         id=str(record.get("id") or "-"),
         server=str(record.get("server") or ""),
@@ -204,7 +216,7 @@ def _parse_expected(document: object) -> Expected:
 
 
 def _check_patterns(value: object) -> None:
-    """Check that a pattern, or each of an object, can be used. Raises ValueError."""
+    """Check that a value is a usable pattern, or an object of such values. Raises ValueError."""
     if isinstance(value, Mapping):
         for each in as_object(cast("object", value)).values():
             _check_patterns(each)

@@ -69,8 +69,8 @@ class ScriptedReplies:
         return cls({name: as_list(each) or [each] for name, each in replies.items()})
 
     async def ask(self, name: str, body: Mapping[str, Any], timeout_s: float) -> Mapping[str, Any]:
-        """Return the next reply of the case as a completion. Raises AnswerProblem if there is none."""
-        del name, timeout_s
+        """Return the next scripted reply of the case in hand as a completion. Raises AnswerProblem if none is left."""
+        del name, timeout_s  # the replies of a case are for all models, and come at once
         replies = self._replies.get(self.case)
         if not replies:
             raise AnswerProblem(f"the file of replies has no more for {self.case}")
@@ -86,7 +86,8 @@ async def evaluate(
 ) -> AsyncGenerator[Verdict]:
     """Judge each case, and yield its verdict.
 
-    Without `ask` no model is asked, without `programs` no program is run: cases that need one are skipped.
+    `ask` asks a model, or has scripted replies in place of one. Without `ask` no model is asked, without `programs` no
+    program is run: cases that need a model or a program are skipped.
     """
     for case in cases:
         if isinstance(ask, ScriptedReplies):
@@ -110,7 +111,10 @@ def summarize(verdicts: Sequence[Verdict]) -> Summary:
 
 
 async def _judge(case: Case, rules: Rulebook, ask: AskModel | None, *, programs: bool) -> Verdict:
-    """Decide on a case as the agent would, and return how that compares with what is expected."""
+    """Decide on a case as the agent would, and return how the decision compares with what is expected.
+
+    A decision that fails counts as left to people.
+    """
     match = rules.find(case.request)
     if match is None:
         return _make_verdict(case, None, Decision(None, "no rule fits"))
@@ -131,7 +135,10 @@ async def _judge(case: Case, rules: Rulebook, ask: AskModel | None, *, programs:
 
 
 async def _decide(request: PendingRequest, rule: Rule, rules: Rulebook, ask: AskModel) -> Decision:
-    """Return the decision of a rule, or the refusal that it has for failures. Raises AnswerProblem."""
+    """Return the decision of a rule; after a failure, the refusal that the rule sets for it.
+
+    Raises AnswerProblem if the rule sets none.
+    """
     try:
         return await decide(request, rule, rules.chat, ask, _run_program)
     except AnswerProblem as problem:
@@ -139,9 +146,9 @@ async def _decide(request: PendingRequest, rule: Rule, rules: Rulebook, ask: Ask
 
 
 def _check_form_content(answer: Answer | None, request: PendingRequest) -> None:
-    """Check the content with which a form is accepted, as the hub would. Raises Misfit, AnswerProblem.
+    """Check the content with which a form is accepted. Raises Misfit, AnswerProblem.
 
-    Answers that accept no form are not checked.
+    A hub would refuse such an answer; here no hub is asked. Answers that accept no form are not checked.
     """
     if answer is None or request.kind != "elicitation_form" or classify_answer(answer) != "answer":
         return
@@ -151,7 +158,7 @@ def _check_form_content(answer: Answer | None, request: PendingRequest) -> None:
 
 
 def _make_verdict(case: Case, rule: str | None, decision: Decision, *, skipped: bool = False) -> Verdict:
-    """Return the verdict on a decision, with what is expected beside it."""
+    """Return the verdict on a decision: whether it is as expected. With `skipped`, nothing was decided."""
     answer = decision.answer
     got = "-" if skipped else classify_answer(answer)
     if answer is not None and classify_answer(answer) == "answer":
@@ -172,7 +179,10 @@ def _make_verdict(case: Case, rule: str | None, decision: Decision, *, skipped: 
 
 
 async def _run_program(rule: Rule, request: PendingRequest) -> Answer | None:
-    """Run the program of a rule, without its messages. Raises AnswerProblem."""
+    """Return the answer of a rule's program; None if it leaves the request to others. Its stderr is dropped.
+
+    Raises AnswerProblem.
+    """
     return await program.run_program(rule.command or (), request, rule.timeout_s, lambda _: None)
 
 

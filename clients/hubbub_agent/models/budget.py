@@ -64,8 +64,8 @@ class ModelBudget:
     async def ask(self, name: str, body: Mapping[str, Any], timeout_s: float) -> Mapping[str, Any]:
         """Ask a model, and return its completion. Raises OverBudget, or AnswerProblem.
 
-        The most that it may take is reserved before, as soon as other reservations leave room for it, and replaced
-        afterwards by the usage that the model reports.
+        The most that the request may take is reserved first; this waits while other reservations are in the way.
+        Afterwards the usage that the model reports replaces the reservation.
         """
         model = self._rules.chat[name]
         most = max_usage(body).at_prices_of(model)
@@ -89,7 +89,7 @@ class ModelBudget:
             self._meter.settle(ticket, used, time.time())
             self._settled.set()
             self._settled = anyio.Event()
-            with suppress(NotAsked):  # then the next request is refused for it
+            with suppress(NotAsked):  # the next request tries again to save it, and is refused if that fails
                 self._save_usage()
         return completion
 

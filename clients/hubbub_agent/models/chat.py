@@ -77,7 +77,10 @@ def build_request(chat: Chat, params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def parse_reply(completion: Mapping[str, Any], requested_model: str, *, with_tools: bool) -> ModelReply:
-    """Convert a completion to the MCP result. Raises ValueError, TypeError, KeyError or IndexError."""
+    """Convert a completion to the MCP result of the sampling; without `with_tools`, its calls of tools are dropped.
+
+    Raises ValueError, TypeError, KeyError or IndexError for what is no completion, or has nothing left.
+    """
     choice = completion["choices"][0]
     message, finish_reason = payload.as_object(choice["message"]), choice.get("finish_reason")
     text = message.get("content")
@@ -101,24 +104,25 @@ def parse_reply(completion: Mapping[str, Any], requested_model: str, *, with_too
 
 
 def reported_usage(completion: Mapping[str, Any]) -> TokenUsage | None:
-    """Return the usage that a completion reports, if any."""
+    """Return the usage that a completion reports; None if it reports none."""
     usage = payload.as_object(completion.get("usage"))
     read, written = whole(usage.get("prompt_tokens")), whole(usage.get("completion_tokens"))
     return None if read is None and written is None else TokenUsage(read or 0, written or 0)
 
 
 def _output_limit(requested: object, allowed: int) -> int:
-    """Return the limit on output tokens: the server's, but at least 1 and at most that of the rule.
+    """Return the limit on output tokens that a server has requested, but at least 1 and at most `allowed`.
 
-    A negative number means "no limit" at some endpoints, and would be credited to the usage.
+    Without a number from the server it is `allowed`. A negative limit would mean "no limit" at some endpoints, and
+    would lower the usage that is counted.
     """
-    if not isinstance(requested, (int, float)) or not requested <= allowed:  # NaN is not, either
+    if not isinstance(requested, (int, float)) or not requested <= allowed:  # the second is true for NaN, too
         return allowed
-    return max(1, int(max(1.0, requested)))
+    return max(1, int(max(1.0, requested)))  # raised to 1.0 first: `int` takes no minus infinity
 
 
 def _choose_model(chat: Chat, params: Mapping[str, Any]) -> str:
-    """Return the model that the rules name for the first hint of the server; else the usual one."""
+    """Return the name of the model to ask: what the rules map the server's first known hint to, else the usual one."""
     preferences = payload.as_object(params.get("modelPreferences"))
     for hint in payload.as_objects(preferences.get("hints")):
         for pattern, model in chat.models.items():
@@ -134,7 +138,7 @@ def _function_spec(tool: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _convert_message(role: str, content: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Convert one MCP message, which becomes several if it has results of tools."""
+    """Convert one MCP message to messages of the endpoint's request: each result of a tool becomes one of its own."""
     results = [_convert_tool_result(block) for block in content if block.get("type") == "tool_result"]
     uses = [_convert_tool_use(block) for block in content if block.get("type") == "tool_use"]
     parts = [_convert_block(block) for block in content if block.get("type") not in ("tool_result", "tool_use")]
@@ -167,7 +171,7 @@ def _convert_tool_use(block: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _convert_tool_result(block: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert the result of a tool that a model called."""
+    """Convert the result of a tool that a model called. Without any text, the structured content is the text."""
     parts = content_blocks(block.get("content"))
     texts = [part["text"] if part.get("type") == "text" else json.dumps(part) for part in parts]
     structured = block.get("structuredContent")

@@ -53,7 +53,7 @@ class Dialect:
 
     @classmethod
     def from_rules(cls, chat: Chat) -> "Dialect":
-        """Return what the rules say, and else what is usual."""
+        """Return the dialect that the rules set for an endpoint; what they leave open is the usual, until learned."""
         shapes = {"auto": ["schema", "object", "none"]}.get(chat.json_mode, [chat.json_mode])
         return cls(LIMIT_FIELDS[0] if chat.limit_field == "auto" else chat.limit_field, shapes)
 
@@ -69,7 +69,8 @@ class Dialect:
         return adapted
 
     def learn_from_refusal(self, chat: Chat, body: Mapping[str, Any], status: int, message: str) -> bool:
-        """Change the one thing that a refusal is about; return whether there is one, so that asking again may help."""
+        """Change the one thing that a refusal is about, and return whether there is one: then asking again may help."""
+        # The path may lack `/v1`; a 404 that speaks of a model is about the model.
         if status == 404 and not self.v1 and "v1" not in chat.base_url and "model" not in message.lower():
             self.v1 = True
             return True
@@ -126,7 +127,7 @@ class ModelEndpoint:
     async def _ask_with_retries(
         self, body: Mapping[str, Any], headers: Mapping[str, str], deadline: float
     ) -> Mapping[str, Any]:
-        """Ask until there is a completion, and return it. Requests in another dialect are no retries.
+        """Ask until there is a completion, and return it. Asking again in another dialect does not count as a retry.
 
         Raises NotAsked if the endpoint refuses, or retries or time run out; AnswerProblem if its answer cannot be used.
         """
@@ -138,7 +139,7 @@ class ModelEndpoint:
             except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
                 problem = f"the model at {self._shown_url} cannot be reached: {type(error).__name__} {error}".strip()
                 status, retry_after_s = 0, None
-            except httpx2.HTTPError as error:
+            except httpx2.HTTPError as error:  # not NotAsked: the model may have run, and used tokens
                 raise AnswerProblem(f"the model's answer broke off: {type(error).__name__} {error}".strip()) from None
             else:
                 if 200 <= status < 300:
@@ -163,6 +164,7 @@ class ModelEndpoint:
         """
         content = bytearray()
         sent = {"content-type": "application/json", **headers}
+        # Without a timeout of its own: `ask` limits the time of all attempts together.
         async with self._client.stream(
             "POST", self._url, content=payload.dumps(body), headers=sent, timeout=None
         ) as response:
@@ -174,7 +176,7 @@ class ModelEndpoint:
 
     @property
     def _url(self) -> httpx2.URL:
-        """Return the address that completions are asked of."""
+        """Return the URL of completions: `base_url` of the rules, with what is missing of the path."""
         url = httpx2.URL(self._chat.base_url)
         path = url.path.rstrip("/")
         if path.endswith(PATH):
@@ -189,7 +191,7 @@ class ModelEndpoint:
 
 
 def parse_retry_after(header: str | None, now: datetime | None = None) -> float | None:
-    """Return the seconds of a Retry-After header: a number or a date; None for neither."""
+    """Return how many seconds to wait, by a Retry-After header with a number or a date; None for anything else."""
     if header is None:
         return None
     if (seconds := whole_text(header.strip())) is not None:

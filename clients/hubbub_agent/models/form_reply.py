@@ -39,14 +39,14 @@ def form_fields(request: PendingRequest) -> Sequence[Field]:
 
 
 def content_schema(form: Sequence[Field]) -> dict[str, Any]:
-    """Return the JSON Schema of a form's content, without anything of the server's that is no field."""
+    """Return the JSON Schema of a form's content, made of its fields alone: nothing else of the server is in it."""
     properties = {each.name: _property_schema(each) for each in form}
     required = [each.name for each in form if each.required]
     return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 
 
 def build_request(chat: Chat, request: PendingRequest) -> dict[str, Any]:
-    """Build the endpoint's request for a form."""
+    """Build the endpoint's request that has the model fill in a form, decline it, or leave it to a person."""
     content = content_schema(form_fields(request))
     question = {"server": request.server, "message": as_object(request.request).get("message"), "form": content}
     reply = {
@@ -89,7 +89,10 @@ def completion_text(completion: Mapping[str, Any]) -> str:
 
 
 def parse_reply(text: str, form: Sequence[Field]) -> tuple[Answer, str]:
-    """Return the answer in a reply, and why it was given. Raises Misfit, or Escalated."""
+    """Return the answer in a reply, and the model's reason, empty if it gave none.
+
+    Raises Misfit, or Escalated if the model leaves the form to people.
+    """
     reply = _extract_object(text)
     why = clean(" ".join(str(reply.get("why") or "").split()))[:MAX_WHY_CHARS]
     match reply.get("action"):
@@ -108,9 +111,10 @@ def parse_reply(text: str, form: Sequence[Field]) -> tuple[Answer, str]:
 
 
 def check_content(content: Mapping[str, Any], form: Sequence[Field]) -> None:
-    """Check content against a form. Raises Misfit, which names each field and what is wrong with it.
+    """Check content against a form, whose defaults count for the fields that are left out.
 
-    Raises AnswerProblem if the form itself cannot be checked.
+    Raises Misfit, which names wrong fields, MAX_PROBLEMS at most, and what is wrong with each; AnswerProblem if the
+    form itself cannot be checked.
     """
     import jsonschema_rs  # 3 MB; only forms need it
 

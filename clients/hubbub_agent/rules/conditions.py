@@ -1,7 +1,7 @@
 """Conditions of rules on what a server sends: texts by patterns, proposed values by bounds. Pure.
 
 Text of servers is not trusted. A pattern is searched in time that grows with the text alone, whatever the pattern, and
-a text is cut at a bound before; not what a form proposes and a call is sent with, where the rest may be what matters.
+a text is cut at a bound first. What a form proposes, and the arguments of a call, are not cut: their end may matter.
 """
 
 from collections.abc import Mapping
@@ -53,7 +53,7 @@ class Pattern:
         return self.matches_whole(text[:MAX_TEXT_CHARS])
 
     def matches_whole(self, text: str) -> bool:
-        """Return whether the pattern occurs anywhere in the text, however long that is."""
+        """Return whether the pattern occurs anywhere in the whole text; unlike `matches`, this cuts no text."""
         return self._checker.is_valid(text)
 
 
@@ -118,7 +118,10 @@ def _is_same_json(one: object, other: object) -> bool:
 
 
 def request_text(request: PendingRequest) -> str:
-    """Return the text of a pending request: the message of an elicitation, the texts of a sampling."""
+    """Return the text of a pending request, cut at MAX_TEXT_CHARS.
+
+    That is the message of an elicitation, or the texts of a sampling, a line each.
+    """
     params = as_object(request.request)
     if request.kind != "sampling":
         return str(params.get("message", ""))[:MAX_TEXT_CHARS]
@@ -146,7 +149,10 @@ def form_properties(params: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def proposed_values(params: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return what a form proposes: for each field its default, or the only value that it allows."""
+    """Return the values that a form proposes, by field: the default, or the only value that is allowed.
+
+    A field without either is left out.
+    """
     values: dict[str, Any] = {}
     for name, spec in form_properties(params).items():
         field = as_object(spec)
@@ -173,7 +179,7 @@ def agent_parts(asked: AgentQuestion) -> Mapping[str, list[str]]:
 
 
 def has_json_type(value: object, name: str) -> bool:
-    """Return whether an argument of a call has the type that a rule names; a whole number is a number, too."""
+    """Return whether an argument of a call has the type that a rule names. A whole number is a number, true is none."""
     return name == "any" or (isinstance(value, JSON_TYPES[name]) and (name == "boolean" or not isinstance(value, bool)))
 
 

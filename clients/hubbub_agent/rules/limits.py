@@ -33,7 +33,7 @@ class UsageLimits(BaseModel):
 
     @property
     def need_earlier_runs(self) -> bool:
-        """Return whether usage of earlier runs counts."""
+        """Return whether usage of earlier runs counts: whether there is a limit per hour or per day."""
         return any(name.endswith(("_hour", "_day")) and value is not None for name, value in self)
 
 
@@ -77,6 +77,7 @@ class UsageMeter:
 
     def __init__(self, limits: UsageLimits, earlier: Sequence[Minute] = ()) -> None:
         self._limits = limits
+        # The times of the last answers, as many as the limit allows; without a limit nothing reads them.
         self._answers: deque[float] = deque(maxlen=limits.answers_per_minute or 1)
         self._minutes: deque[Minute] = deque(earlier, maxlen=int(DAY_S / MINUTE_S) + 1)
         # Reservations by ticket, and the usage of this run.
@@ -106,10 +107,9 @@ class UsageMeter:
         return f"{name} is reached{counted}: {until.get(span, 'until the agent is started again')}, people answer"
 
     def reserve(self, most: ModelUsage, now: float) -> int | None:
-        """Reserve the most that a request may take; return a ticket for `settle`, None while other reservations are in
-        the way.
+        """Reserve the most that a request may take; return a ticket, with which `settle` replaces it by the real usage.
 
-        Raises OverLimit if the limits would not allow it even without them.
+        None if other reservations leave no room now. Raises OverLimit if the limits leave none even without these.
         """
         for limit in self._usage_of_limits(now, most):
             if limit.used > limit.allowed:
@@ -122,9 +122,9 @@ class UsageMeter:
         return ticket
 
     def settle(self, ticket: int, used: ModelUsage, now: float) -> None:
-        """Replace a reservation by the real usage."""
+        """Replace the reservation of a ticket by the real usage of its request."""
         del self._reserved[ticket]
-        # A clock that was set back adds to the last minute.
+        # After the clock was set back, usage is added to the last minute.
         if not self._minutes or now - self._minutes[-1].since >= MINUTE_S:
             self._minutes.append(Minute(now))
         self._minutes[-1].use += used
@@ -135,7 +135,7 @@ class UsageMeter:
         self._answers.append(now)
 
     def minutes(self, now: float) -> list[Minute]:
-        """Return the usage of the last day, with what is reserved as if it were used: for the next run."""
+        """Return the usage of the last day, to be kept for the next run; what is reserved counts as used."""
         last_day = [minute for minute in self._minutes if minute.since > now - DAY_S]
         reserved = sum(self._reserved.values(), NO_USAGE)
         return [*last_day, Minute(now, reserved)] if reserved != NO_USAGE else last_day

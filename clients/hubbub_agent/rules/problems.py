@@ -24,7 +24,10 @@ class AnswerProblem(Exception):
 def describe_error(
     error: ValidationError, document: Mapping[str, Any], known: Mapping[str, type[BaseModel]], source: str | None
 ) -> str:
-    """Return the first error in one line. `known` has the model of each table; `source` is the file's text."""
+    """Return the first error in one line.
+
+    `known` has the model of each table by name, and under "" that of the whole document. `source` is the file's text.
+    """
     first = error.errors(include_url=False, include_input=False)[0]
     steps = [str(part) for part in first["loc"] if not str(part).startswith(("dict[", "literal["))]
     why = first["msg"].removeprefix("Value error, ")

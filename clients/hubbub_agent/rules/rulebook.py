@@ -168,7 +168,7 @@ class Rule(_Strict):
         if self.kind:
             return frozenset(self.kind)
         if self.chat is not None:
-            return frozenset(("sampling",))  # answering forms by a model is asked for by its kind
+            return frozenset(("sampling",))  # a model fills in forms only if the rule names this kind
         if self.approve is not None:
             return FORM
         return ANSWERABLE_KINDS[self.action] - ({"elicitation_url"} if self.accept is not None else set())
@@ -211,6 +211,7 @@ class Rule(_Strict):
         if request.kind == "approval":
             return self._call_fits(request)
         params = as_object(request.request)
+        # Conditions on a tool or a caller hold for calls to approve alone.
         return (
             self.tool is None
             and self.caller is None
@@ -238,10 +239,10 @@ class Rule(_Strict):
         )
 
     def _agent_fits(self, asked: AgentQuestion | None) -> bool:
-        """Return whether each thing that an agent would do has a condition, and meets it; the folder needs none.
+        """Return whether each thing that a coding agent asks to do has a condition, and meets it.
 
-        False if a condition is about nothing that the agent would do, if it would do nothing that is known, or if its
-        question was cut.
+        The folder of a command needs no condition. False also if a condition is about something that the agent does
+        not ask to do, if it is not known what the agent would do, or if its question was cut.
         """
         if asked is None or asked.omitted_bytes is not None:
             return False
@@ -334,7 +335,7 @@ class Rulebook(_Strict):
         return None if is_pattern else server
 
     def find(self, request: PendingRequest) -> RuleMatch | None:
-        """Return the first rule that fits; None if people are to answer."""
+        """Return the first rule that fits a request; None if no rule fits, so that people are to answer."""
         for number, rule in enumerate(self.rule, 1):
             if rule.fits(request):
                 return RuleMatch(rule.name or f"rule {number}", rule)
