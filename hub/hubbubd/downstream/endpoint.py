@@ -174,9 +174,9 @@ class McpEndpoint:
         return call_key, self._calls.tasks.derive_id(principal, call_key)
 
     async def resume(self, request: HostRequest) -> bytes:
-        """Serve a request that arrived at an earlier process, or at another member, if there is a call of it.
+        """Serve a request that an earlier process, or another member of the fleet, received: join the call it became.
 
-        Returns the response; an error if there is none.
+        Returns the response; an error if there is no such call.
         """
         principal, call = request.host.principal, None
         if request.call_key:
@@ -236,6 +236,7 @@ class McpEndpoint:
 
     async def _initialize(self, request: HostRequest) -> bytes:
         """Serve `initialize`: return what the endpoint says of itself."""
+        # Whether a profile declares MCP Apps depends on its tools: on whether they have pages.
         await self.view.settle(CatalogKind.TOOL)
         introduction = self.view.introduction(request.host.principal)
         members: dict[str, Any] = {
@@ -249,6 +250,7 @@ class McpEndpoint:
 
     async def _discover(self, request: HostRequest) -> bytes:
         """Serve `server/discover`: return what the endpoint says of itself."""
+        # Whether a profile declares MCP Apps depends on its tools: on whether they have pages.
         await self.view.settle(CatalogKind.TOOL)
         introduction = self.view.introduction(request.host.principal)
         members: dict[str, Any] = {
@@ -294,6 +296,7 @@ class McpEndpoint:
             await settle_lookup(self.view, kind)
         host, own_name = request.host, named
         try:
+            # A search finds tools for models only, so for its calls the host counts as one that shows no pages of apps.
             target = self.view.find_target(kind, named, host.principal, None if by_search else host.pages_read)
             own_name, request.by_app = target.name, target.app
             if request.method in skills.METHODS:
@@ -341,9 +344,10 @@ class McpEndpoint:
     def _render_result(
         self, request: HostRequest, server: str, result: bytes, method: str = "", spelled: Spelling = USUAL_SPELLING
     ) -> bytes:
-        """Return a server's result as a host sees it; `method` says of which method, if not of that of the request.
+        """Return a server's result as a host sees it.
 
-        `spelled` is how the host spells some URIs in it.
+        `method` is the method that the result is of, by default that of the request. `spelled` is how the host spells
+        some URIs in the result.
         """
         shown, origin = self.view.render_result(server, result, spelled), self._hub.servers.protocol_version(server)
         return revisions.render_result(method or request.method, shown, request.host.revision, origin)
@@ -378,7 +382,7 @@ class McpEndpoints:
         )
 
     def find_server(self, name: str, caller: Principal) -> McpEndpoint:
-        """Return the endpoint of one server. Raises NotFound."""
+        """Return the endpoint of one server. Raises NotFound, also if the caller may not call the server."""
         endpoint = self._made.get(f"s/{name}")
         view = ServerView(self._hub, name) if endpoint is None else endpoint.view
         if not view.servers(caller):

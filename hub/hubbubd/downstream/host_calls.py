@@ -66,7 +66,10 @@ class HostCalls:
         return {name: self._questions.why_not_kind(host, kind, {}) for kind, name in NAMES.items()}
 
     async def call(self, request: HostRequest, server: str, method: str, params: Mapping[str, Any]) -> bytes:
-        """Return the result of a server's method, or one that asks the host for input. Raises Refusal and HubError."""
+        """Return the result of a server's method, or what the host gets instead. Raises Refusal and HubError.
+
+        Instead it may get a task, a ticket (how to fetch the result later), or questions that it is to answer.
+        """
         mode = request.task_mode
         spec, token = None, None
         if request.host.stateless:
@@ -82,7 +85,10 @@ class HostCalls:
         return await self._serve_call(host_call, token, may_become_task=token is None and mode is TaskMode.POSSIBLE)
 
     async def fetch_earlier_result(self, request: HostRequest) -> tuple[str, bytes]:
-        """Return the server and the result of an earlier call, or another ticket. Raises Refusal and HubError."""
+        """Return the server and the result of an earlier call. Raises Refusal and HubError.
+
+        For a call that still goes on the result is a ticket, which says how to fetch the result later.
+        """
         refuse_task(request)
         query = tickets.parse_query(request.params)
         call = await self._find_own_call(query.call_id, request.host.principal)
@@ -106,7 +112,9 @@ class HostCalls:
         return None
 
     async def resume_call(self, request: HostRequest, call: Call) -> bytes:
-        """Return the result of an earlier call, as its server returned it; of a task, the result that says so.
+        """Return the result of the call that a request became earlier, as its server returned it.
+
+        For a call that is a task, the result names the task.
 
         Raises Refusal (HUB_RESTARTED) and HubError.
         """
@@ -135,9 +143,9 @@ class HostCalls:
         return call
 
     async def _serve_call(self, host_call: HostCall, token: StateToken | None, *, may_become_task: bool) -> bytes:
-        """Return the result of a call, or what its host gets instead where it takes longer than the host waits.
+        """Return the result of a call, or what its host gets instead where the call takes longer than the host waits.
 
-        With `may_become_task` that may be a task.
+        With `may_become_task` that may be a task. Raises Refusal and HubError.
         """
         request = host_call.request
         request.note_call(host_call.call_id)
@@ -267,7 +275,8 @@ class HostCalls:
 def _render_end(request: HostRequest, call: Call, *, was_known: bool) -> bytes:
     """Return the result of a call that has ended. Raises Refusal.
 
-    `was_known`: its host was told before that the call goes on, so the model gets to read that a restart has ended it.
+    `was_known`: the host was told before that the call goes on. If a restart has ended the call, a tool's result then
+    says so, since a model reads results rather than errors.
     """
     if was_known and call.fault is not None and call.fault.code in _RESTARTS:
         return _render_lost(request)

@@ -31,7 +31,10 @@ class RequestInstrumentation:
         self._meter = meter
 
     def measure(self, request: HostRequest) -> AbstractContextManager[RequestOutcome]:
-        """Record span and duration of a request for the block, which sets how it ended in the outcome."""
+        """Record span and duration of a request for the block, which sets how the request ended in the outcome.
+
+        The trace of the request is the current one from now on.
+        """
         parent = trace_of_params(request.params) or CURRENT_TRACE.get()
         if self._tracer.on or self._meter.on:
             return self._measure_in_block(request, parent)

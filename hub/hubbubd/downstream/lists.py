@@ -54,7 +54,7 @@ class EndpointLists:
         self._first_lists = FirstLists(hub, view)
 
     async def wait(self, kind: CatalogKind, request: HostRequest) -> None:
-        """Wait for servers that are about to list this kind for the first time, as `FirstLists.wait`."""
+        """Wait, for a short time at most, for servers that are about to list this kind for the first time."""
         await self._first_lists.wait(kind, request.host.principal)
 
     async def render_page(self, request: HostRequest) -> bytes:
@@ -80,7 +80,7 @@ class EndpointLists:
 
 
 def cache_members(request: HostRequest, ttl_ms: int) -> dict[str, Any]:
-    """Return the members that the results of lists have in a revision without a handshake."""
+    """Return the members about caching that lists have in a revision without a handshake; none in other revisions."""
     if not request.host.stateless:
         return {}
     return {"resultType": "complete", "ttlMs": ttl_ms, "cacheScope": "private"}

@@ -96,7 +96,10 @@ def _parse_filter(given: object) -> tuple[set[str], list[str]]:
 
 
 async def _subscribe(resources: WatchedResources, uris: list[str]) -> list[str]:
-    """Subscribe to resources, and return those that no server has refused within ACCEPT_S; the rest may come later."""
+    """Subscribe to resources; return the URIs of those that are not refused within ACCEPT_S seconds.
+
+    A subscription without an answer by then counts as accepted; its server may still refuse it later.
+    """
     subscriptions: dict[str, asyncio.Future[None]] = {}
     for uri in uris:
         with suppress(Refusal):

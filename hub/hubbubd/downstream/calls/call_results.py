@@ -53,16 +53,16 @@ def without_own_meta(params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_result(ended: Call) -> bytes:
-    """Return the result of a call that has ended. Raises Refusal for a fault."""
+    """Return the result of a call that has ended, an empty object if it has none. Raises Refusal for a fault."""
     if ended.fault is not None:
         raise refusal_from_fault(ended.fault)
     return ended.result or b"{}"
 
 
 def read_tool_result(ended: Call, revision: str) -> bytes:
-    """Return the result of a tool's call, as `read_result`; for a call that was denied, a result that says so.
+    """Return the result of a tool's call that has ended; for a denied call, a result that tells the model so.
 
-    `revision` is that of the host.
+    Raises Refusal for any other fault. `revision` is that of the host.
     """
     if ended.fault is not None and is_denial(ended.fault):
         return revisions.render_result("tools/call", render_denied(ended.fault), revision, None)

@@ -78,7 +78,7 @@ class CallReporter:
                 self._request.send(make_notification("notifications/message", params))
 
     def report_message(self, message: str | None) -> None:
-        """Send a message of the hub's own to the host, as progress; nothing for None."""
+        """Send a message of the hub's own as progress, which must grow even where the step is rounded off."""
         if message is None:
             return
         next_progress = max(self._latest + PROGRESS_STEP, math.nextafter(self._latest, math.inf))  # or rounded off
@@ -282,14 +282,14 @@ class HostCall:
 
     @property
     def terms(self) -> HoldTerms:
-        """When the hold ends. Made when first needed: most calls end without a question."""
+        """When the hold (how long the request is kept open) ends. Made when needed: most calls have no question."""
         if self._terms is None:
             progress = self.reporter.reports_progress
             self._terms = HoldTerms.for_request(self._questions.policy, self.request, self._began_at, progress=progress)
         return self._terms
 
     def end_hold_within(self, wait_s: float | None) -> None:
-        """End the hold, even if nobody is asked, `wait_s` after its begin at the latest; None: as its terms say."""
+        """End the request's hold `wait_s` seconds after its begin at most, even if nobody is asked; None: no limit."""
         until = self.terms.until if wait_s is None else min(self.terms.until, self._began_at + wait_s)
         self._terms = replace(self.terms, until=until, ends_without_question=True)
 
@@ -325,7 +325,7 @@ class HostCall:
                 self._uncount_host(left=False)
 
     async def run_until_hold_ends(self, work: Coroutine[Any, Any, T]) -> T | None:
-        """Run the work for the request and return its result; None if the hold ends before. Raises as the work does."""
+        """Run the work and return its result; None if the hold of the request ends before. Raises what the work does."""
         if self._terms is not None and self._terms.ends_without_question:
             self._start_timer()
         try:
@@ -352,7 +352,7 @@ class HostCall:
     # Whether the host is there
 
     def _on_presence(self) -> None:
-        """Count the host again that is back; one that is away counts as gone after RETURN_S."""
+        """Count a host that is back among those that wait; a host that stays away counts as gone after RETURN_S."""
         if self.request.presence.here:
             self._count_host(self._hub.calls.find(self.call_id))
         else:  # it may come back
@@ -410,7 +410,7 @@ class HostCall:
             self._timer = asyncio.get_running_loop().create_task(self._end_hold_in_time())
 
     async def _end_hold_in_time(self) -> None:
-        """Report to the host what is waited for; in time detach the call, so that it goes on, and end the hold."""
+        """Report to the host what is waited for; at the end of the hold detach the call, so that the call goes on."""
         while True:
             await self._wait_for_hold_end()
             try:

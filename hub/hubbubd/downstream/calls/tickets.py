@@ -70,16 +70,17 @@ def parse_query(params: Mapping[str, Any]) -> ResultQuery:
 
 
 def refusal_for_unknown_call(call_id: str) -> Refusal:
-    """Return the error for a call that there is not, or not for this host."""
+    """Return the error for the id of a call that does not exist, or that this host may not see."""
     reason = "CALL_NOT_FOUND"
     data = {"reason": reason, "help": help_url(reason)}
     return Refusal(INVALID_PARAMS, f"there is no call {call_id[:100]!r} of yours here, or it has been deleted", data)
 
 
 def render_ticket(call: Call, asked: Sequence[PendingRequest] | None, *, as_error: bool) -> bytes:
-    """Return the ticket of a call: a result that says how to get the call's own; `as_error` marks it as an error.
+    """Return the ticket of a call: a result in place of the call's own, which tells the model how to fetch that later.
 
-    `asked` is what the call waits for: empty if that is not certain, None if it waits for no answer.
+    `asked` is what the call waits for: empty if that is not certain, None if the call waits for no answer. `as_error`
+    marks the ticket as an error, for a tool whose output schema it would not fit.
     """
     if asked is None:
         text = f"{_describe_wait(call, asked)} Call {RESULT} with call_id {call.id} again for the result."
@@ -94,7 +95,10 @@ def render_ticket(call: Call, asked: Sequence[PendingRequest] | None, *, as_erro
 
 
 def refusal_for_late_answer(call: Call, asked: Sequence[PendingRequest] | None) -> Refusal:
-    """Return the error in place of a ticket, where there are no tickets. `asked` as in `render_ticket`."""
+    """Return the error for a call that takes longer than its host waits, where the host gets no ticket.
+
+    `asked` is what the call waits for: empty if that is not certain, None if the call waits for no answer.
+    """
     reason = "ANSWER_AWAITED"
     text = (
         f"{_describe_wait(call, asked)} The call goes on: hubbub calls show {call.id} has its result once there is one."
@@ -120,7 +124,7 @@ def where_to_answer(asked: Sequence[PendingRequest]) -> str:
 
 
 def _describe_wait(call: Call, asked: Sequence[PendingRequest] | None) -> str:
-    """Return a sentence about what a call waits for; `asked` as in `render_ticket`."""
+    """Return a sentence about what a call waits for: `asked`, empty if not certain, None if it waits for no answer."""
     if asked is None:
         return f"{call.server} is still at work."
     if not asked:

@@ -192,28 +192,28 @@ class McpHost:
 
     @property
     def follows_tasks(self) -> bool:
-        """Whether it has declared the tasks extension (2026-07-28)."""
+        """Whether the host has declared the tasks extension (2026-07-28)."""
         extensions = self.capabilities.get("extensions")
         return self.stateless and isinstance(extensions, dict) and EXTENSION in extensions
 
     @property
     def shows_apps(self) -> bool:
-        """Whether it shows pages of apps."""
+        """Whether the host shows pages of apps (MCP Apps)."""
         return self.app_entry is not None
 
     @property
     def pages_read(self) -> PagesRead | None:
-        """The servers whose pages it has read; None if it shows no pages.
+        """The servers whose pages (MCP Apps) the host has read; None for a host that shows no pages.
 
-        A session that has read more than are remembered may have forgotten some.
+        They are complete unless a session has read from more servers than are remembered.
         """
         is_complete = not self.stateless and len(self.read_from) < MAX_READ_FROM
         return PagesRead(self.read_from, is_complete=is_complete) if self.shows_apps else None
 
     def note_read(self, server: str, uri: str) -> bool:
-        """Note that it has read a resource of a server; return whether it is its first page of this server.
+        """Note that the host has read a resource; return whether it is its first page (MCP Apps) of this server.
 
-        The tools that its pages call are looked for at the servers whose pages it has read.
+        When a page calls a tool, the tool is looked for at the servers whose pages the host has read.
         """
         if not is_page(uri) or not self.shows_apps or server in self.read_from:
             return False
@@ -293,7 +293,7 @@ class HostRequest:
 
     @property
     def log_level(self) -> str | None:
-        """The level of log messages that the request itself asks for (2026-07-28)."""
+        """The level of log messages that the request itself asks for (2026-07-28); None if it asks for none."""
         if not self.host.stateless:
             return None
         level = self.meta.get(LOG_LEVEL)

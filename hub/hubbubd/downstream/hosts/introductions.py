@@ -16,7 +16,10 @@ CAPABILITIES: Final = "io.modelcontextprotocol/clientCapabilities"
 
 
 def parse_handshake_host(request: RequestMessage, caller: Principal, via: str) -> McpHost:
-    """Return the host that introduces itself with `initialize`. Raises Refusal."""
+    """Return the host that introduces itself with `initialize`. Raises Refusal.
+
+    A host that names a revision unknown here is offered the newest one with a handshake.
+    """
     revision = request.params.get("protocolVersion")
     if not isinstance(revision, str):
         raise Refusal(INVALID_PARAMS, "params.protocolVersion must be a string")

@@ -57,7 +57,10 @@ class HostProcesses:
 
     @contextmanager
     def note_stream(self, host: McpHost, endpoint: str, connection: str) -> Generator[None]:
-        """Note that a process has a stream open during the block; by that it is recognised on all its connections."""
+        """Note that a process has a stream open during the block; by that it is recognised on all its connections.
+
+        At the end of the block what is remembered of the process is dropped.
+        """
         identity = _identify(host, endpoint)
         streams = self._listening.setdefault(identity, [])
         streams.append(connection)

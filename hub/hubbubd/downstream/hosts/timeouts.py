@@ -52,9 +52,10 @@ it is taken to wait as long as the SDK that it is made with does by default.
 
 
 def find_hold_s(name: object, via: str, *, hears_progress: bool) -> float:
-    """Return for how many seconds a request is held; infinity for a host that does not give up.
+    """Return for how many seconds a request is held (kept open); infinity for a host that does not give up.
 
-    `name` is the host's own, `via` its transport; `hears_progress` is whether it gets progress.
+    `name` is the host's own, `via` its transport; `hears_progress` is whether the host gets progress. A host that is
+    not listed is held for UNKNOWN_S.
     """
     by_transport = _find_timeouts(name)
     if by_transport is None:

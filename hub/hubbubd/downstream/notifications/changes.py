@@ -66,7 +66,10 @@ class ListChanges:
             task.cancel()
 
     def _on_change(self, server: str, kind: CatalogKind, announced: bool) -> None:
-        """Plan to compare the lists that the host sees, after a change of one server's list."""
+        """Plan to compare the lists that the host sees, after a change of one server's list.
+
+        `announced` says that the server itself has sent a notification of the change.
+        """
         method, transparent = SOURCES[kind].change, self._view.transparent
         if method not in self._kinds or (transparent and server not in self._view.servers(self._get_principal())):
             return
@@ -143,7 +146,10 @@ class WatchedResources:
                 self.unwatch(uri)  # this request was cancelled, and no other waits for the resource
 
     def begin_watch(self, uri: str) -> asyncio.Future[None]:
-        """Begin to subscribe to a resource; the future is done as `watch` returns or raises. Raises Refusal."""
+        """Begin to subscribe to a resource, unless that has begun. Raises Refusal if too many are watched.
+
+        The future is done once the server has accepted the subscription; it gets the error if that fails.
+        """
         if uri not in self._watched:
             if not can_watch_more(self._watched, uri):
                 most = f"{MAX_WATCHED} resources may be watched, and their URIs have {MAX_WATCHED_BYTES} bytes together"
@@ -181,6 +187,7 @@ class WatchedResources:
         target = ServerTarget("", "")  # until it is found
 
         def on_change(changed: str) -> None:
+            """Notify the host of a change, by the URI that it knows, if its principal may still call the server."""
             if target.server in self._view.servers(self._get_principal()):
                 self._notify(respell_for_host(target.server, target.name, uri, changed))
 

@@ -51,7 +51,10 @@ class Permits:
         """The calls for which a host waits now."""
 
     async def render_decision(self, request: HostRequest) -> bytes:
-        """Return what people decide, as the result of a tool with one block of JSON. Raises Refusal."""
+        """Return what people decide, as the result of a tool with one block of JSON. Raises Refusal.
+
+        In the form `hook` the decision is wrapped as a PermissionRequest hook of the host returns it.
+        """
         query = parse_permit(request.params)
         decision = await self._decide(request, query)
         if query.form == "hook":
@@ -59,7 +62,10 @@ class Permits:
         return payload.dumps({"content": [{"type": "text", "text": payload.dumps(decision).decode()}]})
 
     async def _decide(self, request: HostRequest, query: PermitQuery) -> Mapping[str, Any]:
-        """Make or join the call that asks people, and return its decision; a denial if it takes too long."""
+        """Make or join the call that asks people, and return its decision; a denial if the call takes too long.
+
+        A call whose end the host does not hear is remembered, so that the next identical request joins it.
+        """
         key = _question_key(request, query)
         spec = self._rejoin_left_call(key, request, query) or self._make_spec(request, query)
         host_call = HostCall(self._questions, self._attendance, request, spec)
@@ -141,7 +147,10 @@ def _identify_question(params: Mapping[str, Any]) -> tuple[str, bytes, str]:
 
 
 def _read_decision(call: Call) -> Mapping[str, Any]:
-    """Return the decision of a call that has ended."""
+    """Return the decision of a call that has ended, with the further permissions that people gave.
+
+    A call that failed is a denial.
+    """
     try:
         result = payload.loads(read_tool_result(call, ""))  # no host gets it, so no revision
     except Refusal as refusal:

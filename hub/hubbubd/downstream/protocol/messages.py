@@ -133,7 +133,7 @@ def _parse_id(message: Mapping[str, Any]) -> Id:
 
 
 def find_refused_id(body: bytes) -> Id | None:
-    """Return the id of a request that `parse` has refused, if it has a valid one. Never raises.
+    """Return the id of a request that `parse` has refused; None if it has no valid one. Never raises.
 
     A request may have a valid id though it is nested too deeply, or has NaN as a number.
     """

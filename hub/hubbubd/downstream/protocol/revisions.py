@@ -117,7 +117,7 @@ def render_result(method: str, raw: bytes, revision: str, origin: str | None) ->
     members = RESULTS.get(method, RESULT)
     stateless = revision >= STATELESS
     raw = render_blocks(method, raw, revision)
-    if origin is not None and (origin >= STATELESS) is stateless:
+    if origin is not None and (origin >= STATELESS) is stateless:  # the server's revision has the same members
         return raw
     if stateless:
         needed = {member.name: _NEEDED[member.name] for member in members}
@@ -222,7 +222,7 @@ def _unknown_marks(revision: str) -> re.Pattern[bytes] | None:
 
 
 def render_blocks(method: str, raw: bytes, revision: str) -> bytes:
-    """Return a result with blocks of known types alone; parsed only if something may have to change."""
+    """Return a result with only blocks whose type a revision knows; parsed only if something may have to change."""
     if method not in ("tools/call", "prompts/get"):
         return raw
     marks = _unknown_marks(revision)

@@ -68,7 +68,10 @@ class HostQuestions:
         return self._view.policy
 
     def asks(self, host: McpHost, question: PendingRequest) -> bool:
-        """Return whether a host is to be asked: it caused the question, it can answer it, and somebody is there."""
+        """Return whether a host is to be asked a question.
+
+        The question must be open, the host must not have left it to others, and `why_not` must name no obstacle.
+        """
         return (
             question.state is RequestState.OPEN and question.id not in self._left and not self.why_not(host, question)
         )
@@ -137,7 +140,10 @@ class HostQuestions:
                 del self._asking[question_id]
 
     async def withdraw_question(self, host: McpHost, question_id: str) -> None:
-        """Leave a question to others, unless another request asks its host, too. Called within `count_asking`."""
+        """Leave a question to others, unless another request asks its host, too.
+
+        Called within `count_asking`, so the caller's own request is counted.
+        """
         if self._asking[question_id] == 1:
             await self.leave_to_others(host, question_id)
 
@@ -170,9 +176,10 @@ class HostQuestions:
         return shown
 
     async def accept_verdict(self, host: McpHost, question_id: str, verdict: Verdict) -> bool:
-        """Apply a host's verdict; return whether it is the accepted answer. Raises InvalidArgument if it does not fit.
+        """Apply a host's verdict (what its response means); return whether that became the accepted answer.
 
-        While another client has claimed the question, this waits until the claim ends.
+        Raises InvalidArgument for an answer that does not fit the question. While another client has claimed the
+        question, this waits until the claim ends.
         """
         question = self.hub.inbox.get(question_id)
         if isinstance(verdict, Approve | Deny):

@@ -38,8 +38,9 @@ class QuestionRequests:
     def __init__(
         self, questions: HostQuestions, request: HostRequest, host_call: HostCall | None = None, *, again: bool = False
     ) -> None:
-        """To be closed. While the host asks its person, the hold of `host_call` may last longer (`count_dialog`).
+        """`close` must be called at the end.
 
+        While the host asks its person, the request of `host_call` may be kept open for longer (`count_dialog`).
         `again`: the host may ask again what becomes of the call, and is then asked again what is still open.
         """
         self._questions = questions
@@ -66,7 +67,10 @@ class QuestionRequests:
         self._asking.clear()  # the error of a cancelled task refers to its frame, and so to this object
 
     def update(self, question: PendingRequest) -> None:
-        """Ask the host a question that is new, and withdraw one that is settled."""
+        """Ask the host a new question, later if it is away; withdraw a question that is closed, or was changed.
+
+        Where the server does not say when a page is done with, the end of its question does: the host is told.
+        """
         asking = self._asking.get(question.id)
         if asking is None and self._questions.asks(self._request.host, question):
             if self._request.presence.here:
@@ -140,7 +144,7 @@ class QuestionRequests:
         return note_late_answer
 
     async def _accept(self, question: PendingRequest, verdict: Verdict) -> None:
-        """Accept a verdict. If it does not fit, leave the question to others, or refuse it if there are none."""
+        """Accept a verdict. If the answer does not fit, leave the question to others, if any, else refuse it."""
         questions, host = self._questions, self._request.host
         try:
             await questions.accept_verdict(host, question.id, verdict)
@@ -152,7 +156,7 @@ class QuestionRequests:
                 await questions.leave_to_others(host, question.id, why)
 
     def _expect_page_done(self, question: PendingRequest) -> None:
-        """Listen for the notification that a page is done with (2025-11-25), until the end of the call."""
+        """Listen for the server's notification that a question's page is done with (2025-11-25), during the call."""
         if not self._pages:
             listen = self._questions.hub.events.listen
             self._listeners.callback(listen(ServerEventKind.ELICITATION_COMPLETE, self._on_page_done))

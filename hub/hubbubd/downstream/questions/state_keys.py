@@ -57,7 +57,7 @@ class StateKeys(BaseModel):
         return tuple(key.secret for key in self.keys)
 
     def is_due(self, now: float) -> bool:
-        """Return whether a new key is due, as it is when the newest is of the far future: the clock was set back."""
+        """Return whether a new key is due; also if the newest is of the far future, since the clock was set back."""
         return not self.keys or abs(now - self.keys[0].made_at) >= ROTATE_S
 
     def with_new_key(self, now: float) -> "StateKeys":
@@ -101,7 +101,7 @@ class StateKeyRing:
         self._keys = keys
 
     def rotate_if_due(self) -> None:
-        """Replace an old key. Blocks. If it cannot be written, the key stays, and the next look tries again."""
+        """Replace an old key. Blocks. If a new one cannot be written, the old one stays until the next look."""
         if not self._keys.is_due(self._clock.now()):
             return
         try:
@@ -117,7 +117,10 @@ class StateKeyRing:
 
 
 def _read_keys(path: Path) -> StateKeys:
-    """Return the keys of a file, none if it is missing. Raises OSError, and StoreError for a damaged file."""
+    """Make a file of keys private to its owner, and return the keys; none if the file is missing.
+
+    Raises OSError, and StoreError for a damaged file.
+    """
     try:
         path.chmod(0o600)
         with path.open("rb") as file:

@@ -69,9 +69,10 @@ class BridgedHosts:
         return host
 
     def end_stream(self, host: "BridgedHost", *, left: bool) -> None:
-        """End a stream. The calls of a host that has `left` are cancelled now, of others unless they come back in time.
+        """End a stream. If its host has `left`, the host's calls are cancelled now.
 
-        That is within RETURN_S. A host whose credential has ended counts as one that has left.
+        Otherwise they are cancelled after RETURN_S, unless the host comes back before. A host whose credential has
+        ended counts as one that has left.
         """
         name = host.principal.name, host.key
         if self._hosts.get(name) is host:
@@ -95,7 +96,7 @@ class BridgedHosts:
         cancelling.add_done_callback(self._cancelling.discard)
 
     def cancel_attached_call(self, call_id: str) -> None:
-        """Begin to cancel a call, if there is one and it is not detached."""
+        """Begin to cancel a call, if it exists and is not detached (a detached call goes on without its host)."""
         if self._calls.knows(call_id) and not self._calls.get(call_id).detached:
             self.cancel_calls([call_id])
 

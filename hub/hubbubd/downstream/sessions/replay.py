@@ -78,7 +78,10 @@ class ReplayStream:
         return f"{self.name}.{number}"
 
     def reopen(self, after: int) -> tuple[HostOutbox, int]:
-        """Return a new outlet for another connection, with the events after one, and the number of the first event."""
+        """Return a new outlet for another connection, and the number of its first event.
+
+        The outlet has the events after number `after`, as far as they are kept; the older outlet is closed.
+        """
         self.outlet.close()
         self.outlet = HostOutbox()
         events = self._streams.events_after(self._key, after, self._count)
@@ -105,7 +108,7 @@ class ReplayStream:
         self._streams.add(self._key, self._count, message)
 
     def _end(self, task: asyncio.Task[bytes]) -> None:
-        """End the stream with the response of its task, unless the host does not know of the stream."""
+        """End the stream with the response of its task, if the host knows of the stream; a failed task has none."""
         response = None if task.cancelled() or task.exception() is not None else task.result()
         if not self._ended and response is not None and (self.is_known_to_host or not self.is_unused):
             self._add(response)

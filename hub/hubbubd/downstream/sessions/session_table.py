@@ -160,7 +160,7 @@ class EndpointSessions:
             entry = self._entries[key]
             if entry.session is not None and entry.session.is_busy:
                 entry.session.touch()
-            elif self._in_fleet and entry.used_at > now - idle_s - ELSEWHERE_S:
+            elif self._in_fleet and entry.used_at > now - idle_s - ELSEWHERE_S:  # its use elsewhere may come to light
                 break
             else:
                 self._drop(key)

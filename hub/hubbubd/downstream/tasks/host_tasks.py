@@ -165,7 +165,7 @@ class HostTasks:
         return AWAY_S if present.waiting else present.seen_at + AWAY_S - self.hub.clock.steady()
 
     def _start_timer(self, call_id: str, present: _PresentHost) -> None:
-        """Release the questions of a task once its host is away, unless a timer runs for that."""
+        """Start the timer that releases the questions of a task once its host is away, unless it runs."""
         if present.timer is None:
             present.timer = asyncio.get_running_loop().call_later(
                 self._remaining_s(present), self._give_back_if_away, call_id, present
@@ -341,6 +341,7 @@ def _task_status(host: McpHost, call: Call, asked: list[PendingRequest]) -> Task
             # Up to 2025-11-25 a tool's error is one of its task; from 2026-07-28 on only one of the protocol is.
             return TaskStatus.FAILED if not host.stateless and _is_tool_error(call) else TaskStatus.COMPLETED
         case CallState.FAILED:
+            # Such a host gets a result that tells the model that the call was denied.
             is_denied = call.fault is not None and is_denial(call.fault)
             return TaskStatus.COMPLETED if host.stateless and is_denied else TaskStatus.FAILED
         case CallState.CANCELLED:
@@ -350,7 +351,10 @@ def _task_status(host: McpHost, call: Call, asked: list[PendingRequest]) -> Task
 
 
 def _status_message(call: Call, others: list[PendingRequest], server_task: Task | None) -> str | None:
-    """Return why a task has failed, or which answers of people it waits for (`others`); else what its server says."""
+    """Return why a task has failed, or which answers of people it waits for (`others`); else what its server says.
+
+    None if nothing of that is known.
+    """
     if call.fault is not None:
         return call.fault.message
     if call.state.ended:

@@ -174,7 +174,7 @@ def _parse_ids(wanted: object) -> list[str]:
 
 
 def _render_task(task: Task) -> dict[str, Any]:
-    """Return a task as the extension's Task object."""
+    """Return a task as the extension's Task object, which calls two of the members otherwise."""
     members = to_wire(task)
     members["ttlMs"] = members.pop("ttl")
     members["pollIntervalMs"] = members.pop("pollInterval")

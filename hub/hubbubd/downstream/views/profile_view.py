@@ -3,8 +3,7 @@
     catalog (all servers' lists) ──> groups (`lists`) ──> a KindTable for each kind ──> lists and targets
 
 A table is made when it is needed: at once where little has changed, else in turns, while its hosts wait (`settle`).
-What a principal may not call is left out when it asks; the tables are the same for all, so names never depend on who
-looks.
+What a principal may not call is left out when it asks. The tables are for all, so names do not depend on who looks.
 """
 
 import asyncio
@@ -60,9 +59,8 @@ from hubbubd.runtime.hub import Hub
 from hubbubd.timing.turns import run_at_once, run_in_turns
 
 ENTRIES_AT_ONCE: Final = 1000
-"""Entries of changed lists that are read when they are needed; more are made ready in turns."""
+"""Entries of changed lists that are read when they are needed; more, or more than BYTES_AT_ONCE, are read in turns."""
 BYTES_AT_ONCE: Final = 256 * 1024
-"""The same in bytes: the lists must be within both."""
 MAX_ROUNDS: Final = 5
 """How often `settle` makes a table anew as lists change meanwhile; then the last one has to do."""
 MAX_NAMED: Final = 10
@@ -70,9 +68,7 @@ MAX_NAMED: Final = 10
 MAX_INSTRUCTIONS: Final = 2000
 """Characters of the instructions of all servers: some hosts cut them a little beyond."""
 MAX_SERVER_INSTRUCTIONS: Final = 400
-"""Characters of one server's."""
 CUT_MARK: Final = " [... cut here]"
-"""The end of what was longer."""
 MAX_WORD: Final = 40
 """Characters at the end of a cut text in which a whole word is looked for; a longer one is cut through."""
 
@@ -157,7 +153,7 @@ class ProfileView:
         return apps | declared_skills(each for _, each in entries)
 
     async def settle(self, kind: CatalogKind) -> None:
-        """Make what is shown of a kind, in turns. One task does it for all callers, even if they are cancelled."""
+        """Make ready what is shown of a kind, in turns of the event loop. One task serves all callers, cancelled or not."""
         for _ in range(MAX_ROUNDS):
             if self.is_settled(kind):
                 return
@@ -208,7 +204,11 @@ class ProfileView:
     def find_target(
         self, kind: CatalogKind, named: str, principal: Principal, pages_read: PagesRead | None = None
     ) -> ServerTarget:
-        """Return a target, as in `EndpointView`. Raises InvalidArgument if several have it, or only pages may."""
+        """Return the server that has what a host names, and the server's own name for it. Raises NotFound.
+
+        `pages_read`: the servers whose pages the host has read, so that it may call their tools for pages; None: none.
+        Raises InvalidArgument if several servers have the name, or if this host may not call a tool for pages.
+        """
         if kind in URI_MEMBERS:
             return self._find_resource(named, principal, pages_read or PagesRead())
         entry = self._usable_table(kind).find(named)

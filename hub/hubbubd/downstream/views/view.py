@@ -84,7 +84,7 @@ class EndpointView(Protocol):
         ...
 
     async def settle(self, kind: CatalogKind) -> None:
-        """Make what is shown of a kind, in turns, so that `entries` and `find_entry` return at once."""
+        """Make ready what is shown of a kind, in turns of the event loop: `entries` and `find_entry` then have it."""
         ...
 
     def is_settled(self, kind: CatalogKind) -> bool:
@@ -227,7 +227,10 @@ class ServerView:
     def find_target(
         self, kind: CatalogKind, named: str, principal: Principal, pages_read: PagesRead | None = None
     ) -> ServerTarget:
-        """Return the server and the name as it is: the server decides whether it has that. Raises NotFound."""
+        """Return the server and the name as it is: the server itself decides whether it has something of this name.
+
+        Raises NotFound if the principal may not call the server.
+        """
         if not self.servers(principal):
             raise NotFound("server", self._server)
         by_page = kind is CatalogKind.TOOL and named in self._tools_by_audience().for_pages_alone
