@@ -325,7 +325,7 @@ class HostCall:
                 self._uncount_host(left=False)
 
     async def run_until_hold_ends(self, work: Coroutine[Any, Any, T]) -> T | None:
-        """Run the work and return its result; None if the hold of the request ends before. Raises what the work does."""
+        """Run the work and return its result; None if the hold of its request ends first. Raises what the work does."""
         if self._terms is not None and self._terms.ends_without_question:
             self._start_timer()
         try:

@@ -153,7 +153,7 @@ class ProfileView:
         return apps | declared_skills(each for _, each in entries)
 
     async def settle(self, kind: CatalogKind) -> None:
-        """Make ready what is shown of a kind, in turns of the event loop. One task serves all callers, cancelled or not."""
+        """Make ready what is shown of a kind, in turns of the event loop; a cancelled caller does not stop that."""
         for _ in range(MAX_ROUNDS):
             if self.is_settled(kind):
                 return
