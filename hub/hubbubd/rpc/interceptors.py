@@ -34,7 +34,11 @@ class Oversight:
         self.quotas = quotas
 
     def wrap(self, method: MethodDescriptor, serve: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the RPC wrapped with audit log and quotas; one that is open to all has at most a quota of streams."""
+        """Return the RPC wrapped with audit log and quotas.
+
+        An RPC that needs no credential has neither; if it streams, a caller with a valid credential uses a place of the
+        quota of streams.
+        """
         path = f"/{method.containing_service.full_name}/{method.name}"
         if RULES[path].reach is RpcReach.OPEN:
             return self._wrap_open_stream(serve) if method.server_streaming else serve
@@ -48,6 +52,7 @@ class Oversight:
         quota = self.quotas.carried_answers if path == ANSWER else self.quotas.carried
 
         async def serve_charged(request: Message) -> Message:
+            """Serve the RPC if its caller's rate limit and quota allow that; record a refusal by the rate limit."""
             caller = principal()
             try:
                 self.quotas.rpcs.charge(caller.name)
@@ -60,7 +65,7 @@ class Oversight:
 
     @contextmanager
     def hold_stream(self, caller: Principal) -> Generator[None]:
-        """Count the block as one of its principal's streams, and charge the principal's rate limit once.
+        """Count the block as one of the caller's open streams, and charge the caller's rate limit once.
 
         Raises ResourceExhausted (RPC_RATE_EXCEEDED, TOO_MANY_STREAMS).
         """
@@ -69,7 +74,11 @@ class Oversight:
             yield
 
     def record_refusal(self, path: str, exc: HubError, caller: Principal) -> HubError:
-        """Record that an RPC was refused, and return the error for its caller; bad credentials are rate-limited."""
+        """Record that an RPC was refused, and return the error for its caller.
+
+        Invalid arguments are not recorded. A bad credential is charged to the caller's address: after too many of them
+        ResourceExhausted is returned in place of `exc`.
+        """
         if not isinstance(exc, InvalidArgument):
             self._audit.record_refusal(_audit_attempt(path, caller), exc.reason)
         if isinstance(exc, Unauthenticated):
@@ -80,7 +89,10 @@ class Oversight:
         return exc
 
     def record_cut_short(self, path: str, exc: HubError, caller: Principal) -> HubError:
-        """Record that an RPC was ended midway, unless it has an audit entry; return the error for its caller."""
+        """Record that an RPC was ended midway, and return the error for its caller.
+
+        RPCs whose start or change the audit log records get no second entry.
+        """
         rule = RULES.get(path)
         if rule is None or rule.audit is None:
             self._audit.record_refusal(_audit_attempt(path, caller), exc.reason)
@@ -101,10 +113,13 @@ class Oversight:
         kind = RULES[path].audit
 
         async def serve_change(request: Message) -> Message:
+            """Serve an RPC, and record its change and outcome in the audit log."""
+            # `or` is only for the type checker: without a kind `serve_read` is returned.
             with self._audit.record_change(_audit_attempt(path, principal(), request), kind or AuditKind.CHANGE):
                 return await serve(request)
 
         async def serve_read(request: Message) -> Message:
+            """Serve an RPC that changes nothing; the audit log gets only a refusal for lack of a permission."""
             try:
                 return await serve(request)
             except PermissionDenied as exc:
@@ -117,6 +132,7 @@ class Oversight:
         """Wrap a stream that needs no credential; with a valid one it counts against the quota of streams."""
 
         async def serve_counted(request: Message) -> AsyncGenerator[bytes, None]:
+            """Yield the responses; a known caller holds a place of its quota of streams meanwhile."""
             known = current().caller_group is CallerGroup.KNOWN
             with self.quotas.streams.hold(principal().name) if known else nullcontext():
                 async with aclosing(serve(request)) as responses:
@@ -130,6 +146,7 @@ class Oversight:
         kind = RULES[path].audit
 
         async def serve_counted(request: Message) -> AsyncGenerator[bytes, None]:
+            """Yield the responses within the caller's quota; record the start, and a missing permission."""
             caller = principal()
             with self.quotas.streams.hold(caller.name):
                 if kind is not None:
@@ -151,6 +168,7 @@ class Oversight:
         quota = self.quotas.call_streams if path == CALL_STREAM else self.quotas.streams
 
         async def serve_counted(requests: AsyncIterator[Any], write: Any) -> None:
+            """Serve the stream within the caller's quota; record its start, if its kind is recorded."""
             caller = principal()
             with quota.hold(caller.name):
                 if kind is not None:
@@ -161,7 +179,10 @@ class Oversight:
 
 
 def _audit_attempt(path: str, caller: Principal, request: Message | None = None) -> Attempt:
-    """Return the principal, action and target for the audit entry of an RPC."""
+    """Return the principal, action and target for the audit entry of an RPC.
+
+    The action is `?` for an RPC that the hub does not have; the target is empty without a `request`.
+    """
     trace = CURRENT_TRACE.get()
     return Attempt(
         principal=caller.name,
@@ -174,7 +195,7 @@ def _audit_attempt(path: str, caller: Principal, request: Message | None = None)
 
 
 def _audit_target(request: Any) -> str:
-    """Return what a request names: a server, a record, a token."""
+    """Return what a request names: a server, a record, a token, a member; empty if it names nothing."""
     spec = getattr(request, "spec", request)
     for field in ("name", "server", "id", "member"):
         if text := getattr(spec, field, ""):

@@ -84,7 +84,7 @@ class RpcSettings:
 def list_rpcs(service: ServiceDescriptor, servicer: object, max_message_bytes: int, *around: Around) -> list[Rpc]:
     """Return all RPCs of a service, each wrapped by `around`, outermost first.
 
-    Raises AttributeError when the servicer lacks one.
+    Raises AttributeError when the servicer lacks the method of an RPC.
     """
     settings = RpcSettings(max_message_bytes, around)
 
@@ -113,7 +113,7 @@ def make_generic_handler(
 
 
 def _make_handler(rpc: Rpc, dropped: Callable[[], None]) -> "grpc.RpcMethodHandler[bytes, bytes]":
-    """Return the gRPC handler of an RPC, by which of its sides are streams."""
+    """Return the gRPC handler of an RPC; its kind depends on which sides of the RPC are streams."""
     if rpc.method.client_streaming:
         return grpc.stream_stream_rpc_method_handler(_make_dialogue_handler(rpc.parse, rpc.serve, dropped))
     if rpc.method.server_streaming:
@@ -142,7 +142,7 @@ def behaviour_name(handler: Any) -> str:
 
 
 async def read_only_request(context: Context) -> Any:
-    """Read the request of an RPC that has one, within `with_streamed_request`; None if the RPC ends without."""
+    """Read the only request of an RPC that `with_streamed_request` serves; None if the RPC ends without a request."""
     request: Any = await context.read()
     return None if request is EOF else request
 
@@ -156,6 +156,7 @@ def _make_parser(method: MethodDescriptor, max_bytes: int) -> Parse:
     from_string = GetMessageClass(method.input_type).FromString
 
     def parse(raw: bytes) -> Message:
+        """Return the message in the bytes of a request. Raises ResourceExhausted for too many, and InvalidArgument."""
         if len(raw) > max_bytes:
             raise ResourceExhausted(
                 f"the request is {len(raw)} bytes long; at most {max_bytes} are taken",
@@ -175,6 +176,7 @@ def _make_unary_handler(parse: Parse, serve: Unary) -> Callable[[bytes, Context]
     """Return the function that gRPC calls (its behaviour) for an RPC with one request and one response."""
 
     async def handle_unary(raw: bytes, context: Context) -> bytes:
+        """Serve one RPC; end it with the status of the error that serving it raises."""
         amend_context(address=context.peer(), remaining=context.time_remaining)
         try:
             return (await serve(parse(raw))).SerializeToString()
@@ -193,10 +195,12 @@ def _make_stream_handler(
     """
 
     async def handle_stream(raw: bytes, context: Context) -> None:
+        """Serve one RPC and write its responses; end it with a status after an error, or a write of over STALL_S."""
         amend_context(address=context.peer(), remaining=context.time_remaining)
         stall, now, last = Deadline(), asyncio.get_running_loop().time, b""
 
         async def send_responses() -> bool:
+            """Write all responses and return True; the deadline runs only while a response is being written."""
             nonlocal last
             # aclosing: an ended watch must leave the limit of watches at once, not when it is garbage-collected.
             async with aclosing(serve(parse(raw))) as responses:
@@ -222,9 +226,13 @@ def _make_stream_handler(
 def _make_dialogue_handler(
     parse: Parse, serve: Dialogue, dropped: Callable[[], None]
 ) -> Callable[[AsyncIterator[bytes], Context], Awaitable[None]]:
-    """Return the function that gRPC calls for an RPC where both sides stream; `dropped` as `_make_stream_handler`."""
+    """Return the function that gRPC calls for an RPC where both sides stream.
+
+    `dropped` is called if the caller stops reading.
+    """
 
     async def handle_dialogue(raw: AsyncIterator[bytes], context: Context) -> None:
+        """Serve one RPC; end it with a status after an error, or when a write takes longer than STALL_S."""
         amend_context(address=context.peer(), remaining=context.time_remaining)
         stall, now = Deadline(), asyncio.get_running_loop().time
 
@@ -233,6 +241,7 @@ def _make_dialogue_handler(
                 yield parse(each)
 
         async def write(response: bytes) -> None:
+            """Write one response; the deadline runs only meanwhile."""
             stall.move(now() + STALL_S)
             await context.write(response)
             stall.move(math.inf)
@@ -246,6 +255,7 @@ def _make_dialogue_handler(
                 dropped()
                 raise _stalled_error()
         except Exception as exc:  # noqa: BLE001
+            # The task groups of servicers raise errors within exception groups.
             cause = first_cause(exc)
             if not isinstance(cause, grpc.aio.InternalError):  # otherwise the caller has disconnected
                 await status.abort(context, cause)
@@ -254,7 +264,10 @@ def _make_dialogue_handler(
 
 
 def _stalled_error(last: Message | None = None) -> ResourceExhausted:
-    """Return the error of a stream whose caller reads nothing. If it reads on, it still gets the last response."""
+    """Return the error for a stream whose caller reads nothing. `last` is the last response, if there was one.
+
+    A caller that reads on still gets that response, so the error names its resume token.
+    """
     token: str = getattr(last, "resume_token", "")
     return ResourceExhausted(
         f"this watcher read nothing for {STALL_S:g} s" + ("; resume with its last token" if token else ""),

@@ -42,7 +42,10 @@ class Revisions(grpc.aio.ServerInterceptor):
         continuation: "Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[Any, Any] | None]]",
         handler_call_details: grpc.HandlerCallDetails,
     ) -> "grpc.RpcMethodHandler[Any, Any] | None":
-        """Return the RPC's handler; if the caller sent the revision that it has seen, one that waits for that first."""
+        """Return the RPC's handler.
+
+        If the caller's metadata has the revision that it has seen, the handler waits for that revision first.
+        """
         handler = await continuation(handler_call_details)
         for key, value in handler_call_details.invocation_metadata:
             if key == KEY and handler is not None:
@@ -55,12 +58,13 @@ class Revisions(grpc.aio.ServerInterceptor):
     def _wrap_handler(self, handler: Any, seen_revisions: str, carries_calls: bool) -> Any:
         """Return a handler that waits for the revision that the caller has seen, and sends the newest as metadata.
 
-        On a stream that `carries_calls` each message has it, too.
+        On a stream that `carries_calls`, each message has the newest revision, too.
         """
         kind = behaviour_name(handler)
         behaviour = getattr(handler, kind)
 
         async def serve_when_seen(request: Any, context: status.Context) -> Any:
+            """Wait for the revision that the caller has seen, serve the RPC, and send the newest one at its end."""
             revision_context = _RevisionContext(context, self._store, carries_calls=carries_calls)
             # Other members that carry out a part of the RPC note their revisions by this.
             amend_context(note_revision=revision_context.note_revision)
@@ -76,7 +80,11 @@ class Revisions(grpc.aio.ServerInterceptor):
         return make(serve_when_seen, handler.request_deserializer, handler.response_serializer)
 
     async def _wait_until_seen(self, seen_revisions: str) -> None:
-        """Wait until this member has what the caller has seen. Raises InvalidArgument, and Unavailable (BEHIND)."""
+        """Wait until this member has the revision that the caller has seen, for BEHIND_S at most.
+
+        A caller that has seen nothing, or the revision of another store, is not kept waiting. Raises InvalidArgument,
+        and Unavailable (BEHIND) if the revision does not come in time.
+        """
         if seen_revisions == NOTHING:
             return
         history, _, number = seen_revisions.partition(" ")
@@ -101,7 +109,7 @@ def format_revision(store: Store, noted: int = 0) -> str:
 
 
 async def wait_for_revision(store: Store, revision: int, wait_s: float) -> None:
-    """Wait until a member has a revision, `wait_s` seconds at most."""
+    """Wait until a store has a revision, `wait_s` seconds at most; return in either case."""
     if store.revision >= revision or wait_s <= 0:
         return
     there = anyio.Event()
@@ -116,9 +124,10 @@ async def wait_for_revision(store: Store, revision: int, wait_s: float) -> None:
 async def wait_for_trailing_revision(
     store: Store, trailing_metadata: Iterable[tuple[str, str | bytes]] | None, remaining_s: float | None
 ) -> None:
-    """Wait until this member has the revision in the trailing metadata of another one; at most BEHIND_S, `remaining_s`.
+    """Wait until this member has the revision in another member's trailing metadata; at most BEHIND_S, `remaining_s`.
 
-    The response has that revision even if it does not come in time: the next member must not be behind it.
+    The response tells its caller that revision even if it does not come here in time: the member that the caller asks
+    next must not be behind it. Metadata without a revision of this store is ignored.
     """
     for key, value in trailing_metadata or ():
         history, _, number = str(value).partition(" ")

@@ -38,7 +38,8 @@ assert set(SPEC_PATHS) == _FOR_CALLERS, (
 def config_of(spec: server_pb2.ServerSpec, before: ServerConfig | None = None) -> ServerConfig:
     """Return the configuration for a spec; omitted options take their defaults.
 
-    Withheld values are taken from `before`, if the endpoint is the same. Raises InvalidArgument.
+    Secrets that callers are not shown (withheld) come back as placeholders. Their values are taken from `before`, if
+    the endpoint is the same. Raises InvalidArgument.
     """
     return _validate(_restore_secrets(_read_options(spec), before))
 
@@ -68,11 +69,12 @@ class RenderedSpec(NamedTuple):
 
 
 def render_spec(config: ServerConfig) -> RenderedSpec:
-    """Return a configuration's spec with its secrets withheld. Options at their default are left out."""
+    """Return a configuration's spec with placeholders for its secrets. Options at their default are left out."""
     spec = server_pb2.ServerSpec()
     withheld: list[str] = []
     match config.transport:
         case "stdio":
+            # Marks the endpoint as stdio even if none of its fields is set.
             spec.stdio.SetInParent()
         case "sse":
             spec.http.variant = server_pb2.HttpEndpoint.VARIANT_SSE
@@ -115,7 +117,7 @@ def render_roots(roots: Roots) -> server_pb2.Roots:
 
 @contextmanager
 def name_spec_fields() -> Generator[None]:
-    """Raise, in place of an InvalidServerConfig of the block, InvalidArgument with fields of the spec."""
+    """Turn an InvalidServerConfig that the block raises into an InvalidArgument, which names fields of the spec."""
     try:
         yield
     except InvalidServerConfig as exc:
@@ -174,7 +176,7 @@ def _spec_path(location: Sequence[int | str]) -> str:
 
 
 def _identify_endpoint(options: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return the options that must stay the same for withheld secrets to be restored."""
+    """Return the options that must all stay the same for hidden secrets to be kept."""
     url = options.get("url")
     return (
         options.get("transport"),
@@ -186,7 +188,10 @@ def _identify_endpoint(options: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def _restore_secrets(options: dict[str, Any], before: ServerConfig | None) -> dict[str, Any]:
-    """Put the previous secrets in place of withheld ones. Raises InvalidArgument where there are none."""
+    """Return options with the secrets of `before` in place of their placeholders.
+
+    Another endpoint gets no secret of `before`. Raises InvalidArgument for placeholders without a known secret.
+    """
     source = before
     if before is not None and _identify_endpoint(options) != _identify_endpoint(before.model_dump()):
         source = None
@@ -214,7 +219,10 @@ def _restore_secrets(options: dict[str, Any], before: ServerConfig | None) -> di
 
 
 def _copy_path(target: server_pb2.ServerSpec, spec: server_pb2.ServerSpec, path: str) -> None:
-    """Copy one path of a spec into another; a path that the spec leaves out is cleared. Raises InvalidArgument."""
+    """Copy one field of a spec into `target`, by its dotted path; clear it if the spec leaves it out.
+
+    Raises InvalidArgument for a path that is no field, or may not be changed.
+    """
     *groups, name = path.split(".")
     holder: Any = target
     source: Any = spec

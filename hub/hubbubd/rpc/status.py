@@ -104,7 +104,7 @@ class PassedDenial(Passed, errors.PermissionDenied):
 
 
 def error_of_status(status: Status) -> Passed:
-    """Return the exception for the status of another member."""
+    """Return the exception for the status of another member; PERMISSION_DENIED becomes a PermissionDenied."""
     denied = status.code == _status_number(grpc.StatusCode.PERMISSION_DENIED)
     return (PassedDenial if denied else Passed)(status)
 
@@ -155,6 +155,7 @@ def status_of(exc: Exception) -> Status:
     number = _status_number(code)
     message = _clip(str(exc), _MESSAGE_BYTES)
     status = Status()
+    # Cut the texts shorter until all fit. What is too long even then is sent as it is.
     for clip in _CLIPS:
         status = Status(
             code=number, message=message, details=[_pack(detail) for detail in _standard_details(exc, clip)]
@@ -166,7 +167,7 @@ def status_of(exc: Exception) -> Status:
 
 
 def _add_details(status: Status, details: Sequence[Message]) -> None:
-    """Add the details that fit; of one that does not, the largest fields are left out."""
+    """Add details to a status; a detail that does not fit loses its largest fields until it does."""
     for detail in details:
         shortened = type(detail)()
         shortened.CopyFrom(detail)
@@ -187,7 +188,7 @@ def copy_only_field(message: Message, name: str) -> Message:
 
 
 def wait_over_error() -> UpstreamError:
-    """Return the error for a call whose caller waits no longer."""
+    """Return the error for a call that took longer than its caller was willing to wait."""
     message = "the call took longer than its caller wanted to wait"
     return UpstreamError(Fault(code="WAIT_OVER", category=Category.TIMEOUT, message=message))
 
@@ -224,6 +225,7 @@ def _standard_details(exc: Exception, clip: int) -> Iterator[Message]:
 
 
 def _bad_request_detail(violations: tuple[tuple[str, str], ...], clip: int) -> Message:
+    """Return the detail with the invalid fields: the first _ENTRIES of them, each text cut to `clip` bytes."""
     shown = [(_clip(path, clip), _clip(problem, clip)) for path, problem in violations[:_ENTRIES]]
     if len(violations) > _ENTRIES:
         shown.append(("", f"and {len(violations) - _ENTRIES} more"))

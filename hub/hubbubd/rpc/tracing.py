@@ -36,6 +36,7 @@ def trace_rpcs(tracer: Tracer, system: str) -> Around:
     """Return middleware that exports a span per RPC; `system` is the protocol's name in traces."""
 
     def wrap_in_span(method: MethodDescriptor, serve: Serve) -> Serve:
+        """Return the RPC within a span; unchanged while tracing is off, for streams, and for RPCs open to all."""
         streams = method.server_streaming or method.client_streaming
         name = f"{method.containing_service.full_name}/{method.name}"
         is_untraced = not tracer.on or streams or RULES[f"/{name}"].reach is RpcReach.OPEN
@@ -48,6 +49,7 @@ def _serve_in_span(tracer: Tracer, name: str, system: str, serve: Unary) -> Unar
     """Return an RPC that exports a span each time it is served."""
 
     async def serve_traced(request: Any) -> Message:
+        """Serve the RPC, and export its span with the status code."""
         trace = tracer.begin(CURRENT_TRACE.get(), name, SpanKind.SERVER)
         assert trace is not None, "tracing is on"
         about: Attributes = {
@@ -59,6 +61,7 @@ def _serve_in_span(tracer: Tracer, name: str, system: str, serve: Unary) -> Unar
         serving = Serving(span)
         CURRENT_TRACE.set(trace)
         CURRENT_RPC.set(serving)
+        # Stays for an RPC that is cancelled: `except Exception` does not see that.
         code = grpc.StatusCode.CANCELLED
         try:
             response = await serve(request)

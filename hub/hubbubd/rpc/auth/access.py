@@ -36,7 +36,7 @@ def observable_servers() -> Scope:
 def check_server(server: str, *any_of: Permission) -> str:
     """Return the server's name if the caller has one of these permissions on it.
 
-    Raises NotFound and PermissionDenied.
+    Raises NotFound if the caller may not know of the server, else PermissionDenied, which names the first permission.
     """
     caller = principal()
     if not caller.may(Permission.BROWSE, server):
@@ -63,9 +63,9 @@ def is_owner() -> bool:
 
 
 def check_call(record: Call, permission: Permission = Permission.SEE) -> Call:
-    """Return the call if it is the caller's own, or on a server with this permission.
+    """Return the call if it is the caller's own, or on a server on which the caller has this permission.
 
-    Raises NotFound and PermissionDenied.
+    Raises NotFound if the caller may not see the call, else PermissionDenied.
     """
     if not visible_scope().has_call(record):
         raise NotFound("call", record.id)
@@ -75,7 +75,10 @@ def check_call(record: Call, permission: Permission = Permission.SEE) -> Call:
 
 
 def check_task(record: Task, permission: Permission = Permission.SEE) -> Task:
-    """Return the task if it is the caller's own, or on a server with this permission. Raises as `check_call`."""
+    """Return the task if it is the caller's own, or on a server on which the caller has this permission.
+
+    Raises NotFound if the caller may not see the task, else PermissionDenied.
+    """
     if not visible_scope().has_task(record):
         raise NotFound("task", record.id)
     if not scope(principal(), permission).has_task(record):
@@ -84,9 +87,10 @@ def check_task(record: Task, permission: Permission = Permission.SEE) -> Task:
 
 
 def check_request(record: PendingRequest, permission: Permission = Permission.SEE) -> PendingRequest:
-    """Return the request if the caller caused it, or has this permission on its server. Raises as `check_call`.
+    """Return the pending request if the caller caused it, or has this permission on its server.
 
-    To answer an approval takes APPROVE in place of ANSWER, even if the caller has caused it.
+    A request for approval can be answered only with APPROVE, even by the caller who caused it. Raises NotFound if the
+    caller may not see the request, else PermissionDenied.
     """
     if not visible_scope().has_request(record):
         raise NotFound("request", record.id)
@@ -102,9 +106,10 @@ def approval_servers() -> Scope:
 
 
 def check_claim(record: PendingRequest, claim_id: str) -> None:
-    """Raise PermissionDenied for the id of another principal's claim; the inbox checks whether it is still valid.
+    """Raise PermissionDenied for the id of a claim (a lease on the request) that another principal holds.
 
-    A caller with the hub's own credential that names no other person may use any claim whose id it knows.
+    Whether the claim is still valid, the inbox checks. A caller with the hub's own credential that names no other
+    person may use any claim whose id it knows.
     """
     claim, caller = record.claim, principal()
     trusted = caller.name == caller.credential == LOCAL

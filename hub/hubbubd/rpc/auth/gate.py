@@ -109,7 +109,7 @@ class Gate:
     async def admit(
         self, path: str, metadata: Metadata, oversight: Oversight, peer: Peer | None = None
     ) -> Principal | None:
-        """Authenticate the caller, note it and its trace for the RPC, and return it; None if that needs the `peer`.
+        """Authenticate the caller, note it and its trace for the RPC, and return it; None if only the `peer` can tell.
 
         Raises Unauthenticated, PermissionDenied, ResourceExhausted, and InvalidArgument for an invalid name.
         """
@@ -136,7 +136,7 @@ class Gate:
         if caller is None:
             return None
         if names:
-            amend_context(principal=caller)
+            amend_context(principal=caller)  # a refusal of the name is recorded for the caller itself
             caller = _rename_caller(caller, names)
         amend_context(principal=caller, names_caller=bool(names), is_credential_valid=partial(self.is_valid, caller))
         CURRENT_TRACE.set(parse_trace(trace_headers) if trace_headers else None)
@@ -153,7 +153,7 @@ class Gate:
         return caller
 
     async def recognise(self, path: str, metadata: Metadata, oversight: Oversight, peer: Peer) -> Principal | None:
-        """Return the caller of an RPC that needs no credential, and note its group; None without a valid credential."""
+        """Return the caller of an RPC that needs no credential, None without a valid one; note its group."""
         try:
             caller = await self.admit(path, metadata, oversight, peer)
         except HubError:
@@ -203,7 +203,7 @@ class Gate:
 
     @contextmanager
     def while_valid(self, caller: Principal | None, path: str, oversight: Oversight) -> Generator[None]:
-        """Run one RPC, or one step of a stream, for as long as the credential is valid; cancel the block when it ends.
+        """Run the block (an RPC or a stream's step) while the credential is valid; cancel the block when that ends.
 
         Raises Unauthenticated (CREDENTIAL_ENDED), or ResourceExhausted after too many bad credentials from the address.
         """
@@ -240,7 +240,7 @@ class Gate:
                 scope.deadline = self._deadline(caller)
 
     def end_credential(self, credential: str) -> None:
-        """End all RPCs of a revoked credential, and remember it for those that have not begun."""
+        """End all RPCs of a revoked credential; note the credential, to refuse RPCs that are admitted but not begun."""
         self._ended_credentials[credential] = None
         if len(self._ended_credentials) > ENDED_CREDENTIALS:
             self._ended_credentials.popitem(last=False)
@@ -288,6 +288,7 @@ class Authentication(grpc.aio.ServerInterceptor):
         """Return middleware that identifies the caller of an RPC without a required credential."""
 
         async def serve_identified(serve: Callable[[], Awaitable[Any]], context: status.Context) -> Any:
+            """Note who calls, and serve the RPC until a credential that was shown ends."""
             try:
                 caller = await self._gate.recognise(path, metadata, self._oversight, _parse_peer(context))
                 with self._gate.while_valid(caller, path, self._oversight):
@@ -298,14 +299,15 @@ class Authentication(grpc.aio.ServerInterceptor):
         return serve_identified
 
     def _bind_to_credential(self, handler: Any, path: str, metadata: Metadata, admitted: Principal | None) -> Any:
-        """Wrap a handler so that its RPCs end with their credential.
+        """Wrap a handler so that its RPCs end when their caller's credential ends.
 
-        `admitted` is the caller; None if only its connection tells who it is. It is authenticated before the request is
-        read: a caller without a valid credential would hold a place for as long as its request does not come.
+        `admitted` is the caller; None if only its connection tells who it is. The caller is authenticated before the
+        request is read: without a valid credential it would hold a place for as long as its request does not come.
         """
         behaviour = getattr(handler, behaviour_name(handler))
 
         async def serve_while_valid(requests: AsyncIterator[Any], context: status.Context) -> Any:
+            """Authenticate the caller if that was not done, and serve the RPC until the credential ends."""
             amend_context(address=context.peer())
             try:
                 caller = admitted or await self._admit_with_peer(path, metadata, context)

@@ -25,7 +25,7 @@ class Grants:
         self._cached_grants = lru_cache(maxsize=1024)(self._find_grants)
 
     def set(self, settings: Iterable[GrantSettings]) -> None:
-        """Replace the grants; for principals that have fewer than before `still_has` is False from now on."""
+        """Replace the grants (roles for servers); `still_has` is then False for principals that had more before."""
         self._settings = tuple(settings)
         self._cached_principal.cache_clear()
         self._cached_grants.cache_clear()
@@ -42,7 +42,10 @@ class Grants:
         return principal.grants is now or set(principal.grants) <= set(now)
 
     def _person_still_has(self, principal: Principal, name: str) -> bool:
-        """Return whether the person who let a host in may still call its servers; True if no certificate names them."""
+        """Return whether the person who let a host in may still call its servers.
+
+        True for a person who is not known by a certificate.
+        """
         person = name.rpartition("/")[0]  # the name of a token has no slash
         source, _, called = person.partition(":")
         if source != CERT:
@@ -59,11 +62,17 @@ class Grants:
         return self._cached_principal(certificate)
 
     def principal_of_claims(self, name: str, roles: Collection[str], expires_at: float) -> Principal:
-        """Return the principal that the identity provider names. Raises as `principal_of_certificate`."""
+        """Return the principal that the identity provider names.
+
+        Raises Unauthenticated for an unusable name, PermissionDenied for a name without a grant.
+        """
         return self._make_principal(OIDC, name, "jwt", expires_at, frozenset(roles))
 
     def _make_certificate_principal(self, certificate: bytes) -> Principal:
-        """Return the principal of a certificate, uncached. Raises as `principal_of_certificate`."""
+        """Return the principal of a certificate, uncached.
+
+        Raises Unauthenticated for one without a usable name, PermissionDenied for a name without a grant.
+        """
         from hubbubd.rpc.auth.certificates import (
             find_name,
             parse_certificate,
@@ -77,7 +86,10 @@ class Grants:
     def _make_principal(
         self, source: str, name: str, credential: str, expires_at: float, groups: frozenset[str]
     ) -> Principal:
-        """Return the principal with its grants. Raises Unauthenticated for its name, PermissionDenied for no grant."""
+        """Return the principal with its grants; `name` is what the source (`cert`, `oidc`) calls it.
+
+        Raises Unauthenticated for an unusable name, PermissionDenied for a name without a grant.
+        """
         name, bare_name = f"{source}:{name}", name
         if not name.isprintable() or len(name) > MAX_NAME:
             raise Unauthenticated(f"a name has at most {MAX_NAME} printable characters", reason="NAME_INVALID")
@@ -94,6 +106,7 @@ class Grants:
         """Return the grants of the configuration for a name of a source (`cert`, `oidc`) and its groups."""
 
         def is_granted(rule_source: str, wanted: str) -> bool:
+            """Return whether grants for `wanted`, a role or a pattern of names of a source, are for this principal."""
             if rule_source == OIDC_ROLE:
                 return wanted in groups
             return rule_source == source and matches((wanted,), name)

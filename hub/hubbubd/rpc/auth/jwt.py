@@ -57,7 +57,7 @@ class Jwt:
         )
 
     async def principal(self, token: str) -> Principal | None:
-        """Return a token's principal; None for what is no JWT.
+        """Return a token's principal; None for a token that is no JWT.
 
         Raises Unauthenticated for an invalid token, PermissionDenied without a grant, and Unavailable while the
         issuer's keys cannot be fetched.
@@ -109,6 +109,7 @@ class Jwt:
                 options={"require": ["exp", "iss", "aud"], "enforce_minimum_key_length": True},
             )
             _expiry(claims)
+            # Only tokens with a usable `exp` are remembered: `_expiry` has refused others.
             self._verified[_cache_key(token)] = kid, found, claims
             if len(self._verified) > MAX_VERIFIED:
                 self._verified.popitem(last=False)
@@ -146,7 +147,10 @@ def _token_refused(why: str) -> Unauthenticated:
 
 
 def _claim_values(claims: Mapping[str, Any], path: str | None) -> frozenset[str]:
-    """Return a claim's values: a list, or a string's words; a dotted path leads into objects (`realm_access.roles`)."""
+    """Return a claim's values: the texts of a list, or the words of a text; empty for any other claim.
+
+    A dotted `path` leads into objects (`realm_access.roles`); None stands for no claim.
+    """
     if path is None:
         return frozenset()
     found: Any = claims

@@ -215,12 +215,15 @@ All others affect what callers share (log level, subscriptions, tasks by a serve
 
 
 def permission_to_send(method: str) -> Permission:
-    """Return the permission to send an MCP method, in any case and with outer space: a careless server takes it."""
+    """Return the permission that sending an MCP method needs.
+
+    Case and outer space do not count: a careless server may take the method with them.
+    """
     return Permission.CALL if method.strip().casefold() in OF_CALLERS else Permission.OPERATE
 
 
 def denied(permission: Permission, server: str = "*", *, everywhere: bool = False) -> PermissionDenied:
-    """Return the error for a missing permission; `server` is `*` where it is not about one server."""
+    """Return the error for a missing permission; `server` is `*` for a permission that is not about one server."""
     where = " for all servers" if everywhere else "" if server == "*" else f" for the server {server}"
     return PermissionDenied(
         f"this needs the permission `{permission}`{where}; `hubbub whoami` shows what you have",

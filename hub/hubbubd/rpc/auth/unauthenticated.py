@@ -66,6 +66,7 @@ class UnauthenticatedRpcs:
                 self._open[group] -= 1
 
         async def serve_identified(_requests: object, context: status.Context) -> Any:
+            """Find out who calls, and then serve the RPC within the limits for the group of callers."""
             return await identify(lambda: serve_limited(context), context)
 
         return with_streamed_request(handler, serve_identified)

@@ -52,7 +52,10 @@ class CallsElsewhere:
         return not current().forwarded
 
     async def call(self, spec: CallSpec, principal: str, *, detached: bool) -> Call:
-        """Have the server's owner make a call; return it at its end, failed or not. Raises HubError if it made none."""
+        """Have the member that owns the server make a call; return the call at its end, failed or not.
+
+        The call is made here if this member has come to own the server. Raises HubError if no call was made.
+        """
         request = pb.CallMethodRequest(spec=_render_spec(spec), detached=detached)
         self._waiting.add(spec.call_id or "")
         try:
@@ -71,7 +74,10 @@ class CallsElsewhere:
         return _provisional_call(spec, principal, done.id, detached, result=done.result, task_id=done.task_id or None)
 
     async def start(self, spec: CallSpec, principal: str) -> Call:
-        """Have the server's owner queue a detached call, and return the call. Raises HubError."""
+        """Have the member that owns the server queue a detached call, and return the call. Raises HubError.
+
+        The call is queued here if this member has come to own the server.
+        """
         request = pb.StartCallRequest(spec=_render_spec(spec))
         try:
             response = await self._forward("StartCall", spec, principal, request, pb.StartCallResponse)
@@ -83,7 +89,7 @@ class CallsElsewhere:
         return known or _provisional_call(spec, principal, response.call.id, detached=True)
 
     async def cancel(self, call: Call, *, abort: bool) -> Call:
-        """Have the server's owner cancel a call, and return the call. Raises HubError."""
+        """Have the member that owns the server cancel a call; return the newest record known here. Raises HubError."""
         request = pb.CancelCallRequest(id=call.id, abort=abort)
         await self._forward("CancelCall", call, call.principal, request, pb.CancelCallResponse)
         return await self._wait_for_record(call.id, lambda call: call.state.ended) or call
@@ -93,7 +99,7 @@ class CallsElsewhere:
         return error.reason == "OWNER_CHANGING" and self._hub.ownership.owns(server)
 
     async def end_unless_awaited(self, call: Call) -> None:
-        """Abort a call at its server's owner, unless it has ended or a caller still waits for it."""
+        """Abort a call at its server's owner, unless it has ended or a caller waits for it; errors are ignored."""
         if not call.state.ended and not self._waiting[call.id]:
             with suppress(HubError):
                 await self.cancel(call, abort=True)
@@ -102,9 +108,10 @@ class CallsElsewhere:
     async def follow_resource(
         self, server: str, uri: str, principal: str, on_change: Callable[[str], None]
     ) -> AsyncGenerator[anyio.Event]:
-        """Watch a resource at its server's owner during the block; yield the event that is set if that fails later.
+        """Watch a resource at its server's owner during the block.
 
-        `on_change` gets the URI at each change. Raises UpstreamError and HubError if it cannot begin.
+        Yields an event that is set if the watch fails later. `on_change` gets the URI at each change. Raises
+        UpstreamError and HubError if the watch cannot begin.
         """
         body = event_pb2.WatchResourceRequest(server=server, uri=uri).SerializeToString()
         asked = ForwardedRpc(WATCH_RESOURCE, server, _forwarding_principal(principal, server), body)
@@ -132,7 +139,7 @@ class CallsElsewhere:
         uri: str,
         on_change: Callable[[str], None],
     ) -> None:
-        """Call `on_change` for each update, until the resource cannot be watched any more."""
+        """Call `on_change` for each update; watch again after an end or UNAVAILABLE, return on any other error."""
         while True:
             try:
                 async with aclosing(updates):
@@ -141,12 +148,12 @@ class CallsElsewhere:
             except HubError as exc:
                 if status.code_of(exc) is not grpc.StatusCode.UNAVAILABLE:
                     return
-            updates = await self._watch_again(watch)  # its first update stands for all changes meanwhile
+            updates = await self._watch_again(watch)  # begins with one update, in place of those missed meanwhile
 
     async def _watch_again(
         self, watch: Callable[[], Awaitable[AsyncGenerator[bytes, None]]]
     ) -> AsyncGenerator[bytes, None]:
-        """Open the watch again, each AGAIN_S until the owner is reached, and return its updates. Raises HubError."""
+        """Open the watch again, trying every AGAIN_S until the owner is reached, and return it. Raises HubError."""
         while True:
             await anyio.sleep(AGAIN_S)
             try:
@@ -181,7 +188,7 @@ class CallsElsewhere:
                 if holds(call := self._hub.calls.get(call_id)):
                     return call
             except NotFound:
-                pass
+                pass  # the record has not come to this member yet
             with anyio.move_on_after(KNOWN_S):
                 await news.wait()
                 return self._hub.calls.get(call_id)
@@ -197,7 +204,10 @@ async def _read_update(updates: AsyncGenerator[bytes, None]) -> bool:
 
 
 def _forwarding_principal(name: str, server: str, origin: CallOrigin | None = None) -> Principal:
-    """Return a principal with the grants that calls need: whether the caller may make them was checked before."""
+    """Return a principal for a forward with what calls of this server need, and no more.
+
+    Whether the caller may make the call was checked before.
+    """
     grants = Grant(Role.CALLER, (server,)), Grant(Role.OPERATOR, (server,))
     return Principal(name=name, grants=grants, credential="", origin=origin)
 
@@ -233,7 +243,10 @@ def _provisional_call(
     task_id: str | None = None,
     fault: Fault | None = None,
 ) -> Call:
-    """Return a call as far as its caller needs it, before its record is known here."""
+    """Return a call as far as its caller needs it, before its record is known here.
+
+    It is queued without a `result` and `fault`, else completed or failed.
+    """
     state = CallState.QUEUED if result is None else CallState.COMPLETED
     return Call(
         id=call_id,
@@ -244,7 +257,7 @@ def _provisional_call(
         detached=detached,
         timeout_s=spec.timeout_s or 0.0,
         max_s=spec.max_s or 0.0,
-        created_at=0.0,
+        created_at=0.0,  # not known here
         state=state if fault is None else CallState.FAILED,
         result=result,
         fault=fault,

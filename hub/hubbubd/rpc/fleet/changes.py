@@ -33,7 +33,7 @@ class OwnershipChanges:
                 event.set()
 
     async def wait_until(self, holds: Callable[[], bool], server: str) -> None:
-        """Wait until a condition holds that depends on the owner of a server."""
+        """Wait until a condition holds; it is checked again whenever the owner of the server changes."""
         while not holds():
             await self.next_change(server).wait()
 
@@ -41,7 +41,7 @@ class OwnershipChanges:
 async def work_with_each_member(
     ownership: Ownership, changes: OwnershipChanges, work: Callable[[Owner], Coroutine[Any, Any, None]]
 ) -> None:
-    """Run `work` for each other member, and cancel it once that is no member any more; until cancelled."""
+    """Run `work` for each other member, and cancel that work once the member has gone; until cancelled."""
     working: dict[Owner, asyncio.Task[None]] = {}
     async with asyncio.TaskGroup() as tasks:
         while True:

@@ -36,7 +36,7 @@ class LiveElsewhere:
         """By member, the event that is set once it was tried to listen to it."""
 
     async def run(self) -> None:
-        """Listen while calls are watched; until cancelled."""
+        """Listen to all other members while clients watch calls here, and for QUIET_S after that; until cancelled."""
         while True:
             while not self._live.watched:
                 with anyio.move_on_after(LOOK_S):
@@ -53,7 +53,10 @@ class LiveElsewhere:
                 self._wanted = anyio.Event()
 
     async def wait_until_listening(self, owner: Owner) -> None:
-        """Wait until this hub listens to a member, if calls are watched here; for BEGIN_S at most."""
+        """Wait until this hub has tried to listen to a member, for BEGIN_S at most.
+
+        Returns at once if nobody watches calls here.
+        """
         if not self._live.watched:
             return
         self._wanted.set()
@@ -65,7 +68,7 @@ class LiveElsewhere:
         return self._tried.setdefault(owner.member, anyio.Event())
 
     async def _keep_listening(self, owner: Owner) -> None:
-        """Listen to a member, again after each break; until cancelled."""
+        """Listen to a member, and again AGAIN_S after each break; until cancelled."""
         while True:
             with suppress(Unreached, grpc.aio.AioRpcError):
                 await self._listen_once(owner)
@@ -86,7 +89,7 @@ class LiveElsewhere:
 
 
 def _parse_event(response: pb.LiveResponse) -> LiveEvent | None:
-    """Return the event in a response of another member; None for a sign of life."""
+    """Return the event in a response of another member; None for a sign of life, or a kind not known here."""
     match response.WhichOneof("told"):
         case "progress":
             told = response.progress

@@ -19,13 +19,16 @@ ROOM = 1000
 async def stream_live_events(live: LiveCalls, ownership: Ownership) -> AsyncGenerator[pb.LiveResponse]:
     """Yield progress and log messages of calls from now on, and signs of life in between, the first at once.
 
-    Those of calls at other members are not among them.
+    Events of calls that other members carry out are left out.
     """
     waiting: OrderedDict[object, LiveEvent] = OrderedDict()
     news = anyio.Event()
 
     def enqueue(call: Call, event: LiveEvent) -> None:
-        """Keep an event of a call of this member until it is written: of a call only its newest progress."""
+        """Keep an event of a call of this member until it is written: of a call only its newest progress.
+
+        When ROOM events wait, progress displaces the oldest event, and a log message is dropped.
+        """
         if not ownership.owns(call.server):
             return
         if isinstance(event, ProgressEvent):

@@ -60,7 +60,7 @@ class Peers:
         self._peers: dict[str, _Peer] = {}
 
     async def reach(self, owner: Owner) -> "FleetServiceAsyncStub":
-        """Return the stub of a member that is connected. Raises Unreached.
+        """Return the gRPC stub of a member, connected within CONNECT_MS. Raises Unreached.
 
         What is sent after this may have been carried out, unless its end says that no handler has taken it.
         """
@@ -114,6 +114,7 @@ class Peers:
         return made
 
     def _channel_options(self, member: str) -> list[tuple[str, str | int]]:
+        """Return gRPC's options for the connection to a member: the name to show, limits, keepalive, reconnection."""
         return [
             # The certificate is checked for the member's name: it may be reached at an address of any name.
             ("grpc.ssl_target_name_override", member),

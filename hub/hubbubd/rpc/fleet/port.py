@@ -64,7 +64,11 @@ class FleetPort:
 
     @asynccontextmanager
     async def serve(self, hub: Hub, *, life: int) -> AsyncGenerator[Forwarding]:
-        """Serve the other members during the block, and yield what forwards to them. `life` is this member's term."""
+        """Serve the other members during the block, and yield what forwards to them. `life` is this member's term.
+
+        Meanwhile calls of other members' servers are forwarded, and the fleet asks members for their clocks over this
+        port.
+        """
         changes = OwnershipChanges(hub.ownership)
         offered = make_servicers(hub, RpcSettings(self._max_message_bytes, ()))
         known = {rpc.path: rpc for each in offered for rpc in list_rpcs(*each, self._max_message_bytes)}
@@ -96,6 +100,7 @@ class FleetPort:
                 await self.close()
 
     def _server_options(self) -> list[tuple[str, int]]:
+        """Return the options of the gRPC server: one process per port, limits of messages, keepalive."""
         return [
             ("grpc.so_reuseport", 0),  # a second member on the port must fail, not share it
             ("grpc.max_receive_message_length", self._most_bytes),

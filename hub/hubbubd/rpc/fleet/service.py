@@ -61,7 +61,7 @@ class FleetService:
         self._life = life
 
     def make_handler(self) -> grpc.GenericRpcHandler:
-        """Return the gRPC handler."""
+        """Return the gRPC handler of the service, through which other members forward RPCs and say hello."""
         unary, stream = grpc.unary_unary_rpc_method_handler, grpc.unary_stream_rpc_method_handler
         handlers = {
             "Forward": unary(self._forward, pb.ForwardRequest.FromString, pb.ForwardResponse.SerializeToString),

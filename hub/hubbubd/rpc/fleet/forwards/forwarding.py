@@ -133,13 +133,14 @@ class Forwarding:
                 return self._wrap_merged(path, serve)
 
     def _wrap_not_found(self, serve: Unary) -> Unary:
-        """Wrap an RPC: before it raises NotFound, it is served again once this member has all that the database has."""
+        """Wrap an RPC: after NotFound it is served again, once this member has all that the database has."""
 
         async def recheck(request: Message) -> Message:
             """Serve the RPC; after NotFound once more, unless this member had all of the record already."""
             try:
                 return await serve(request)
             except NotFound as exc:
+                # The metadata of NotFound is one entry: the kind of record, and its id.
                 [(noun, name)] = exc.metadata.items()
                 if await self._hub.is_record_current(noun, name):
                     raise
@@ -152,6 +153,7 @@ class Forwarding:
         parse: Callable[[bytes], Message] = GetMessageClass(method.output_type).FromString
 
         async def serve_at_owner(request: Message) -> Message:
+            """Serve the RPC here if this member has the server, or no server is meant; else forward it to the owner."""
             server = find_server(self._hub, path, request)
             if server is None or self._ownership.owns(server):
                 try:
@@ -191,7 +193,7 @@ class Forwarding:
             elif self._ownership.owns(server):
                 return await serve_here()
             else:
-                member = why = ""
+                member = why = ""  # no member has the server at the moment
             if left_s <= 0:
                 raise owner_changing_error(server, member, why)
             with anyio.move_on_after(min(pause_s, left_s)):
@@ -259,6 +261,8 @@ class Forwarding:
         """Wrap an RPC with many responses: it is served here, or by the member that has its server."""
 
         async def serve_at_owner(request: Message) -> AsyncGenerator[bytes, None]:
+            """Yield the responses from here if this member has the server, or none is meant; else from the owner."""
+
             async def serve_here() -> AsyncGenerator[bytes, None]:
                 return serve(request)
 
@@ -280,6 +284,7 @@ class Forwarding:
         """Return the responses of an RPC at the server's owner, or of `serve_here` once this member is the owner."""
 
         async def open_at(owner: Owner) -> AsyncGenerator[bytes, None]:
+            """Return the responses at the owner, once the first has come: until then another owner may be tried."""
             responses = self.read_responses(await self._peers.reach(owner), asked, owner)
             try:
                 first = await anext(responses)
@@ -294,6 +299,7 @@ class Forwarding:
         of_one = self._wrap_stream_at_owner(path, serve)
 
         async def serve_at_all(request: Any) -> AsyncGenerator[bytes, None]:
+            """Yield one member's events if the request's filter names a server, else those of all members."""
             chosen = of_one(request) if request.filter.server else self._read_all_events(path, request, serve)
             async with aclosing(chosen) as responses:
                 async for response in responses:
@@ -337,12 +343,15 @@ class Forwarding:
             stream.cancel()
 
     def _delay_drain(self, path: str) -> AbstractContextManager[None]:
-        """Delay this member's drain, during the block, if the RPC is a call of its own caller."""
+        """Delay this member's drain at shutdown, during the block, if the RPC is a call that its caller waits for."""
         return self._hub.calls.drain_delays.hold() if path == _CALL else nullcontext()
 
     @contextmanager
     def _measure_forward(self, server: str, owner: Owner) -> Generator[Trace | None]:
-        """Export a span and the duration of a forward; yield the span's place, or without tracing the caller's."""
+        """Export the span and duration of a forward; yield the trace to send with it.
+
+        That is the trace of the span, or without tracing the one of the caller, None if it has none.
+        """
         tracer, meter, parent = self._hub.tracer, self._hub.meter, CURRENT_TRACE.get()
         if not (tracer.on or meter.on):
             yield parent

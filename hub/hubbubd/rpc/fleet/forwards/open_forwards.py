@@ -48,6 +48,7 @@ class OpenForwards:
         forwards[forward] = owner
         asking = None
         if call_limit_s is not None:
+            # ASK_S before the end; for a call that takes less than twice as long, in the middle.
             asking = asyncio.get_running_loop().call_later(
                 max(call_limit_s - ASK_S, call_limit_s / 2), self._cancel_if_unanswered, owner, forward
             )
@@ -72,7 +73,7 @@ class OpenForwards:
                 forward.cancel()
 
     def _still_owns(self, server: str, owner: Owner) -> bool:
-        """Return whether a server still has this owner, or no owner for a moment."""
+        """Return whether a server still has this owner; True as well while no member has it for a moment."""
         now = self._ownership.owner(server)
         if now is None:  # of nobody for a moment, or this member's own
             return not self._ownership.owns(server)
