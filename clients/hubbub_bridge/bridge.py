@@ -30,7 +30,7 @@ GOODBYE_LIMIT_S = 0.3
 
 
 async def serve(endpoint: BridgeOptions, stdin: int = 0, stdout: int = 1) -> None:
-    """Serve the host at these descriptors until it leaves, or SIGTERM or SIGINT."""
+    """Serve the host at these descriptors until the host leaves, or SIGTERM or SIGINT comes."""
     await _Bridge(endpoint, stdin, stdout).run()
 
 
@@ -75,7 +75,10 @@ class _Bridge:
                 raise end
 
     def _on_request(self) -> None:
-        """Unless the hub is connected, look for it now, and answer from the cache what still waits after HUB_WAIT_S."""
+        """Have the hub looked for now, unless it is connected.
+
+        The requests that still wait after HUB_WAIT_S are answered from the cache, as far as that is possible.
+        """
         if self._uplink is not None:
             self._uplink.look_now()
             if self._uplink.connected:
@@ -101,7 +104,10 @@ class _Bridge:
                 await self._writer.wait_until_written()
 
     async def _wait_for_capacity(self, uplink: "Uplink") -> bool:
-        """Wait while too much waits to be sent; return False if the host has left meanwhile."""
+        """Wait until fewer messages wait to be sent to the hub; return False if the host has left meanwhile.
+
+        The host is not read during this wait, so the end of its pipe is looked for each HANGUP_POLL_S.
+        """
         waiting = asyncio.create_task(uplink.wait_for_capacity())
         try:
             while not (await asyncio.wait({waiting}, timeout=HANGUP_POLL_S))[0]:
@@ -114,7 +120,8 @@ class _Bridge:
     async def _connect_and_carry(self) -> None:
         """Connect to the hub, and carry messages until cancelled.
 
-        It begins once the host has written something and has its first response, if that is known.
+        Begin once the host has written something, and has the response that the cache knows: the import of gRPC
+        below would delay that response.
         """
         await self._host_has_written.wait()
         await self._writer.wait_until_written()

@@ -239,7 +239,12 @@ class Conversation:
     # The hub
 
     def on_connected(self, send: Send, max_message_bytes: int) -> None:
-        """Begin a connection to a hub: send the handshake, and each request that has no response yet."""
+        """Begin a connection to a hub with what makes it the same conversation as before.
+
+        Send the handshake, the requests that set the state of a connection, and each request without a response.
+        Responses that the host has already go only into the cache. From the second connection on, or if the host has
+        lists from the cache, tell the host that its lists may have changed.
+        """
         self._send, self._max_message_bytes, self._sent = send, max_message_bytes, 0
         if self._handshake is not None:
             if messages.make_key(self._handshake.id) in self._waiting:
@@ -257,9 +262,9 @@ class Conversation:
         self._lists_may_differ = True
 
     def on_disconnected(self, reached: int) -> None:
-        """End the connection to a hub, which may have taken the first `reached` messages of it.
+        """End the connection to a hub. The hub may have taken the first `reached` messages sent over it.
 
-        The questions of the hub are withdrawn, and come again with the next connection.
+        Open questions of the hub are withdrawn at the host: the hub asks them again over the next connection.
         """
         self._send = None
         self._cache_requests.clear()
@@ -289,8 +294,11 @@ class Conversation:
         self._send_to_host(raw)
 
     def _handle_hub_response(self, message: Message, raw: bytes, draining: bool) -> None:
-        """Send the hub's response to the host, unless it is for the cache alone, or nothing waits for it any more."""
-        if message.get("id") is None:  # the hub could not read so much of a message
+        """Send the hub's response to the host, unless it is for the cache alone, or nothing waits for it any more.
+
+        If a hub that is shutting down refuses a request for the first time, the request goes on waiting for the next.
+        """
+        if message.get("id") is None:  # an error about a message whose id the hub could not read
             self._send_to_host(raw)
             return
         key = messages.make_key(message.get("id"))
@@ -302,7 +310,8 @@ class Conversation:
         if request is None:
             return  # the host has cancelled it, or got a response while the hub was away
         shutting_down = messages.find_text(message, "error", "data", "reason") == "SHUTTING_DOWN"
-        if draining and shutting_down and not request.was_refused:  # else it is of a hub behind this one
+        # If this hub is not draining, the refusal is that of a hub behind this one: the host gets it.
+        if draining and shutting_down and not request.was_refused:
             request.was_refused, request.may_be_taken, request.number = True, False, 0
             return
         self._remove_waiting(key)
@@ -332,7 +341,10 @@ class Conversation:
     # While it is away
 
     def answer_from_cache(self) -> None:
-        """Answer the waiting handshakes and lists of tools without the hub, as far as that is possible."""
+        """Answer the waiting handshakes and lists of tools without the hub; do nothing while a hub is connected.
+
+        A handshake that the cache has no response to gets a likely one. A list of tools that is not in the cache waits.
+        """
         if self._send is not None:
             return
         for key, request in list(self._waiting.items()):
@@ -345,7 +357,11 @@ class Conversation:
                     self._send_to_host(response)
 
     def fail_requests(self, why: str) -> None:
-        """Refuse the waiting requests, but for a handshake and a request that only waits for notifications."""
+        """Refuse the waiting requests, with `why` as the message of the error.
+
+        A handshake and a request that only waits for notifications go on waiting. After a refused list, the host is
+        told of changed lists when a hub is connected.
+        """
         for key, request in list(self._waiting.items()):
             if request.method not in (LISTEN, HANDSHAKE, DISCOVER):
                 if request.method in LIST_NAMES:
@@ -365,7 +381,7 @@ class Conversation:
         return messages.make_result(request.id, found)
 
     def _mark_list_outdated(self, request: UnansweredRequest) -> None:
-        """Note that the list which the host has may differ from that of the next hub."""
+        """Note that the list which the host has may differ from that of the next hub, so that the host is told then."""
         self._listed_kinds.add(LIST_NAMES[request.method])
         self._lists_may_differ = True
 
@@ -387,7 +403,8 @@ class Conversation:
     def _make_audience_key(self, request: UnansweredRequest) -> str:
         """Return the part of the cache key that names the hosts which a response is for.
 
-        It is the revision, from the request or the handshake; for lists of tools also whether the host shows apps.
+        That part is the revision, from the request or the handshake; for lists of tools also whether the host shows
+        apps.
         """
         revision, capabilities = messages.find_text(request.message, "params", "_meta", messages.REVISION), None
         if revision:

@@ -53,14 +53,14 @@ class ResponseCache:
         return {}
 
     def _save(self) -> None:
-        """Write all results; a disk that refuses them leaves them in memory."""
+        """Write all results to the file, unless they are larger than MAX_BYTES. If that fails, they stay in memory."""
         if self._file is None:
             return
         content = json.dumps(self._results, separators=(",", ":")).encode()
         if len(content) > MAX_BYTES:
             return
         with suppress(OSError):
-            self._file.parent.mkdir(mode=0o700, exist_ok=True)  # not its parents: a hub that is away makes its own
+            self._file.parent.mkdir(mode=0o700, exist_ok=True)  # without parents: the hub makes its data directory
             descriptor, fresh = tempfile.mkstemp(dir=self._file.parent)  # only its owner can read it
             try:
                 with os.fdopen(descriptor, "wb") as file:

@@ -11,7 +11,10 @@ MAX_STEPS: Final = 20_000
 
 
 def is_recursive(schema: object) -> bool:
-    """Return whether a schema refers to itself, by way of others or not (`$ref`: JSON Schema 2020-12, 8.2.3)."""
+    """Return whether a schema refers to itself, directly or by way of others (`$ref`: JSON Schema 2020-12, 8.2.3).
+
+    Of a very large schema only the first MAX_STEPS values are looked at.
+    """
     # One budget for all referred schemas: each may be within others, so that together they may be far larger.
     budget = iter(range(MAX_STEPS))
     references_by_ref = {

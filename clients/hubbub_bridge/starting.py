@@ -26,5 +26,5 @@ class StartedHub:
         self._started = time.monotonic()
         with suppress(daemon.NotStarted, HubbubError):
             words = daemon.make_command(self._data_dir, log=daemon.find_log(self._data_dir))
-            # What it says before it has its log goes where the host keeps the bridge's.
+            # What the hub writes to stderr before it opens its log goes to the bridge's stderr, which hosts keep.
             daemon.launch_hub(words, stdout=subprocess.DEVNULL, stderr=None)

@@ -63,7 +63,7 @@ class Trial:
     failure: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as JSON values."""
+        """Return the trial as JSON values."""
         return asdict(self)
 
 
@@ -125,7 +125,7 @@ class _Host:
     async def fill_in(self, trial: Trial) -> None:
         """Connect as a host, list everything, and write into `trial` what was found. Raises TrialFailed."""
         introduction = await self._introduce(trial.revision)
-        # The result of a handshake has it itself, that of `server/discover` in `_meta`.
+        # The result of a handshake has `serverInfo` itself, the result of `server/discover` has it in `_meta`.
         server = find_object(introduction, "serverInfo") or find_object(
             introduction, "_meta", "io.modelcontextprotocol/serverInfo"
         )
@@ -161,7 +161,7 @@ class _Host:
         return await self._request("server/discover", {})
 
     async def _fetch_list(self, name: str, method: str) -> list[Message]:
-        """Return all entries of one list, from all its pages. Raises TrialFailed."""
+        """Return the entries of one list, from at most MAX_PAGES pages. Raises TrialFailed."""
         found: list[Message] = []
         cursor: dict[str, str] = {}
         for _ in range(MAX_PAGES):
@@ -173,7 +173,7 @@ class _Host:
         return found
 
     async def _request(self, method: str, params: Message) -> Message:
-        """Return the result of a request. Raises TrialFailed."""
+        """Send a request and return its result. Other messages that come meanwhile are dropped. Raises TrialFailed."""
         self._count += 1
         meta = {"_meta": self._meta} if self._meta else {}
         await self._send({"id": self._count, "method": method, "params": {**params, **meta}})
@@ -191,7 +191,7 @@ class _Host:
     async def _send(self, message: Message) -> None:
         """Send a message to the bridge, or lose it if the bridge has ended."""
         self._stdin.write(encode_line({"jsonrpc": "2.0", **message}) + b"\n")
-        with suppress(ConnectionError):  # that it has ended, the next read shows
+        with suppress(ConnectionError):  # the next read shows that the bridge has ended
             await self._stdin.drain()
 
 

@@ -59,7 +59,7 @@ class Outbox:
         self._has_messages.set()
 
     def queue_leave(self) -> None:
-        """Have the hub told that the host has left, after the messages that wait."""
+        """Have `send_queued` tell the hub that the host has left, after the messages that wait."""
         self._leaving = True
         self._has_messages.set()
 
@@ -79,7 +79,7 @@ class Outbox:
     async def send_queued(self, send: SendFrame) -> None:
         """Send the queued messages, and those queued later, until the host has left.
 
-        A refusal ends it without an error: the reader of the stream gets it, too.
+        If the hub refuses a message, return without an error: the reader of the stream gets that error, too.
         """
         with contextlib.suppress(HubbubError):
             while not self._leaving or self._waiting:
@@ -91,8 +91,12 @@ class Outbox:
             self.sent_leave = True
 
     def _next_frame(self) -> pb.ServeRequest:
-        """Remove the next messages from the queue, and return them as one frame."""
-        frame = pb.ServeRequest(again=self._waiting[0][1])  # which counts for all messages of a frame
+        """Remove the next messages from the queue, and return them as one frame.
+
+        From now on they count as messages that the hub may have taken (`reached`).
+        """
+        # `again` holds for a whole frame, so a frame ends before a message with another value.
+        frame = pb.ServeRequest(again=self._waiting[0][1])
         size = 0
         while self._waiting and len(frame.messages) < MAX_FRAME_MESSAGES:
             message, again = self._waiting[0]
@@ -171,7 +175,10 @@ class Uplink:
             self._outbox.queue_leave()
 
     async def _run_stream(self) -> bool:
-        """Carry messages over one stream until it ends; return True if it ended because the host has left."""
+        """Carry messages over one stream until the stream ends; return True if it ended because the host has left.
+
+        If the hub ends the stream without an error, return False. Raises HubbubError otherwise.
+        """
         async with self._link.open_dialogue(lambda hub: hub.mcp.Serve) as (send, responses):
             await send(pb.ServeRequest(open=self._open_message))
             opening = await anext(responses, None)
@@ -195,15 +202,17 @@ class Uplink:
     async def _read(self, responses: AsyncGenerator[pb.ServeResponse, None], outbox: Outbox) -> None:
         """Pass the messages of the hub to the conversation until the stream ends."""
         async for response in responses:
-            if response.HasField("taken"):  # the hub shuts down in order, and takes no more
+            if response.HasField("taken"):  # the hub shuts down, and says how many messages it has taken
                 outbox.reached = response.taken
             for message in response.messages:
                 self._conversation.handle_hub_message(message, draining=response.draining)
-            await self._wait_for_host()
+            await self._wait_for_host()  # a host that reads slowly slows the hub, so that no messages pile up here
 
     async def _wait_before_retry(self, error: HubbubError) -> None:
-        """Wait before the next attempt to connect. Before that, answer without the hub if it refuses the bridge or is
-        away for GIVE_UP_AFTER_S, and start a hub if none is there and the bridge is to start one.
+        """Wait before the next attempt to connect; `error` says why the last one failed.
+
+        Before the wait, answer the host without the hub, if the hub refuses the bridge or is away for GIVE_UP_AFTER_S.
+        Start a hub if none is there and the bridge is to start one.
         """
         lasting = not isinstance(error, (Unavailable, ResourceExhausted))  # these two may pass by themselves
         away_s = asyncio.get_running_loop().time() - self._away_since
@@ -212,17 +221,18 @@ class Uplink:
             self._answer_without_hub(error)
         if self._own_hub is not None and error.reason == "HUB_UNREACHABLE":
             self._own_hub.start_hub()
-        # Requests fail after an attempt to connect: the first that is late enough comes in time.
+        # The pause ends with GIVE_UP_AFTER_S at the latest, since requests fail only after an attempt to connect.
         pause_s = self._pause_s if away_s >= GIVE_UP_AFTER_S else min(self._pause_s, GIVE_UP_AFTER_S - away_s)
         self._pause_s = min(2 * self._pause_s, MAX_PAUSE_S)
         with contextlib.suppress(TimeoutError):
             async with within(MAX_PAUSE_S if lasting else pause_s):
-                # A refusal is not asked for again at once, however often the host asks: a hub limits wrong tokens.
+                # After a refusal, a request of the host does not end the pause: a hub limits wrong tokens. So this
+                # waits for an event that nobody sets.
                 await (asyncio.Event() if lasting else self._look_soon).wait()
         self._look_soon.clear()
 
     def _answer_without_hub(self, error: HubbubError) -> None:
-        """Answer what waits from the cache, and refuse the rest with an explanation."""
+        """Answer waiting requests of the host from the cache, and refuse the rest with an explanation."""
         self._conversation.answer_from_cache()
         self._conversation.fail_requests(explain_error(error))
 
@@ -230,7 +240,7 @@ class Uplink:
 async def fetch_question_routes(endpoint: BridgeOptions) -> dict[str, str]:
     """Return where each kind of question of an endpoint goes: `host`, `inbox`, `both`, `host-first`.
 
-    Raises HubbubError.
+    Return {} if the hub ends the stream without a word. Raises HubbubError.
     """
     connection = _make_connection(endpoint)
     try:

@@ -107,7 +107,7 @@ class Notifier:
             raise _find_first_exception(group) from None
 
     async def _load_earlier_attempts(self) -> None:
-        """Read what earlier services sent from the file, and report the attempts that were cut off."""
+        """Read from the file what earlier services sent, report the attempts that were cut off, and make the plan."""
         keys = {target.key for target in self.targets()}
         if cut_off := await self._run_in_thread(self.state.mark_cut_off, keys):
             self.report(News("unknown", tuple(cut_off), why="the service was ended while it sent"))
@@ -116,7 +116,7 @@ class Notifier:
         self._plan = Plan(self.rules, await self._run_in_thread(self.state.list_notice_times, since_s))
 
     async def _wait_for_stop(self, stop: anyio.Event, scope: anyio.CancelScope) -> None:
-        """Wait for `stop`; then cancel the scope, and have attempts end that wait before they try again."""
+        """Wait for `stop`, then cancel the scope. Attempts that pause before they try again end, too."""
         await stop.wait()
         self._stopping.set()
         scope.cancel()
@@ -124,7 +124,7 @@ class Notifier:
     async def _watch_inbox(self, hub: Hub, *, once: bool) -> None:
         """Update the plan with each change of the inbox; with `once`, return when the plan has all that is open now."""
         open_ids: set[str] = set()
-        # Those that a new snapshot has not confirmed yet.
+        # Open requests that the snapshot after a Reset has not named yet. Those left at its end are not open any more.
         unconfirmed: set[str] = set()
         async with aclosing(hub.inbox.watch(states=["open"])) as events:
             async for event in events:
@@ -172,9 +172,10 @@ class Notifier:
                 await changed.wait()
 
     async def _send_due(self, sending: TaskGroup, pauses: Sequence[float], gather_s: float = GATHER_S) -> None:
-        """Start to send what is due now to each target, and record that; do nothing without a target.
+        """Start to send the requests that are due now to each target, and write to the log that a notice was made.
 
-        `pauses` are those before repeated attempts, seconds; `gather_s` is that of `Plan.pop_due`.
+        Do nothing if there is no target. `pauses`: seconds before each repeated attempt. `gather_s`: for how many
+        seconds the first request that is due waits for others, so that they are told together.
         """
         targets = self.targets()
         if not targets or not (due := self._plan.pop_due(self.clock(), gather_s)):
@@ -184,8 +185,9 @@ class Notifier:
             sending.start_soon(self._send, target, due, pauses)
 
     async def _send(self, target: Target, requests: Sequence[PendingRequest], pauses: Sequence[float]) -> None:
-        """Tell a target of requests in one notification, and report each attempt. After a failure, wait for the next of
-        the pauses and tell it again, of those requests that are still open.
+        """Tell a target of requests in one notification, and report each attempt.
+
+        After a failure, wait for the next of the pauses and send again, with the requests that are still open.
         """
         id_ = secrets.token_hex(8)
         wanted = list(requests)
@@ -195,7 +197,8 @@ class Notifier:
             if not wanted:
                 self.report(News("answered", tuple(request.id for request in requests), target.name))
                 return
-            # Somebody who is answering one is not disturbed by a repetition; it waits until the claim is given up.
+            # A claim means that somebody is answering: no repetition disturbs them. If the claim is given up, the
+            # request is due again.
             wanted = [request for request in wanted if not self._plan.requeue_if_claimed(request.id)]
             ids = [request.id for request in wanted]
             begun = await self._run_in_thread(self.state.begin_attempt, id_, target.key, ids)

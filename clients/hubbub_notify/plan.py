@@ -53,12 +53,15 @@ class Plan:
         self._notified.pop(id_, None)
 
     def mark_notified(self, ids: Iterable[str]) -> None:
-        """Remember that people were told of these requests; it does not count as a notification for the limits."""
+        """Remember that people were told of these requests. This alone does not count against the limits."""
         for id_ in ids:
             self._notified[id_] = self._untold.pop(id_, None) or self._notified.get(id_)
 
     def requeue_if_claimed(self, id_: str) -> bool:
-        """Return whether somebody holds a claim; such a request is queued again until the claim ends."""
+        """Return whether somebody holds a claim on a request, which means that it is being answered.
+
+        Such a request is queued again: people are told of it if the claim ends without an answer.
+        """
         request = self._notified.get(id_) or self._untold.get(id_)
         if request is None or request.claim is None:
             return False
@@ -69,7 +72,7 @@ class Plan:
     def pop_due(self, now: float, gather_s: float = GATHER_S) -> tuple[PendingRequest, ...]:
         """Return the requests that people are to be told of now, oldest first, and mark them as notified.
 
-        It is empty if nothing is due. The first that is due waits for others for `gather_s` seconds.
+        Return an empty tuple if nothing is due. The first request that is due waits `gather_s` seconds for others.
         """
         next_at = self.find_next_time(gather_s)
         if next_at is None or next_at > now:
@@ -81,7 +84,10 @@ class Plan:
         return tuple(due)
 
     def find_next_time(self, gather_s: float = GATHER_S) -> float | None:
-        """Return when `pop_due` will have something, if nothing changes; None if nothing waits."""
+        """Return when `pop_due` will have something, if nothing changes, in seconds since 1970; None if nothing waits.
+
+        It is the first due time, put off by the pause between notices, the limit per hour, and quiet hours.
+        """
         first_due = min((self._find_due_time(request) for request in self._list_unclaimed()), default=None)
         if first_due is None:
             return None

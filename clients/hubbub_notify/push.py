@@ -61,7 +61,7 @@ class Keys:
         self.public = urlsafe_b64encode(point).rstrip(b"=").decode()
 
     def make_authorization_header(self, endpoint: str, contact: str | None) -> str:
-        """Return the header that says who pushes (RFC 8292)."""
+        """Return the header that says to the push service at `endpoint` who pushes, and whom to ask (RFC 8292)."""
         parts = urlsplit(endpoint)
         claims = {
             "aud": f"{parts.scheme}://{parts.netloc}",
@@ -93,7 +93,10 @@ class Browser:
         return f"a browser by {urlsplit(self.endpoint).hostname}"
 
     async def send(self, notice: Notice) -> tuple[SendOutcome, str]:
-        """Send a notice once, and return the outcome and why. A repeated push replaces the first in the browser."""
+        """Send a notice once, and return the outcome and why. A repeated push replaces the first in the browser.
+
+        Call `gone` if the browser has unsubscribed, or if its key cannot be used.
+        """
         headers = {
             "Authorization": self.keys.make_authorization_header(self.endpoint, self.contact),
             "Content-Encoding": "aes128gcm",

@@ -53,7 +53,7 @@ def parse_hours(text: str) -> tuple[int, int]:
 
 
 def _parse_minute(text: str) -> int | None:
-    """Return the minute of the day that HH:MM names; None if it is none."""
+    """Return the minute of the day that HH:MM names; None if the text names no minute of a day."""
     hour_text, _, minute_text = text.strip().partition(":")
     hour, minute = whole_text(hour_text), whole_text(minute_text)
     if hour is None or minute is None or len(minute_text) != 2 or hour > 23 or minute > 59:

@@ -82,6 +82,7 @@ class Rules(BaseModel):
     @field_validator("timezone")
     @classmethod
     def _check_zone(cls, value: str | None) -> str | None:
+        """Return the name of a time zone unchanged. Raises ValueError if there is no such zone."""
         if value is not None:
             try:
                 ZoneInfo(value)
@@ -119,7 +120,8 @@ def parse_rules(content: Mapping[str, Any], where: str = "") -> Rules:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         key = ".".join(str(part) for part in first["loc"])
-        # pydantic begins with "Value error, " or "Input should ...": the key is the subject here.
+        # pydantic begins a message with "Value error, " or "Input should ...". Here the key is named before the
+        # message, so "Value error, " goes, and "Input" becomes "it".
         reason = re.sub(r"^(Value error, )?(Input )?", lambda match: "it " if match[2] else "", first["msg"])
         if first["type"] == "extra_forbidden":
             near = get_close_matches(key, Rules.model_fields, n=1)

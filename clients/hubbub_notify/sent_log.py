@@ -86,7 +86,8 @@ class SentLog:
     def begin_attempt(self, notice: str, target: str, requests: Iterable[str]) -> list[str]:
         """Write durably that a target is about to be told of requests by the notification with the id `notice`.
 
-        Return those of them that no service has told it of, nor begun to: only these may be sent.
+        Return the ids of the requests that the target has not heard of from any service, and is not just being told
+        of by another attempt: only these may be sent.
         """
         now, begun = time.time(), list[str]()
         self._execute("BEGIN IMMEDIATE", ())
@@ -103,7 +104,7 @@ class SentLog:
     def end_attempt(self, notice: str, target: str, state: AttemptOutcome) -> None:
         """Write the outcome of an attempt. Durable on return.
 
-        It also counts if a service that was started meanwhile took the attempt for one that was cut off.
+        The outcome is also written if a service that was started meanwhile has marked the attempt as cut off.
         """
         self._execute(
             "UPDATE told SET state = ?, at = ? WHERE notice = ? AND target = ? AND state IN ('trying', 'unknown')",

@@ -57,7 +57,7 @@ class Service:
             with suppress(RuntimeError):  # the program has ended meanwhile
                 loop.call_soon_threadsafe(ended.set)
 
-        # Not one of a pool: a thread that hangs would hold up all others, and the end of the program.
+        # Not a thread of a pool: one that hangs would hold up all others, and the end of the program.
         threading.Thread(target=send_in_thread, name="notification", daemon=True).start()
         with anyio.move_on_after(LIMIT_S):
             await ended.wait()
@@ -67,7 +67,7 @@ class Service:
         """Send a notice by Apprise, and write into `attempt` what became of it."""
         with _capture_log() as messages:
             try:
-                # A fresh one: one that has sent before may sleep to keep to its own rate.
+                # A fresh object of Apprise: one that has sent before may sleep, to keep to its own rate.
                 service = _instantiate(self.url)
                 headers: Any = getattr(service, "headers", None)
                 if urlsplit(self.url).scheme.lower() in HEADER_SCHEMES and isinstance(headers, dict):
@@ -103,7 +103,7 @@ def parse_service(url: str, number: int, where: str) -> Service:
     this_url = f"{where}: the {format_ordinal(number)} url"
     if not colon or not re.fullmatch(r"[a-z0-9-]{1,30}", scheme):
         raise NoticeRuleProblem(f"{this_url} does not begin with a service, such as mailto://")
-    if url_forms.get(scheme) == "":
+    if url_forms.get(scheme) == "":  # Apprise knows the scheme, but it cannot be used on this machine
         raise NoticeRuleProblem(
             f"{this_url} cannot be used here: {scheme}:// needs a package or a system that this machine does not have"
         )
@@ -170,9 +170,12 @@ def _instantiate(url: str) -> Any:
 
 @cache
 def _list_url_forms() -> dict[str, str]:
-    """Return what a url of each scheme looks like; empty for schemes whose needs this machine lacks."""
+    """Return, for each scheme of Apprise, the form of its urls.
+
+    The form is empty if the scheme needs a package or a system that this machine does not have.
+    """
     with warnings.catch_warnings():
-        # Apprise imports all its services here, some of them by modules that Python has given up.
+        # Apprise imports all its services here, and some of them import modules that Python has deprecated.
         warnings.simplefilter("ignore", DeprecationWarning)
         details: Any = apprise.Apprise().details(show_disabled=True)
     forms: dict[str, str] = {}

@@ -63,6 +63,8 @@ def compose_notice(
         listed = ", ".join(f"{count} of {server}" for server, count in counts[:MAX_LISTED])
         others = len(counts) - MAX_LISTED
         lines = [f"{listed}, and of {others} other servers." if others > 0 else f"{listed}."]
+    # Without `content`, only calls to approve have a line, and only if there are several requests: the title and the
+    # lines about a single request name its call already.
     shown = [each for each in requests if content or (each.kind == "approval" and not is_single)]
     lines += [_format_question(each, with_server=not is_single, content=content) for each in shown[:MAX_LISTED]]
     if len(shown) > MAX_LISTED:
