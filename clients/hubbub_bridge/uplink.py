@@ -65,7 +65,7 @@ class Outbox:
 
     @property
     def has_capacity(self) -> bool:
-        """Whether not too much waits to be sent."""
+        """Whether at most MAX_UNSENT_BYTES wait to be sent, or the stream has ended."""
         return self._has_capacity.is_set()
 
     def release_waiters(self) -> None:
@@ -73,7 +73,7 @@ class Outbox:
         self._has_capacity.set()
 
     async def wait_for_capacity(self) -> None:
-        """Wait until not too much waits to be sent."""
+        """Wait until at most MAX_UNSENT_BYTES wait to be sent, or the stream ends."""
         await self._has_capacity.wait()
 
     async def send_queued(self, send: SendFrame) -> None:
@@ -145,11 +145,11 @@ class Uplink:
 
     @property
     def has_capacity(self) -> bool:
-        """Whether not too much waits to be sent."""
+        """Whether at most MAX_UNSENT_BYTES wait to be sent, or there is no stream."""
         return self._outbox is None or self._outbox.has_capacity
 
     async def wait_for_capacity(self) -> None:
-        """Wait while too much waits to be sent."""
+        """Wait until at most MAX_UNSENT_BYTES wait to be sent, or there is no stream."""
         if self._outbox is not None:
             await self._outbox.wait_for_capacity()
 

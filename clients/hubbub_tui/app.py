@@ -150,7 +150,7 @@ class HubbubApp(App[None]):
             self.push_screen(AgentsScreen())
 
     def follow_sessions(self) -> None:
-        """Begin to follow the sessions of coding agents; once is enough."""
+        """Begin to follow the sessions of coding agents, unless that has begun already."""
         if not self._follows_sessions:
             self._follows_sessions = True
             self.run_worker(self.boards.follow_sessions(), group="watches")
@@ -204,6 +204,7 @@ class HubbubApp(App[None]):
         """Open the first of these pending requests that is open; if none is, only notify of that."""
         for id_ in ids:
             request = self.boards.request(id_)
+            # Of a hidden row only the key is known here; `open_request` reads the record.
             if (request is not None and request.state == "open") or id_ in self.boards.open.hidden:
                 self.open_request(id_)
                 return
@@ -266,7 +267,7 @@ class HubbubApp(App[None]):
         self.confirm(question, lambda: self.hub.calls.clear_queue(server), "the queue is cleared")
 
     def confirm(self, question: str, action: Callable[[], Awaitable[object]], done: str) -> None:
-        """Run an action after confirmation, and notify as `start_action` does."""
+        """Ask a question; after yes, run an action in the background, and notify of `done` or of the error."""
 
         def start_if_confirmed(confirmed: bool | None) -> None:
             if confirmed:
@@ -296,9 +297,9 @@ class HubbubApp(App[None]):
         self.notify(line(f"{error.message} ({error.reason})"), severity="error", markup=False)
 
     async def claim(self, id_: str, claim_id: str, ttl_s: float, *, take_over: bool) -> None:
-        """Claim a pending request, or renew its claim. Raises HubbubError.
+        """Claim a pending request for `ttl_s` seconds, or renew its claim. Raises HubbubError.
 
-        Leaving the screen meanwhile does not cancel it: else the hub could make the claim after it was released.
+        If the person leaves the screen meanwhile, the RPC goes on: else the hub could make the claim after `release`.
         """
         claiming = asyncio.ensure_future(self.hub.inbox.claim(id_, ttl_s, claim_id=claim_id, take_over=take_over))
         # Read even if nobody waits any more, or asyncio would report the refusal as an error that was lost.
@@ -307,7 +308,10 @@ class HubbubApp(App[None]):
         await asyncio.shield(claiming)
 
     def release(self, id_: str, claim_id: str) -> None:
-        """Release a claim, also one that is on its way."""
+        """Release a claim in the background, also one that the hub has not confirmed yet.
+
+        While the application ends, `run` releases it.
+        """
         self._to_release[claim_id] = id_
         if self.is_running:
             self.run_worker(self.release_claims(), group="release")

@@ -62,7 +62,10 @@ class Board(Generic[R]):
         self._keep_oldest = keep_oldest
 
     def put(self, row: BoardRow[R], word: str = "") -> None:
-        """Add or replace a row. Beyond `max_rows`, one row becomes hidden, and is counted by `word`."""
+        """Add or replace a row. Beyond `max_rows`, the oldest row becomes hidden; with `keep_oldest`, the new row.
+
+        Of a hidden row only the key is kept, with `word` to count it by.
+        """
         self.version += 1
         if row.key in self.rows:
             self.rows[row.key] = row
@@ -73,7 +76,7 @@ class Board(Generic[R]):
                 return
             oldest = next(iter(self.rows))
             del self.rows[oldest]
-            self.hidden[oldest] = word
+            self.hidden[oldest] = word  # words matter only with `keep_oldest`, so that of the new row will do here
         self.hidden.pop(row.key, None)
         self.rows[row.key] = row
 
@@ -83,7 +86,7 @@ class Board(Generic[R]):
             self.version += 1
 
     def clear(self) -> None:
-        """Remove all rows; the board is not complete until the next snapshot is."""
+        """Remove all rows. The board counts as incomplete (not `synced`) until the next snapshot is complete."""
         self.rows.clear()
         self.hidden.clear()
         self.version += 1
@@ -150,8 +153,12 @@ class Boards:
         )
 
     async def read_newest_hosts(self) -> None:
-        """Read the newest hosts. While the hub does not answer, those read before stay."""
+        """Read the newest hosts. While the hub does not answer, those read before stay.
+
+        If this person may not see hosts, none are shown, and `hosts_refused` is set.
+        """
         try:
+            # One more than is shown, to know whether there are more.
             hosts = await self._hub.hosts.list(limit=self._max_rows + 1)
             self.hosts_refused = False
         except PermissionDenied:
@@ -209,7 +216,7 @@ class Boards:
         return [*ids, *(id_ for id_ in call.perhaps_pending_ids if id_ in self.open.rows and id_ not in ids)]
 
     def loading_status(self, board: Board[Any] | None) -> str:
-        """Return in words why a board (None: the events) may not show what the hub has; empty if it does."""
+        """Return in words why a board (None: the events) may not show what the hub has; empty if the board does."""
         if not self._hub.connected:
             return "The hub cannot be reached; what there is will be shown here"
         if board is None or board.synced:
@@ -223,7 +230,10 @@ class Boards:
     async def _follow(
         self, watch: Callable[[], AsyncGenerator[Any, None]], put: Callable[[Any], None], *boards: Board[Any]
     ) -> None:
-        """Keep boards live, forever: `put` adds a record. The watch begins again when hidden rows can be shown."""
+        """Keep boards live by a watch, forever: `put` adds a record to its board.
+
+        The watch begins again after an error, and when hidden rows can be shown.
+        """
         while True:
             for board in boards:
                 board.clear()
@@ -300,7 +310,7 @@ class Boards:
             del self.session_questions[key]
 
     def _put_call_or_progress(self, record: Call | Progress) -> None:
-        """Put a call into its row, or the progress of one beside the rows."""
+        """Put a call into its row, without payloads; keep the last progress of a call, of `max_rows` calls at most."""
         if isinstance(record, Progress):
             if len(self.progress) >= self._max_rows:
                 del self.progress[next(iter(self.progress))]

@@ -60,7 +60,7 @@ class AgentsPane(ListPane):
         return [by_key[_row_key(each)] for each in sort_sessions(row.record for row in by_key.values())]
 
     def action_back(self) -> None:
-        """Go back to the table, to all rows, and from there to the other panes."""
+        """Go one step back: from the detail to the table, from the filtered rows to all rows, else to the panes."""
         if self.has_class("-full") or self._filter.words:
             super().action_back()
         else:
@@ -165,9 +165,9 @@ class AgentsPane(ListPane):
             self.hub_app.invoke(start)
 
     def _continue(self, session: CodingSession, prompt: str) -> None:
-        """Go on with a prompt in the background, by the agent's own tool, and show why that failed, if it does.
+        """Send a prompt to the session by the agent's own tool, in the background; show why that failed, if it does.
 
-        The turn goes on at the agent, also after this program has ended.
+        The agent works on the prompt also after this program has ended.
         """
 
         async def call_tool() -> None:

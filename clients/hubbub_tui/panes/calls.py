@@ -36,7 +36,7 @@ MAX_REQUESTS = 200
 
 
 async def fetch_call_text(hub: Hub, id_: str, boards: Boards) -> tuple[Call, Text]:
-    """Fetch a call and render it in full. Raises HubbubError."""
+    """Fetch a call, and return it with its text in full. Raises HubbubError."""
     call = await hub.calls.get(id_)
     requests = await hub.inbox.list(call_id=id_, limit=MAX_REQUESTS) if call.ended and call.pending_ids else ()
     host = None if call.ended else await fetch_waiting_host(hub, id_)
@@ -48,7 +48,8 @@ def render_call(
 ) -> Text:
     """Render a call in full.
 
-    `requests` are the pending requests that it caused, once it has ended; `host` is the one that waits for it.
+    `requests` are the pending requests that an ended call caused: its timeline needs them. `host` is the host that
+    waits for the call, if there is one.
     """
     page = DetailText().defect(call.defect).fact("state", styled_call_state(call))
     progress = boards.progress.get(call.id)

@@ -107,7 +107,11 @@ class CatalogPane(FilteredPane):
         return summary
 
     def _draw_list(self, entries: CatalogList, *, expand: bool) -> None:
-        """Draw the branch of a list, `expand` it when it is new; with a filter, only a branch that has a match."""
+        """Draw the branch of a list, with the entries that were fetched; fetch them if the branch shows them.
+
+        With `expand`, a new branch is opened. With a filter, only branches with a match are drawn, and all lists are
+        fetched. An empty list has no branch, unless it may still be read.
+        """
         found = self._entries.get(entries.id)
         filtering = bool(self._filter.words)
         if filtering:
@@ -154,7 +158,7 @@ class CatalogPane(FilteredPane):
         return branch
 
     def _remove_branch(self, list_id: str) -> None:
-        """Remove a branch, and its server's when it was the last one."""
+        """Remove the branch of a list; remove the branch of its server, too, if it has no other list."""
         branch = self._branches.pop(list_id, None)
         self._shown.pop(list_id, None)
         if branch is None or branch.parent is None:
@@ -167,7 +171,7 @@ class CatalogPane(FilteredPane):
 
     @on(Tree.NodeExpanded)
     def _fetch_expanded(self, event: Tree.NodeExpanded[Any]) -> None:
-        """Fetch the entries of a branch that is opened, unless they are there."""
+        """Fetch the entries of a branch that is opened, unless they were fetched in the list's present state."""
         entries = event.node.data
         if isinstance(entries, CatalogList) and self._fetched.get(entries.id) != entries:
             self._start_fetch(entries)
@@ -221,7 +225,7 @@ class CatalogPane(FilteredPane):
         node = self._tree.cursor_node
         data = node.data if node is not None else None
         subject = self._empty_hint() if data is None else data
-        # A list or an entry by identity: after a fetch it is another object. A hint is made anew each time.
+        # Lists and entries are compared by identity, since a fetch makes new objects. Hints are compared by text.
         if subject is self._detailed or (data is None and subject == self._detailed):
             return
         self._detailed = subject
@@ -270,7 +274,7 @@ def _first_child_after(parent: Node, is_after: Callable[[Node], bool]) -> Node |
 
 
 def _kind_rank(entries: CatalogList | None) -> int:
-    """Return the place of a list's kind among the branches of a server."""
+    """Return the sort position of a list's kind among the branches of a server; None (no list) comes last."""
     return KINDS.index(entries.kind) if entries is not None else len(KINDS)
 
 

@@ -22,7 +22,7 @@ REFRESH_S = 2.0
 class HostsPane(ListPane):
     """The hosts that are connected, newest first; or also those that have probably gone.
 
-    The hub lists them, and does not tell of changes.
+    The hub has no watch of hosts, so they are read again from time to time.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -57,7 +57,7 @@ class HostsPane(ListPane):
         return self._with_gone, self.board.version
 
     def rows(self) -> Sequence[BoardRow[ConnectedHost]]:
-        """Return the hosts, newest first; those that have probably gone only if they are wanted."""
+        """Return the hosts, newest first; those that have probably gone only if the person asked for them."""
         return [row for row in self.board.rows.values() if self._with_gone or not row.record.gone]
 
     def refresh_rows(self, *, at_once: bool = False) -> None:
@@ -129,7 +129,7 @@ class HostsPane(ListPane):
         return page.fact("id", host.id).text
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Offer only what makes sense for the list that is shown."""
+        """Offer `gone` or `present`, whichever changes the list that is shown, and every other action."""
         if action in ("gone", "present"):
             return self._with_gone == (action == "present")
         return True
@@ -149,7 +149,7 @@ class HostsPane(ListPane):
             self.hub_app.open_first_open(ids)
 
     def _show_hosts(self, *, with_gone: bool) -> None:
-        """Show the hosts, also those that have probably gone or only the others."""
+        """Show the connected hosts, and with `with_gone` also those that have probably gone."""
         self._with_gone = with_gone
         self.refresh_rows(at_once=True)
         self.refresh_bindings()

@@ -133,7 +133,7 @@ class InboxPane(ListPane):
         return super().select(key)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Offer only what makes sense for the list that is shown."""
+        """Offer `history` and `decline` while the open requests are shown, `open` in the history; the rest always."""
         if action in ("history", "decline"):
             return not self.history
         return self.history if action == "open" else True

@@ -147,7 +147,7 @@ class ListPane(FilteredPane, metaclass=AbstractWidget):
 
     @property
     def loading_status(self) -> str:
-        """Return why it is not known what the hub has; empty while it is known, so that no row means no record."""
+        """Return in words why the rows are not known yet; empty if they are, so that no row means no record."""
         return self.boards.loading_status(self.board)
 
     def detail_version(self, row: BoardRow[Any]) -> object:
@@ -199,7 +199,10 @@ class ListPane(FilteredPane, metaclass=AbstractWidget):
         return self.table.go_to(key)
 
     def show_related(self, pane: str, key: str | None, missing: str) -> None:
-        """Go to the row with this key in another pane, as `HubbubApp.show_row`; without a key, notify of `missing`."""
+        """Go to the row with this key in another pane, or notify that the row is not kept there.
+
+        Without a key, notify of `missing`.
+        """
         if key:
             self.hub_app.show_row(pane, key)
         else:

@@ -55,7 +55,7 @@ class TasksPane(ListPane):
         return f"{super().search_text(row)} {row.record.role} {row.record.status} {row.record.method}"
 
     async def fetch_detail(self, row: BoardRow[Any]) -> Text:
-        """Render the task in full, with its result, which is fetched if it has ended, or why there is none."""
+        """Render the task in full. Fetch the result of a completed or failed task, or show why it cannot be fetched."""
         task: Task = row.record
         page = (
             DetailText()

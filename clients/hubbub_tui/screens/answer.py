@@ -120,7 +120,7 @@ class AnswerScreen(Part, Screen[None]):
 
     @property
     def _options(self) -> Sequence[AgentDecision]:
-        """Return the options of an agent's own that are fields of its form."""
+        """Return the decisions (allow, reject, ...) that a coding agent offers as fields of its form; else none."""
         return [each for each in decision_choices(self._request) if each.is_field]
 
     def _compose_options(self) -> ComposeResult:
@@ -174,7 +174,7 @@ class AnswerScreen(Part, Screen[None]):
         await self.run_action("dismiss_request" if id_ == "dismiss" else id_)
 
     def action_send(self) -> None:
-        """Send what is filled in, or the option that allows; go back if the request has ended."""
+        """Send what is filled in, or the agent's option that allows (its key is ctrl+s); if all is over, go back."""
         if self._is_closed:
             self.action_leave()
             return
@@ -183,7 +183,7 @@ class AnswerScreen(Part, Screen[None]):
             return
         try:
             answer = self._body.answer()
-        except Incomplete:
+        except Incomplete:  # the body shows what is missing
             return
         self._start_answering(answer)
 
@@ -255,7 +255,10 @@ class AnswerScreen(Part, Screen[None]):
             self._show_end(answered, from_here=True)
 
     async def _handle_refusal(self, error: FailedPrecondition) -> None:
-        """Have the request claimed again if its claim was lost, and say why; else show how the request ended."""
+        """Handle the hub's refusal of a claim or an answer.
+
+        If the claim was lost or is somebody else's, have the request claimed again; else show how the request ended.
+        """
         if error.reason in ("ALREADY_CLAIMED", "CLAIM_LOST"):
             self._has_claim = False
             self._claim_again.set()
@@ -282,6 +285,7 @@ class AnswerScreen(Part, Screen[None]):
         if not self._warned_of_end and (warning := call_over_warning(current)):
             self._warned_of_end = True
             self._show_banner(warning, "bad")
+        # The response to an answer on its way says itself how the request ended.
         if current.state != "open" and not self._sending:
             self._is_closed = True
             self.run_worker(self._fetch_end(), group="end")
@@ -380,7 +384,7 @@ class AnswerScreen(Part, Screen[None]):
 
     def _explain_claimer(self, refusal: FailedPrecondition) -> None:
         """Say who has the claim; a claim of the same person can be taken over."""
-        self._is_claimed_elsewhere = "own" in refusal.metadata
+        self._is_claimed_elsewhere = "own" in refusal.metadata  # the hub adds it to a claim of the same person
         if self._is_claimed_elsewhere:
             self._show_claimer("you are answering this in another window or program: f6 answers it here")
             return

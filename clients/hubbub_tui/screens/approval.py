@@ -79,7 +79,7 @@ class ApprovalScreen(AnswerScreen):
         try:
             request = await self.hub_app.hub.inbox.get(self._request.id)
         except HubbubError:
-            return  # the next look tries again
+            return  # the next `follow_changes` tries again
         finally:
             self._reading = False
         if request.state != "open":
@@ -99,9 +99,9 @@ class ApprovalScreen(AnswerScreen):
         self._approve({})
 
     def action_remember(self) -> None:
-        """Ask for how long, or with which suggestion of the host, to approve the call, and approve it so.
+        """Ask for how long, or with which suggestion of the host, to approve the call; then approve the call that way.
 
-        Only notify if the rule allows neither.
+        If the rule allows neither, only notify.
         """
         view = self._view
         if self._is_closed or view is None:
@@ -159,7 +159,7 @@ class ApprovalScreen(AnswerScreen):
             return
         try:
             answer = self._call.answer()
-        except Incomplete:
+        except Incomplete:  # the body shows what is wrong
             return
         answer["approve"].update(options)
         if "arguments" not in answer["approve"]:
@@ -178,7 +178,10 @@ class ApprovalScreen(AnswerScreen):
         """Show no arguments: the screen shows the whole call."""
 
     async def _handle_refusal(self, error: FailedPrecondition) -> None:
-        """If the call has changed, or this person has approved it, say so and show it; else do as for any request."""
+        """If the call has changed, or this person has approved it, say this and show the call as it is now.
+
+        Any other refusal has the request claimed again, or shows how the request ended.
+        """
         if error.reason not in ("ARGUMENTS_CHANGED", "ALREADY_APPROVED"):
             await super()._handle_refusal(error)
             return
@@ -186,7 +189,7 @@ class ApprovalScreen(AnswerScreen):
         await self._read_again()
 
     def _show_end(self, request: PendingRequest, *, from_here: bool) -> None:
-        """Leave the screen of a call that others have to approve, too; else as for any request."""
+        """Leave after an approval from here if others have to approve, too; else show the end of the request."""
         if not (from_here and request.state == "open"):
             super()._show_end(request, from_here=from_here)
             return

@@ -31,7 +31,10 @@ VERBS = {"tool": "Call", "resource": "Read", "template": "Read", "prompt": "Get"
 
 
 def input_fields(entry: CatalogEntry) -> list[Field]:
-    """Return the fields that are needed to use an entry."""
+    """Return the fields of the form to use an entry; none for an entry without arguments.
+
+    A template has a field for each variable, or one for the whole URI if it has expressions that are no variables.
+    """
     match entry.kind:
         case "tool":
             return fields(as_object(entry.object).get("inputSchema"))
@@ -54,6 +57,7 @@ def build_request(entry: CatalogEntry, values: dict[str, Any]) -> tuple[str, dic
             return "tools/call", {"name": entry.name, "arguments": values}
         case "prompt":
             return "prompts/get", {"name": entry.name, "arguments": values}
+        # A value `uri` is the whole URI, unless the template has a variable of this name.
         case "template" if "uri" not in values or "{uri}" in str(entry.uri):
 
             def expand(match: re.Match[str]) -> str:
@@ -226,7 +230,7 @@ class CallScreen(Part, Screen[None]):
         try:
             call, detail = await fetch_call_text(self.hub_app.hub, self._id, self.hub_app.boards)
         except HubbubError as error:
-            self._shown_version = None
+            self._shown_version = None  # so that the next refresh tries again
             self._headline.update(text.line(error.message))
             return
         self._headline.update(f"{text.line(short_call_title(call))} on {text.line(call.server)}")

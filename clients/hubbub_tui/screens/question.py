@@ -113,7 +113,7 @@ def _add_outcome(page: DetailText, request: PendingRequest, call: Call | None) -
     """Add how an ended request was answered, and what the call that asked returned."""
     by = f" by {text.line(request.answered_by)}" if request.answered_by else ""
     page.heading("Answer").fact("state", Text.assemble(text.styled_state(records.outcome(request)), by))
-    if request.state == "answered":  # what a server gets when a question expires, nobody has answered
+    if request.state == "answered":  # an expired request has an answer for the server, too, but nobody gave it
         for name, value in answer_pairs(request):
             page.fact(name, value)
     page.fact("when", records.local_datetime(request.answered_at)).fact("reason", request.reason)
@@ -150,7 +150,7 @@ def _add_question(page: DetailText, request: PendingRequest) -> None:
 
 
 def _render_field(field: Field) -> Text:
-    """Render a field as the form shows it: by titles, since nothing is typed by its key."""
+    """Render a field as the form shows it, with the titles of its choices: people choose by title, not by value."""
     row = Text.assemble("• ", text.line(field.title, 100), ("*" if field.required else "", "red"))
     titles = " / ".join(text.line(title, 40) for _, title in field.choices[:MAX_CHOICES])
     hidden = len(field.choices) - MAX_CHOICES

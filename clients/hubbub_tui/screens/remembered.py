@@ -59,7 +59,7 @@ class RememberedScreen(Part, ModalScreen[None]):
         approval = self._approvals[index]
 
         async def revoke_and_reload() -> None:
-            """Revoke it, show an error, and read the list again."""
+            """Revoke the approval, or show the hub's error; then read the list again."""
             try:
                 await self.hub_app.hub.approvals.revoke(approval.id)
             except HubbubError as error:

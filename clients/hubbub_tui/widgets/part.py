@@ -21,7 +21,7 @@ R = TypeVar("R")
 class Application(Protocol):
     """What parts need of the application: methods of `HubbubApp`, which says what each does.
 
-    It knows each part; no part knows it.
+    `HubbubApp` imports the parts; no part imports `HubbubApp`.
     """
 
     hub: Hub
