@@ -67,7 +67,10 @@ def are_key_values(words: Sequence[str]) -> bool:
 
 
 def parse_arguments(words: Sequence[str], schema: object, read_file: ReadFile) -> dict[str, Any]:
-    """Return the arguments that were typed as words. Raises Mistyped."""
+    """Return the arguments that were typed as words, each read as the schema says. Raises Mistyped.
+
+    A name may be given several times if its argument is a list.
+    """
     arguments: dict[str, Any] = {}
     seen_names: set[str] = set()
     for word in words:

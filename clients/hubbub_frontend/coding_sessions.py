@@ -108,7 +108,7 @@ class SessionFeed:
 
 
 async def follow_session(hub: Hub, server: str, session: str) -> AsyncGenerator[CodingSession | str, None]:
-    """Yield a session now and after each change; where it cannot be read, the reason in words, and then go on."""
+    """Yield a session now and after each change, without end. If it cannot be read, yield the reason in words."""
     while True:
         try:
             async with aclosing(hub.subscribe(server, state_uri(session))) as updates:
@@ -126,7 +126,7 @@ async def follow_session(hub: Hub, server: str, session: str) -> AsyncGenerator[
 
 
 def _read_update(server: str, update: ResourceUpdate, before: ServerSessions) -> ServerSessions:
-    """Return what is known of an agent after an update; if that cannot be read, the sessions from before and why."""
+    """Return what is known of an agent after an update; if that cannot be read, the old sessions and the reason."""
     if update.error is not None:
         return ServerSessions(before.sessions, update.error.message or update.error.code, is_read=True)
     try:

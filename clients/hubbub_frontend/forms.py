@@ -107,7 +107,10 @@ def nested_fields(schema: object) -> list[Field]:
 
 
 def _walk_fields(form: Mapping[str, Any], *, prefix: str, required: bool, depth: int) -> Iterator[Field]:
-    """Yield the fields, each object's own after it; `depth` is how many levels deeper to go."""
+    """Yield the fields of a form, and after each object the fields of that object.
+
+    `prefix` is put before the names, `required` says whether the form itself is, `depth` how many levels deeper to go.
+    """
     for field in fields(form):
         name = f"{prefix}{field.name}"
         is_required = required and field.required
@@ -320,14 +323,14 @@ def parse_json(text: str) -> Any:
         raise ValueError("there is nothing")
     try:
         value = payload.loads(text.encode())
-        payload.dumps(value)
+        payload.dumps(value)  # raises ValueError for what can be read but not sent, such as NaN
     except RecursionError:
         raise ValueError("it nests too deep to be sent") from None
     return value
 
 
 def _has_format(name: str, text: str) -> bool:
-    """Return whether a text has a format of JSON Schema."""
+    """Return whether a text has a format of JSON Schema, one of EXAMPLES."""
     try:
         match name:
             case "email":
@@ -337,7 +340,7 @@ def _has_format(name: str, text: str) -> bool:
                 return bool(urlsplit(text).scheme)
             case "date":
                 return date.fromisoformat(text).isoformat() == text
-            case _:
+            case _:  # date-time
                 return datetime.fromisoformat(text).tzinfo is not None
     except ValueError:
         return False

@@ -59,7 +59,7 @@ class Links:
         return secret
 
     def find(self, secret: str) -> PageLink | None:
-        """Return a link that has not been used; None if there is none with this secret."""
+        """Return the link with this secret; None if it is unknown, or was used. It may have expired."""
         try:
             document: Any = json.loads(self._file(secret).read_text())
         except (FileNotFoundError, ValueError):
@@ -117,11 +117,11 @@ def announce_page(data_dir: Path, url: str) -> Generator[bool]:
 
 
 def find_page_url(data_dir: Path) -> str | None:
-    """Return the address of the page that runs for this data directory; None if none says that it does."""
+    """Return the address of the page that runs for this data directory; None if no page runs."""
     folder = _folder(data_dir)
     try:
         with (folder / "page.alive").open() as alive_lock:
-            if not files.lock(alive_lock.fileno(), shared=True):  # a page runs, and holds it
+            if not files.lock(alive_lock.fileno(), shared=True):  # a page that runs holds this lock
                 announced: Any = json.loads((folder / "page.json").read_text())
                 return str(announced["url"])
     except (OSError, ValueError, TypeError, KeyError):

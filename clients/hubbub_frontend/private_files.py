@@ -16,7 +16,7 @@ def make_private_folder(folder: Path) -> None:
 def write_private(file: Path, content: bytes, *, mode: int = 0o600) -> None:
     """Write a file whole or not at all, never with wider permissions than `mode`. Raises OSError."""
     draft = file.with_name(f".{file.name}.{os.getpid()}")
-    draft.unlink(missing_ok=True)  # one that is there could have wider permissions
+    draft.unlink(missing_ok=True)  # a draft that is there already could have wider permissions
     try:
         with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as output:
             output.write(content)

@@ -38,7 +38,10 @@ _prefixes: Final = {"local": "hubbub", "any": "hubbub"}
 
 
 def set_hub_prefix(prefix: str, *, local: str | None = None) -> None:
-    """Set how shown commands begin: `hubbub` and the options that name the hub; `local` is for those in LOCAL."""
+    """Set how shown commands begin: `hubbub` and the options that name the hub.
+
+    `local` is the beginning of the commands that work on this machine alone (LOCAL), by default the same.
+    """
     _prefixes.update({"any": prefix, "local": prefix if local is None else local})
 
 

@@ -140,7 +140,7 @@ async def answer(
     """Answer a pending request, under the window's claim if it has one. `visit` accepts a page to visit; `approve` is
     the digest of a call's arguments as they were shown, `arguments` what to send in their place, as JSON.
 
-    Return the whole request. If the window's claim was lost, the answer is sent without it.
+    Return the whole request. If the window's claim was lost, the answer is sent without a claim.
     """
     inbox = (await session.hub()).inbox
     content = True if visit else accept
@@ -330,7 +330,7 @@ async def host(session: Session, id: Id) -> Any:  # noqa: A002 - the field's nam
 
 @action
 async def waiting_host(session: Session, call_id: Id) -> Any:
-    """Return the id and the name of the host that waits for a call, if one does."""
+    """Return the id and the name of the host that waits for a call; `host` is null if no host does."""
     waiting = await fetch_waiting_host(await session.hub(), call_id)
     return {"host": {"id": waiting.id, "name": host_name(waiting)} if waiting else None}
 
@@ -417,6 +417,6 @@ def _request_json(record: PendingRequest) -> dict[str, Any]:
         fields["claim"]["id"] = None
     if record.kind != "approval":
         fields["agent"] = agent_json(record)
-    if record.kind == "approval":  # up to a mebibyte, which the page gets as it is shown
+    if record.kind == "approval":  # arguments may be a mebibyte, and the page gets them as `approval` already
         fields |= {"request": None, "changed_arguments": None}
     return fields

@@ -196,7 +196,10 @@ class Bridge:
         return self._sessions.find(request.cookies.get(self._cookie), request.headers.get(TOKEN_HEADER))
 
     def _require_session(self, request: Request) -> Session:
-        """Return the session of a request. Raises Unauthenticated if there is none."""
+        """Return the session of a request, and note that its connection is a person's.
+
+        Raises Unauthenticated if there is no session.
+        """
         session = self._find_session(request)
         if session is None:
             raise Unauthenticated("log in with a link from `hubbub web`", reason="LOGIN_NEEDED")

@@ -23,7 +23,7 @@ action = partial(register, ACTIONS)
 
 @action
 async def compare(session: Session, id: Id, arguments: str) -> Any:  # noqa: A002 - the field's name
-    """Return what is different in arguments that somebody has written, and the digest of what they are compared to."""
+    """Return what is different in arguments that somebody has written, and the digest of the present arguments."""
     record = await (await session.hub()).inbox.get(id)
     asked = record.approval
     if asked is None:

@@ -156,6 +156,6 @@ def _link_host(host: str, site: Site) -> str:
 
 async def _open_browser(url: str, say: Callable[[str], None]) -> None:
     """Open a link in a browser, or say that there is none."""
-    # Some browsers take their time to give back control.
+    # Some browsers take their time to give back control, so the end of the program does not wait for the thread.
     if not await anyio.to_thread.run_sync(webbrowser.open, url, abandon_on_cancel=True):
         say("no browser was found: open the link yourself")

@@ -55,7 +55,7 @@ def agent_view(request: PendingRequest) -> AgentView:
 
 
 def agent_line(request: PendingRequest) -> str:
-    """Return in one line what an agent would run or change; empty for other questions."""
+    """Return in one line what a coding agent would run or change, or else its title; empty if no agent asks."""
     asked = request.agent
     if asked is None:
         return ""
@@ -91,7 +91,7 @@ def _question_rows(asked: AgentQuestion) -> tuple[ArgumentRow, ...]:
     if asked.command:
         title = f"Command, run by {line(asked.shell, 100)}" if asked.shell else "Command"
         rows.append(ArgumentRow(path="", title=title, kind="code", text=clean(asked.command_line)))
-    if asked.title and asked.title.strip("`") != asked.command_line:
+    if asked.title and asked.title.strip("`") != asked.command_line:  # else the title only repeats the command
         rows.append(ArgumentRow(path="", title="The agent calls it", kind="text", text=line(asked.title)))
     rows += [_change_row(each) for each in islice(asked.changes, MAX_FILES)]
     if len(asked.changes) > MAX_FILES:

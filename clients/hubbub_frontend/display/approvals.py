@@ -104,7 +104,7 @@ class ApprovalView:
 
 
 def approval_view(request: PendingRequest) -> ApprovalView | None:
-    """Return a pending request as a call to approve; None if it is none, or cannot be read."""
+    """Return a pending request as a call to approve; None if it asks for something else, or cannot be read."""
     asked = request.approval
     if asked is None:
         return None
@@ -171,7 +171,10 @@ def describe_hints(annotations: Mapping[str, Any]) -> tuple[Hint, ...]:
 
 
 def describe_progress(request: PendingRequest, rule: ApprovalTerms) -> str:
-    """Return who has said yes and how many more are needed; empty if one yes is enough, or none is needed any more."""
+    """Return who has said yes and how many more people have to.
+
+    Empty if the rule needs one yes and has none yet, if no more is needed, and for a request that is not open.
+    """
     names = list(dict.fromkeys(line(each.by, 60) for each in request.approvals))
     missing = rule.needed - len(names)
     if request.state != "open" or missing < 1 or (not names and rule.needed == 1):
@@ -203,7 +206,7 @@ def _describe_approver(name: str) -> str:
 
 
 def _describe_changes(request: PendingRequest) -> str:
-    """Return who has changed the arguments last."""
+    """Return in words that the arguments have changed, and who has changed them last."""
     by = line(request.approvals[-1].by, 60) if request.approvals else "somebody"
     return f"{by} has changed the arguments"
 

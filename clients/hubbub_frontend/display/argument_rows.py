@@ -130,7 +130,7 @@ def _walk_value(
 
 
 def _describe_value(name: str, value: object) -> tuple[RowKind, str]:
-    """Return the kind of row that shows a value, and its text."""
+    """Return the kind of row that shows a value, and its text; a blank text is shown in quotation marks."""
     match value:
         case bool():
             return "text", "yes" if value else "no"
@@ -156,7 +156,7 @@ def _json_text(value: object) -> str:
 
 
 def _find_pair(value: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Return the names of an old and a new text, if an object has both."""
+    """Return the names of an old and a new text, if an object has both (see PAIRS); else None."""
     for old, new in PAIRS:
         texts = value.get(old), value.get(new)
         if all(isinstance(each, str) for each in texts):
@@ -202,7 +202,10 @@ def change_lines(old: str, new: str, max_cost: int = MAX_DIFF_COST) -> Sequence[
 
 
 def _describe_diff_head(head: str, skipped: int) -> str:
-    """Return the head of a part of a diff in words: the line where it is in the old text, and in the new if another."""
+    """Return the head of a part of a diff in words: its first line in the old text; also in the new, if different.
+
+    `skipped` is how many equal lines before the part were not compared.
+    """
     old, new = (max(int(each), 1) + skipped for each in _diff_positions(head))
     return f"@@ line {old}" if old == new else f"@@ line {old}, now {new}"
 
@@ -222,7 +225,7 @@ def line_numbers(lines: Sequence[str]) -> Iterator[int | None]:
 
 
 def _diff_positions(head: str) -> tuple[str, str]:
-    """Return the lines in the old and the new text that the head of a part of a diff names."""
+    """Return the first lines in the old and the new text that the head of a part of a diff names; else "1", "1"."""
     found = _PLACES.match(head)
     if found is None:
         return "1", "1"

@@ -23,7 +23,7 @@ def fold_code(text: str) -> str:
     while at < len(parts):
         same = places[len(parts[at])]
         index = bisect_right(same, at)
-        if index == len(same):
+        if index == len(same):  # no such backticks follow, so these begin no code
             folded += parts[at : at + 2]
             at += 2
             continue

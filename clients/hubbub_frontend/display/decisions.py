@@ -26,9 +26,9 @@ LABEL_CHARS: Final = 100
 
 
 def decision_choices(request: PendingRequest) -> tuple[AgentDecision, ...]:
-    """Return the decisions of which a question's agent wants one.
+    """Return the decisions (allow, reject, ...) of which the agent that asks wants one.
 
-    Empty for a question without such decisions, and for one whose form asks for anything else.
+    Empty for a question without such decisions, and for a question whose form has other fields, too.
     """
     params = as_object(request.request)
     found = find_decisions(params) if request.kind == "elicitation_form" else None
@@ -47,7 +47,7 @@ def find_wider_decision(request: PendingRequest) -> AgentDecision | None:
 
 
 def once_decision_content(request: PendingRequest) -> dict[str, str]:
-    """Return the content that answers an agent's form with its option to allow this once; empty if it has none."""
+    """Return the content that answers an agent's form with its option to allow this once; {} if there is none."""
     # Of the options that allow, that for once is the one without a note (NOTES).
     once = [each for each in decision_choices(request) if each.is_field and not each.note and not each.rejects]
     return {once[0].member: once[0].value} if once else {}
@@ -68,7 +68,7 @@ def _option_choices(options: tuple[AgentOption, ...], values: set[str]) -> tuple
     if not 0 < len(options) <= MAX_BUTTONS or {each.id for each in options} != values:
         return ()
     order = [*NOTES]
-    # Of a kind that is not known it cannot be said whether it allows: after those that do, before those that reject.
+    # Nobody knows whether an option of an unknown kind allows: it stands after those that do, before those that reject.
     place = {kind: at if at < 2 else at + 1 for at, kind in enumerate(order)}
     return tuple(
         AgentDecision(

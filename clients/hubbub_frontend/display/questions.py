@@ -119,7 +119,7 @@ def add_cause(page: DetailText, request: PendingRequest, host: ConnectedHost | N
 def describe_candidates(request: PendingRequest) -> str | None:
     """Return in words the calls of which one caused a pending request; None if there are no candidates.
 
-    A single one is not certain either: it may be all that remains after the others have ended.
+    A single candidate is not certain either: the others may have ended.
     """
     ids = request.candidate_call_ids
     if not ids:
@@ -131,7 +131,7 @@ def describe_candidates(request: PendingRequest) -> str | None:
 
 
 def call_over_warning(request: PendingRequest) -> str | None:
-    """Return a warning that the call has ended which asked, while the request is open; None otherwise."""
+    """Return a warning if a request is open, but the call that asked has ended; None otherwise."""
     if request.state != "open" or not request.cause_ended:
         return None
     return f"{text.line(request.cause_ended)}: an answer may come too late"

@@ -188,7 +188,7 @@ def outcome(request: PendingRequest) -> str:
 
 
 def request_state(request: PendingRequest) -> str | None:
-    """Return what came of a pending request; also whether its call is over, or its answer came too late."""
+    """Return what came of a pending request; `call is over` if it is open in vain, `late` if its answer came too late."""
     if request.state == "open" and request.cause_ended:
         return "call is over"
     return "late" if request.delivery == "late" else outcome(request)
@@ -234,7 +234,7 @@ def describe_hangup(request: PendingRequest) -> str | None:
 
 
 def call_state(call: Call) -> str | None:
-    """Return the state of a call; also whether it is perhaps waiting for a person, or its tool says that it failed."""
+    """Return the state of a call, `perhaps waiting` (for a person), or TOOL_ERROR if its tool says that it failed."""
     if call.state == "completed" and as_object(call.result).get("isError"):
         return TOOL_ERROR
     return "perhaps waiting" if call.perhaps_pending_ids and call.state == "in_progress" else call.state
@@ -327,7 +327,7 @@ def describe_config_change(params: Mapping[str, Any]) -> str:
 
 
 def describe_event(event: ServerEvent) -> str:
-    """Return in one line what a server reports; as JSON if its params are not those of its kind."""
+    """Return in one line what a server reports; as JSON if the params do not fit the kind of the event."""
     return _event_text(event, as_object(event.params)).replace("\n", " ").rstrip()
 
 

@@ -135,7 +135,10 @@ class AnswerScreen(Part, Screen[None]):
         yield Button("Leave open (esc)", id="leave", compact=True)
 
     def _option_keys(self) -> Mapping[str, AgentDecision]:
-        """Return the options that have a key, by the key: `ctrl+s` allows, `f5` allows more, `f8` rejects."""
+        """Return the options that have a key, by the key: `ctrl+s` allows, `f5` allows more, `f8` rejects.
+
+        An option whose effect only the agent knows (UNKNOWN_NOTE) has no key.
+        """
         yes = [each for each in self._options if not each.rejects]
         plain, noted = [each for each in yes if not each.note], [each for each in yes if each.note]
         no = [each for each in self._options if each.rejects]

@@ -18,10 +18,11 @@ class Entrance:
         self._links = links
 
     async def use(self, secret: str) -> str | None:
-        """Use a link up, and return where it leads; None for the inbox.
+        """Use a link up, and return where it leads; None for a link of this bridge, which leads to the inbox.
 
-        Raises Unauthenticated, which says why the link is useless. Raises HubbubError while the hub cannot say whether
-        the question is open; then the link stays good.
+        A link of a notification about one question is good only while that question is open. Raises Unauthenticated,
+        which says why a link is useless. Raises HubbubError if the hub cannot say whether the question is open; then
+        the link stays good.
         """
         if self._sessions.use_link(secret):  # a link of this bridge
             return None
@@ -37,19 +38,20 @@ class Entrance:
                 f"the question of this link does not wait any more, so the link lets nobody in; {ANOTHER}",
                 reason="LINK_SETTLED",
             )
+        # Another browser may have used the link since it was found.
         if self._links is None or not await anyio.to_thread.run_sync(self._links.use, secret):
             raise Unauthenticated(f"this link has been used; {ANOTHER}", reason="LINK_USED")
         return link.to
 
     async def _find(self, secret: str) -> PageLink | None:
-        """Return the link with this secret; None if there is none."""
+        """Return the link of a notification that has this secret; None if there is none."""
         if self._links is None:
             return None
         return await anyio.to_thread.run_sync(self._links.find, secret)
 
     async def _is_open(self, request_id: str) -> bool:
         """Return whether a pending request waits for an answer. Raises HubbubError."""
-        hub = await self._people.hub(None)
+        hub = await self._people.hub(None)  # nobody has logged in yet, so there is no name
         try:
             return (await hub.inbox.get(request_id)).state == "open"
         except NotFound:

@@ -48,10 +48,10 @@ class People:
             return self._hubs[name][0]
 
     async def _open(self, name: str | None) -> tuple[Hub, AsyncExitStack]:
-        """Return a connection under a name, and the stack that closes it. Without a name, each call names the principal
-        of the hub's credential, if the hub lets it name others.
+        """Return a connection to the hub under a name, and the stack that closes it.
 
-        A call that names nobody would be the machine's owner's, whose servers may start any command.
+        Without a name, the connection names the credential's own principal, if the hub lets the credential name
+        others: a call that names nobody would be the machine's owner's, whose servers may start any command.
         """
         async with AsyncExitStack() as stack:
             hub = await stack.enter_async_context(self._connect(name))
@@ -93,14 +93,14 @@ class Session:
         return await self.people.hub(self.name)
 
     def remember_claim(self, request_id: str, claim_id: str) -> None:
-        """Remember that a window of this browser may hold a claim; too many, and the oldest is forgotten."""
+        """Remember that a window of this browser may hold a claim; beyond MAX_CLAIMS forget the oldest."""
         self.claims[claim_id] = request_id
         self.claims.move_to_end(claim_id)
         if len(self.claims) > MAX_CLAIMS:
             self.claims.popitem(last=False)
 
     def close_claim(self, claim_id: str) -> None:
-        """Forget a claim, and refuse it from now on."""
+        """Forget a claim whose window has left, and have it refused from now on (`closed_claims`)."""
         self.claims.pop(claim_id, None)
         self.closed_claims[claim_id] = None
         if len(self.closed_claims) > MAX_CLAIMS:
@@ -119,7 +119,7 @@ class Sessions:
         self.subscribed = anyio.Event()
 
     def subscribe(self, session: Session, subscription: Subscription | None) -> None:
-        """Set where the browser of a session gets its pushes; None: it gets none any more."""
+        """Set where the browser of a session gets its pushes; None: no pushes any more."""
         session.subscription = subscription
         if subscription is not None:
             self.subscribed.set()

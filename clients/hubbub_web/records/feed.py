@@ -121,7 +121,10 @@ class Feed:
                 await anyio.sleep(BATCH_PAUSE_S)
 
     def put(self, kind: str, name: str, fields: dict[str, Any] | None) -> None:
-        """Set a row, or replace it by a tombstone (None)."""
+        """Set a row, or replace it by a tombstone (None), which tells browsers that the record is gone.
+
+        Beyond MAX_TOMBSTONES the oldest tombstone is forgotten: browsers that did not get it must begin anew.
+        """
         key = (kind, name)
         self._position += 1
         self._rows[key] = Row(self._position, fields)
@@ -176,7 +179,7 @@ class Feed:
             await anyio.sleep(CHECK_S)
 
     async def _watch(self, kind: str, events: AsyncGenerator[WatchEvent[Record] | CallEvent, None]) -> None:
-        """Put the events of a watch into the rows of a kind."""
+        """Put the events of a watch into the rows of a kind, until the watch ends."""
         async with contextlib.aclosing(events):
             async for event in events:
                 match event:
@@ -186,7 +189,7 @@ class Feed:
                         self._remove(kind, name)
                     case Progressed(progress=progress):
                         self._set_progress(kind, progress.call_id, brief(progress))
-                    case Reset():
+                    case Reset():  # a new snapshot begins: rows that it does not name are removed at its end
                         self._unconfirmed[kind] = {name for row_kind, name in self._rows if row_kind == kind}
                     case Synced():
                         self.complete_snapshot(kind)

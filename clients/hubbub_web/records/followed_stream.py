@@ -1,4 +1,4 @@
-"""What the streams have in common that are made for one browser."""
+"""What all streams for one browser have in common."""
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator

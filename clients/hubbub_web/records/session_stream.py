@@ -33,7 +33,7 @@ class SessionStream(FollowedStream):
         self._whole: dict[str, Any] | None = None
 
     async def follow(self) -> None:
-        """Learn of changes, forever."""
+        """Learn of changes to the one session, or to all sessions, forever."""
         if not self._session:
             await self._feed.follow()
             return
