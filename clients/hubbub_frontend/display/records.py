@@ -188,7 +188,7 @@ def outcome(request: PendingRequest) -> str:
 
 
 def request_state(request: PendingRequest) -> str | None:
-    """Return what came of a pending request; `call is over` if it is open in vain, `late` if its answer came too late."""
+    """Return what came of a pending request; `call is over` if it is open in vain, `late` if its answer came late."""
     if request.state == "open" and request.cause_ended:
         return "call is over"
     return "late" if request.delivery == "late" else outcome(request)
