@@ -43,14 +43,15 @@ class McpConnector:
     async def delete_oauth_secrets(self, server: str) -> None:
         """Delete the OAuth tokens and the registered client of a server. Raises OSError.
 
-        From then on neither these secrets nor those of its configuration are redacted.
+        No secret of the server is redacted from then on. The next connection to it has those of its configuration
+        redacted again.
         """
         for owner in (server, oauth_owner(server)):
             REDACTION.set_secrets(owner, ())
         await self._vault.put(server, None)
 
     def spec_secrets(self, server: str) -> dict[str, Any] | None:
-        """Return what `store_spec_secrets` stored last, or None."""
+        """Return the secrets of a server's spec that were stored last; None if there are none."""
         return self._vault.get(_spec_key(server))
 
     async def store_spec_secrets(self, server: str, secrets: dict[str, Any] | None) -> None:
@@ -73,7 +74,11 @@ class McpConnector:
     async def open(
         self, config: ServerConfig, inbound: Inbound, era: Era | None, confinement: Confinement | None
     ) -> AsyncGenerator[McpLink]:
-        """Return a context manager around one connection to a server; arguments and errors as in `ports.Connector`."""
+        """Open one connection to a server for the block. Raises UpstreamError with the codes of `ports.Connector`.
+
+        `era` is the family of revisions that was found last time, None to find out. `confinement` limits what a server
+        that was added over the API may start and reach; None for other servers.
+        """
         async with self._import_lock:
             if self._link_opener is None:
                 self._link_opener = (await to_thread.run_sync(_import_link_opener))(

@@ -67,7 +67,7 @@ def fault(
 ) -> Fault:
     """Return a fault of the table; `message` is appended to its sentence, details that are None are left out.
 
-    `retryable` is as the table says where it is None.
+    If `retryable` is None, the table says whether the fault is.
     """
     category, usually_retryable, sentence = _CODES[code]
     return Fault(

@@ -129,7 +129,7 @@ class SecretsVault(Protocol):
     """Storage of the secrets that the hub has for each server, as JSON."""
 
     def get(self, server: str) -> dict[str, Any] | None:
-        """Return what was stored last, as far as this hub knows, or None."""
+        """Return what was stored last, as far as this hub knows; None if nothing is stored."""
         ...
 
     async def put(self, server: str, secrets: dict[str, Any] | None) -> None:
@@ -250,7 +250,7 @@ class Connector(Protocol):
         ...
 
     def spec_secrets(self, server: str) -> dict[str, Any] | None:
-        """Return what `store_spec_secrets` stored last, or None."""
+        """Return the secrets of a server's spec that were stored last; None if there are none."""
         ...
 
     async def store_spec_secrets(self, server: str, secrets: dict[str, Any] | None) -> None:

@@ -208,7 +208,10 @@ class HttpClient:
         raise AssertionError("unreachable")
 
     async def hop(self, request: HttpRequest) -> HttpResponse:
-        """Send a request as it is, without following redirects, and store the cookies of the response; a `Hop`."""
+        """Send a request as it is, without following redirects, and store the cookies of the response; a `Hop`.
+
+        Waits for the permit first, where one is needed. Raises HttpFailure, and UpstreamError for a forbidden host.
+        """
         if self._permit is not None:
             await self._permit()
         if self._hosts is not None:
@@ -354,7 +357,10 @@ def is_redirect(response: HttpResponse) -> bool:
 
 
 def describe_redirect(url: URL, response: HttpResponse) -> str:
-    """Return a sentence about a redirect of `url` that is not followed: to which host, as the rest may be a secret."""
+    """Return a sentence about a redirect of `url` that is not followed.
+
+    The sentence names only the scheme and host of the target, as the rest may be a secret.
+    """
     target = join_url(url, response.headers["location"])
     where = f"to {target.origin()}" if target is not None else "to nothing that can be asked"
     return f"HTTP {response.status}, a redirect {where}, which is not followed; if that is right, set it as its url"

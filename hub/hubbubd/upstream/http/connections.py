@@ -120,7 +120,10 @@ class PooledConnector(aiohttp.TCPConnector):
         self._handed_out: WeakSet[ResponseHandler] = WeakSet()
 
     async def connect(self, req: ClientRequest, traces: list[Trace], timeout: aiohttp.ClientTimeout) -> Connection:
-        """Return an idle connection that is still good, or a new one; as `aiohttp.BaseConnector`."""
+        """Return an idle connection that is still good, or a new one; called by aiohttp for each request.
+
+        The request in SENT learns which of the two it gets. Idle connections that are not good are closed.
+        """
         while True:
             connection = await super().connect(req, traces, timeout)
             protocol = connection.protocol

@@ -28,7 +28,11 @@ class ServerCookies:
         """By name: the value, and when it ends, in seconds since the epoch."""
 
     def store(self, url: URL, headers: Iterable[str]) -> None:
-        """Store the cookies of `Set-Cookie` headers of a response to a request for this URL; skip unreadable ones."""
+        """Store the cookies of `Set-Cookie` headers of a response to a request for this URL.
+
+        Unreadable ones, those of other origins, and those beyond MAX_COOKIES are skipped. A cookie that has ended
+        already removes the stored one of its name. Where no cookies are wanted, `ignored` notes that some came.
+        """
         for header in headers:
             if not self._is_enabled or url.origin() != self._home or len(header) > MAX_COOKIE_BYTES:
                 self.ignored = self.ignored or not self._is_enabled

@@ -86,11 +86,11 @@ class HttpWithSse:
             raise UpstreamError(self._fault)
 
     async def send(self, item: SessionMessage, /) -> None:
-        """Start to POST a message, as `streams.WriteStream`."""
+        """Start to POST a message when it is the message's turn. Raises ClosedResourceError after `aclose`."""
         await self._write_stream.send(item)
 
     async def aclose(self) -> None:
-        """Accept no more messages."""
+        """Accept no more messages; those under way are still sent, and the stream is read on until `end`."""
         await self._write_stream.aclose()
 
     async def end(self) -> None:

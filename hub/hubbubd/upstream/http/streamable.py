@@ -140,7 +140,7 @@ class StreamableHttp:
         self._callbacks.mark_lost(fault)
 
     async def aclose(self) -> None:
-        """Accept no more messages."""
+        """Accept no more messages; those under way are still sent, and responses are read until `end`."""
         await self._write_stream.aclose()
 
     async def end(self) -> None:
@@ -185,7 +185,10 @@ class StreamableHttp:
         self._write_stream.start(response.drain_and_close())
 
     def _handle_not_found(self, message: JSONRPCMessage) -> None:
-        """Start to check whether the session is over, as a notification or an answer got 404; note a notification."""
+        """Start to check whether the session is over, since the server answered this message with 404.
+
+        The message is an answer or a notification. A notification is also noted for operators: some servers refuse it.
+        """
         if isinstance(message, JSONRPCNotification):
             about = describe_deviation(Deviation.NOTIFICATION_REFUSED, f"{message.method}, HTTP 404")
             self._callbacks.note(Deviation.NOTIFICATION_REFUSED, about)
@@ -209,7 +212,7 @@ class StreamableHttp:
 
     async def _fail_request(self, request: JSONRPCRequest, error: ErrorData) -> None:
         """Hand over an error as the response to a request."""
-        await self.arrivals.put(JSONRPCError(jsonrpc="2.0", id=request.id, error=error), 0)
+        await self.arrivals.put(JSONRPCError(jsonrpc="2.0", id=request.id, error=error), 0)  # no bytes: the hub made it
 
     def _store_session_id(self, response: HttpResponse) -> None:
         """Store the session's id that the response to `initialize` names. Raises ResponseLost for an invalid one."""
@@ -254,7 +257,7 @@ class StreamableHttp:
         """Hand over a message that came for a request, and return whether it is the response. Raises ResponseLost."""
         try:
             message = parse_message(data)
-        except NotParsed as too_large:
+        except NotParsed as too_large:  # a request or notification of the server, which the link refuses
             await self.arrivals.put(too_large, len(data))
             return False
         except BadMessage as bad:

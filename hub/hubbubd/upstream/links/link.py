@@ -130,7 +130,7 @@ class ServerLink:
             self._closed.set()
 
     async def connect(self, hint: Era | None) -> None:
-        """Wait for the transport, negotiate the revision; `hint` is the era found last time. Raises UpstreamError."""
+        """Wait for the transport, and negotiate the revision; `hint`: its family last time. Raises UpstreamError."""
         await self._ready.wait()
         if self._fault is not None:
             raise UpstreamError(self._fault)
@@ -210,7 +210,7 @@ class ServerLink:
         on_progress: OnProgress | None = None,
         span: Span | None = None,
     ) -> dict[str, Any]:
-        """Send a request and return its checked result; arguments and errors as in `ports.McpLink`."""
+        """Send a request, of the call `call_id` if any; return its checked result. Raises PeerError, UpstreamError."""
         if span is None and not self._instrumentation.on:
             return await self._send_checked(method, params, call_id, on_progress)
         return await self._instrumentation.send_instrumented(

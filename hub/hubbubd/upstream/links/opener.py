@@ -209,12 +209,12 @@ def _import_http_transports() -> "type[HttpTransports]":
 async def _open_stdio(
     config: ServerConfig, on_stderr: OnLine, permit: Permit | None
 ) -> AsyncGenerator[TransportStreams]:
-    """Start a server as a process for the block."""
+    """Start a server as a process for the block, and yield its pipes. With `permit` each message waits for it first."""
     async with stdio_transport(config, on_stderr) as streams:
         yield TransportStreams(
             read=streams.read,
             write=streams.write if permit is None else PermittedStream(streams.write, permit),
-            receipts=False,
+            receipts=False,  # what is written to the pipe counts as delivered
             explain_end=partial(_explain_end, streams),
             pid=streams.pid,
             stderr_tail=streams.stderr_tail,

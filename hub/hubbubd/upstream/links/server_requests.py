@@ -68,7 +68,7 @@ class ServerRequests:
             self._open_requests -= 1
 
     def close(self) -> None:
-        """Settle all answers under way as not delivered: the connection is gone."""
+        """Report all answers under way as not delivered, to those who gave them: the connection is gone."""
         for answer in tuple(self._unsettled):
             answer.settle("the connection closed before the answer was taken")
 
@@ -131,7 +131,7 @@ class ServerRequests:
     def _defining_revision(self, method: str, version: str) -> str:
         """Return the revision by which to check a request: `version`, or a later one if only that has the method.
 
-        The latter is noted.
+        A later one is noted for operators.
         A server may ask what the hub declared, though it chose a revision from before that (elicitation: 2025-06-18).
         """
         if (method, version) in tables.SERVER_REQUESTS or (method, TASKS_REVISION) not in tables.SERVER_REQUESTS:

@@ -160,7 +160,10 @@ class Dispatcher:
     async def _send_and_wait(
         self, request_id: int, method: str, params: dict[str, Any] | None, headers: dict[str, str], cancellable: bool
     ) -> Outcome:
-        """Send a request and wait for its response; tell the server of a cancellation if `cancellable`."""
+        """Send a request and return the outcome: None once the connection has ended without a response.
+
+        If `cancellable`, the server is told when the caller is cancelled.
+        """
         if self._ended:
             return None
         fields = {"params": params} if params else {}  # an explicit null is not JSON-RPC
@@ -189,7 +192,10 @@ class Dispatcher:
         return tuple(self._pending)
 
     def _settle_request(self, message: JSONRPCResponse | JSONRPCError) -> bool:
-        """Pass a response to its request; return False for a late one, or one that answers nothing."""
+        """Pass a response to its request; return False for a late response, or one that answers no request.
+
+        A response to an id that was never sent, and an error without an id, are noted for operators.
+        """
         response_id = self._only_pending_id() if message.id is None else coerce_request_id(message.id)
         response = self._pending.get(response_id) if response_id is not None else None
         if response is None or response.done():

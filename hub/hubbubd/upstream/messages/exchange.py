@@ -45,7 +45,7 @@ class OutgoingMessage:
     on_settled: Callable[[str | None], None] | None = None
 
     def settle(self, reason: str | None) -> None:
-        """Report the outcome of the answer, once."""
+        """Report the outcome of the answer, once: `reason` says why it was not handed over, None that it was."""
         on_settled, self.on_settled = self.on_settled, None
         if on_settled is not None:
             on_settled(reason)

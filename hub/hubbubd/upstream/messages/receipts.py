@@ -44,7 +44,10 @@ class ReceiptStream(ObjectSendStream[SessionMessage]):
                 await self.send(SessionMessage(JSONRPCError(jsonrpc="2.0", id=problem.request_id, error=refusal)))
 
     async def send(self, item: SessionMessage) -> None:
-        """Send a message, as `streams.WriteStream`; an answer counts as unsent until it is handed over."""
+        """Send a message; an answer counts as unsent until it is handed over.
+
+        Raises BrokenResourceError and ClosedResourceError.
+        """
         if isinstance(item.message, JSONRPCResponse | JSONRPCError):
             await self._send_answer(item)
         elif isinstance(item.message, JSONRPCNotification):

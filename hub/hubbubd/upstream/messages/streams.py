@@ -55,7 +55,10 @@ class SideOutput(Protocol):
         ...
 
     def fold(self) -> None:
-        """As `release`, but with one line for those about the probe: the server has connected without the probe."""
+        """Pass on the lines that are held back, and all later ones, with one line in place of those about the probe.
+
+        Called when the server has connected without the probe, so its complaints about that are no failure.
+        """
         ...
 
 

@@ -45,7 +45,7 @@ class ToolHeaders:
         return sum(len(tools.header_names) for tools in (self._listed, *self._incomplete.values()))
 
     def find_header_names(self, tool: str) -> HeaderNames | None:
-        """Return the header names of a tool's arguments that are repeated; None for none."""
+        """Return the header names of a tool's arguments that are repeated as headers; None if none of them is known."""
         lists = (*reversed(self._incomplete.values()), self._listed)
         return next((tools.header_names[tool] for tools in lists if tool in tools.header_names), None)
 

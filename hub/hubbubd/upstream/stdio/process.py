@@ -85,7 +85,7 @@ class ServerProcess:
                 raise _start_error(config, "START_FAILED", str(exc)) from None
             except ValueError as exc:  # a command or a variable with a NUL
                 raise _start_error(config, "START_FAILED", str(exc), retryable=False) from None
-            await process._start_known.wait()
+            await process._start_known.wait()  # a slow start goes on here, where others can start beside it
             if process._failure:
                 raise _errno_error(config, *process._failure)
             if not process.pid:

@@ -218,7 +218,10 @@ class MessageReader(ObjectReceiveStream[SessionMessage | Exception]):
             self._wake()
 
     def _parse_line(self, line: bytes | bytearray | Oversized) -> SessionMessage | Exception | None:
-        """Return the line as a message, or a BadMessage in its place; None for a line that is no message."""
+        """Return the line as a message, or a BadMessage in its place; None for a line that is not meant as a message.
+
+        Sets SIZE for who handles the message, and adds to the cost of this turn of the event loop.
+        """
         if isinstance(line, Oversized):
             self._turn_cost += LINE_COST
             SIZE.set(line.size)
@@ -228,6 +231,7 @@ class MessageReader(ObjectReceiveStream[SessionMessage | Exception]):
         try:
             message = parse_message(line)
         except BadMessage as bad:
+            # A damaged response, whose request can still be told, is no such line: its request gets an error.
             if isinstance(bad, NotJson) and not bad.answered_ids:
                 self._note_stray_line(line)
                 return None

@@ -143,7 +143,7 @@ class OAuth:
         """Whether the flow that runs has registered the client; whether it asks for more rights than the token has."""
 
     def _make_provider(self, storage: OAuthStorage) -> OAuthClientProvider:
-        """Return the SDK's provider for the configured grant."""
+        """Return the SDK's provider for the configured grant: a person's log-in, or credentials of the client's own."""
         oauth = self._server.oauth or OAuthConfig()
         assert self._server.url is not None
         if oauth.grant == "client_credentials":
@@ -235,7 +235,7 @@ class OAuth:
                     raise self._failure from None
 
     async def _run_with_known_client(self, access_request: _AccessRequest) -> bool:
-        """Run the flow; once more with a new client if the authorization server has forgotten the one it had.
+        """Run the flow; once more with a new client if the authorization server has forgotten the hub's client.
 
         Servers forget clients that registered themselves: after a time, or with their database.
         """
@@ -366,7 +366,7 @@ class OAuth:
         """Expire a token that the server refused, whatever its lifetime, so that the flow refreshes it first."""
         context = self._provider.context
         if token is not None and token == self._current_token() and context.can_refresh_token():
-            context.token_expiry_time = 1.0
+            context.token_expiry_time = 1.0  # long ago: a second after 1970 began
 
     def _may_ask_person(self, request: HttpRequest) -> bool:
         """Return whether a person may be asked to authorize: a caller waits for the result of the request."""
@@ -380,9 +380,9 @@ class OAuth:
         return self._may_ask_person(request) or request.method == "GET"
 
     async def _remember_authorization_url(self, url: str) -> None:
-        """Note the URL that a person is to visit, and spell the issuer; the SDK then calls `_wait_for_redirect`."""
+        """Note the URL for a person to visit, and use the issuer as the server spells it; called by the SDK."""
         self._authorization_url = url
-        self._use_spelled_issuer()
+        self._use_spelled_issuer()  # the SDK calls `_wait_for_redirect` next, and then compares the issuers
 
     def _use_spelled_issuer(self) -> None:
         """Put the issuer into the metadata as the server spells it: a redirect's `iss` must be the same text.

@@ -62,7 +62,7 @@ class OAuthReply:
 
     @property
     def methods(self) -> list[str] | None:
-        """How clients may authenticate, as the metadata of an authorization server say."""
+        """How clients may authenticate, as the metadata of an authorization server say; None if they do not."""
         document: Any = self.document
         if not isinstance(document, dict):
             return None

@@ -80,19 +80,19 @@ class OAuthStorage:
             self.restore(self.context)
 
     async def get_tokens(self) -> OAuthToken | None:
-        """Return the tokens of the context, as the SDK's TokenStorage."""
+        """Return the tokens of the context, None if there are none; called by the SDK."""
         return self.context.current_tokens if self.context is not None else None
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
-        """Return the registered client of the context, as the SDK's TokenStorage."""
+        """Return the registered client of the context, None if there is none; called by the SDK."""
         return self.context.client_info if self.context is not None else None
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
-        """Store the whole context, which has these tokens already."""
+        """Store the whole context, which has these tokens already; called by the SDK. Raises OSError."""
         await self.save()
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
-        """Store the whole context, which has this client already."""
+        """Store the whole context, which has this client already; called by the SDK. Raises OSError."""
         await self.save()
 
     def _redact_secrets(self, context: OAuthContext) -> None:

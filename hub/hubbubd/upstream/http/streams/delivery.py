@@ -120,7 +120,7 @@ class MessageDelivery:
         return MessageRefused(fault, sent=not unreached)
 
     def _is_vital(self, outgoing: OutgoingMessage | None) -> bool:
-        """Return whether the connection is lost if this message is not accepted; None is a notification."""
+        """Return whether the connection is lost if this message is not accepted; None stands for a notification."""
         return self.all_vital or (outgoing is None and not self._has_notified)
 
     async def _check_status(

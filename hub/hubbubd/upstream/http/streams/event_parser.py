@@ -110,7 +110,7 @@ class EventParser:
         self._has_fields = True
 
     def _end_event(self) -> ServerSentEvent | None:
-        """Return the event that an empty line ends; None for one without fields."""
+        """Return the event that an empty line ends, and begin the next; None for an event without fields."""
         event = (
             ServerSentEvent(self._kind or "message", bytes(memoryview(self._data)[:-1])) if self._has_fields else None
         )
