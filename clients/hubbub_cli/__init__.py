@@ -42,11 +42,11 @@ def run_command_line(words: list[str]) -> int:
         if status == INTERRUPTED:
             status = 1
         sys.stdout.flush()
-    except SystemExit:  # so ends the completion of a word
+    except SystemExit:  # the completion of a word for a shell ends with it
         raise
     except BaseException as error:  # noqa: BLE001 - every end has a line and a status
         from hubbub_cli.run import exit_status  # imported late: a run that succeeds does not need it
         from hubbub_cli.syntax import root_options  # imported late, as above
 
         status = exit_status.report_error(error, as_json=root_options.wants_json(words))
-    return status if isinstance(status, int) else 0
+    return status if isinstance(status, int) else 0  # a command that is done returns None

@@ -137,12 +137,12 @@ class Root(LightGroup):
             self.add_command(command)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Find the command that the arguments begin with, as Typer does, and load it."""
+        """Return the name of the command that the arguments begin with, the command itself, imported, and the rest."""
         name, command, rest = super().resolve_command(ctx, args)
         return name, command.load() if isinstance(command, LazyCommand) else command, rest
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command that is named; a person who names none sees which there are."""
+        """Run the command that is named. Without a name, print the commands; with JSON output that is an error."""
         words = ctx._protected_args  # pyright: ignore - Typer has no public name for it
         if words or ctx.params["as_json"] or ctx.params["output"] == "json":
             return super().invoke(ctx)

@@ -42,9 +42,8 @@ class AgentWish:
 def make_command(settings: Settings, wish: AgentWish) -> tuple[list[str], Mapping[str, str]]:
     """Return the command line of the server, and its variables of the environment.
 
-    Raises Usage for an unknown agent, TyperException for a missing one.
-
-    For a hub on this machine both programs are named by their files: a service has another PATH than a shell.
+    For a hub on this machine, this program and the agent's are named by their files: a service has another PATH than a
+    shell. Raises Usage for an agent that is not known, TyperException for one that is not installed.
     """
     if wish.name is None:
         raise Usage(f"--mcp and --fs are for a coding agent: name one with --agent ({NAMES})")

@@ -55,7 +55,10 @@ class Repair:
 def make_check_result(
     about: str, verdict: Verdict, message: str, advice: str | None = None, repair: Any = None
 ) -> CheckResult:
-    """Return a result. `repair` is called to repair what was found; the advice then says what that does."""
+    """Return a result about the subject `about`. `repair`, if given, is called to repair what was found.
+
+    With a repair, the advice says what the repair does.
+    """
     from hubbub_client.services.admin import Finding  # imported late, since it imports gRPC
 
     finding = Finding(about=about, verdict=verdict, message=message, advice=advice)
@@ -155,7 +158,10 @@ async def check_without_hub(directory: Path) -> AsyncIterator[CheckResult]:
 
 
 def _find_holder(lock: Path) -> str:
-    """Return the process id that the holder of a lock wrote into it, `unknown` if none; empty if nobody holds it."""
+    """Return the process id that the hub which holds a lock file has written into it.
+
+    `unknown` if nothing is written there; empty if nobody holds the lock, or the file cannot be read.
+    """
     try:
         descriptor = os.open(lock, os.O_RDONLY)
     except OSError:
@@ -203,7 +209,10 @@ FINDING_LINE = re.compile(r"(ok|warn|fail) +(.*?): (.*)")
 
 
 async def _check_configuration(directory: Path) -> AsyncIterator[CheckResult]:
-    """Run `hubbubd --check-config`, and yield its findings; of those that are well only the configuration's."""
+    """Run `hubbubd --check-config`, and yield its findings.
+
+    Of the findings `ok`, only the one about the configuration is yielded.
+    """
     command = [sys.executable, "-m", "hubbubd", "--check-config", "--data-dir", str(directory)]
     pipe = asyncio.subprocess.PIPE
     try:

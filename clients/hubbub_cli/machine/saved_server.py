@@ -30,7 +30,7 @@ def offer_keyring(settings: Settings, spec: "ServerSpec") -> "ServerSpec":
 
 
 async def save_server(hub: "Hub", settings: Settings, spec: "ServerSpec") -> "Server":
-    """Write a server into the file that the hub reads, have it read that, and return the server.
+    """Write a server into the configuration file of the hub, have the hub read it, and return the server.
 
     Raises Usage for a hub on another machine, TyperException for a file that cannot be changed, or that is changed and
     not read by the hub, and HubbubError.

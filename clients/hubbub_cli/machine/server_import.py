@@ -123,9 +123,9 @@ def read_config(file: Path) -> str:
 
 
 def replace_checked(file: Path, before: str, text: str) -> Path | None:
-    """Replace a configuration file if the hub accepts the text; return the path of the old one, None if there was none.
+    """Replace a configuration file if the hub would accept the text; return the path of a copy of the old file.
 
-    Raises TyperException.
+    None if there was no old file. Raises TyperException.
     """
     problem = find_problem(file, text)
     if problem is not None and problem.refused:
@@ -145,9 +145,9 @@ def find_problem(file: Path, text: str) -> config_check.Problem | None:
 
 
 def replace_unchanged(file: Path, before: str, text: str) -> Path | None:
-    """Replace a configuration file, unless it has changed since `before` was read; return the path of the old one.
+    """Replace a configuration file, unless its text is no longer `before`; return the path of a copy of the old file.
 
-    Raises TyperException.
+    None if there was no old file. Raises TyperException.
     """
     if read_config(file) != before:
         raise typer.TyperException(f"{file} is left as it was: it has been changed meanwhile; try again")
@@ -183,7 +183,7 @@ def _describe_target(offer: Offer) -> str:
 
 
 def _describe_attention(offer: Offer) -> str:
-    """Return what a person should look at before taking a server: its state, a folder's warning, notes, and more."""
+    """Return what to look at before taking a server: its state, where it is from, notes, values to give, secrets."""
     server = offer.server
     warns_of_folder = offer.is_importable and not server.found.place.of_person
     parts = [
@@ -242,14 +242,14 @@ def _ask_which_servers(listed: Sequence[Offer], importable: Sequence[Offer]) -> 
 
 
 def _parse_numbers(text: str, max_number: int) -> Iterator[int]:
-    """Yield the numbers of a list as `1 3-5`, once each, 0 or `max_number + 1` for wrong ones; nothing for no list."""
+    """Yield the numbers of a list as `1 3-5`, each once; for a wrong one 0 or `max_number + 1`; nothing for no list."""
     if not NUMBER_LIST.fullmatch(text):
         return
     seen: set[int] = set()
     for part in re.split(r"[,\s]+", re.sub(r"\s*-\s*", "-", text.strip())):
         first, _, last = part.partition("-")
         low, high = (min(whole_text(each, LARGEST_NUMBER) or 0, max_number + 1) for each in (first, last or first))
-        for number in range(low, high + 1) or (0,):  # 5-3 is wrong, as 0 is
+        for number in range(low, high + 1) or (0,):  # a range such as 5-3 is wrong
             if number not in seen:
                 seen.add(number)
                 yield number
@@ -319,7 +319,7 @@ def _ask_for_value(server: Imported, ask: InputPrompt) -> str | None:
 def _offer_keyring(request: ImportRequest, wanted: Sequence[Offer]) -> Keyring | None:
     """Ask whether the secrets go into the system's keyring, and return it if so; with `everything` nobody is asked.
 
-    None if they go into the file, if there are none, or if there is no keyring, which is printed.
+    None if the secrets go into the file, if there are none, or if there is no keyring, which is printed.
     """
     written_secrets = [secret for offer in wanted for secret in find_secrets(offer.server.spec or {})]
     prompted_secrets = [ask for offer in wanted for ask in offer.server.asks if ask.secret]
@@ -351,9 +351,9 @@ def _ask_about_approvals() -> bool:
 
 
 def move_secrets_to_keyring(settings: Settings, name: str, spec: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a server's spec with its secrets in the keyring, if a person at the terminal agrees.
+    """Move a server's secrets to the keyring, if a person at the terminal agrees, and return the spec as it is then.
 
-    Prints where each goes. Raises Abort if the person leaves.
+    Prints where each secret goes. Raises Abort if the person leaves.
     """
     found = find_secrets(spec)
     if not found:
@@ -378,9 +378,9 @@ def _move_secrets(
     keyring: Keyring | None,
     outcome: ImportOutcome,
 ) -> Mapping[str, Any]:
-    """Return a spec with its secrets replaced by references to the keyring; `outcome` says where each went.
+    """Move the secrets of a spec to the keyring, note in `outcome` where each is, and return the spec as it is then.
 
-    The texts at `prompted_paths` are secrets in any case.
+    Without a keyring, secrets stay in the spec. The texts at `prompted_paths` are secrets in any case.
     """
     found = find_secrets(spec)
     found_paths = {each.path for each in found}
@@ -401,7 +401,7 @@ def _move_secrets(
 
 
 def make_keyring_name(server: str, secret: Secret) -> str:
-    """Return the name of a secret in the keyring: without braces and blanks, so that a reference can have it."""
+    """Return the name of a secret in the keyring: without braces and blanks, which a reference cannot have."""
     return re.sub(r"[{}\s]", "_", f"{server}/{'/'.join(map(str, secret.path[1:])) or secret.path[0]}")
 
 

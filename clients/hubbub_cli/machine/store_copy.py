@@ -46,9 +46,10 @@ class CopyOrder:
 
 
 async def copy_store(order: CopyOrder, data_dir: str | None, meter: ProgressLine) -> dict[str, Any]:
-    """Copy a store, or compare it with a copy that is there; return the report of `hubbubd`.
+    """Copy a store, or compare it with a copy that is there; show the progress, and return the report of `hubbubd`.
 
-    `equal` in it is None unless both were compared. Raises Usage, and FailedPrecondition when nothing was copied.
+    `equal` in the report is None unless both stores were compared. Raises Usage, and FailedPrecondition if nothing was
+    copied. A signal that ends this program ends the copy, too.
     """
     # In a session of its own, so that Ctrl-C reaches it once: from here.
     process = await asyncio.create_subprocess_exec(

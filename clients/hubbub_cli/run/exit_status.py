@@ -27,7 +27,7 @@ def report_error(error: BaseException, as_json: bool) -> int:
             return error.exit_code
         case typer.Abort() | KeyboardInterrupt():
             return 1
-        case BrokenPipeError():
+        case BrokenPipeError():  # nobody reads the output any more
             discard_output(1)
             return 1
         case SystemExit():
@@ -55,7 +55,10 @@ def _report_missing_package(package: str, as_json: bool) -> int:
 
 
 def _report_failure(error: BaseException, as_json: bool) -> int:
-    """Report an error of the library, or a bug of this program, and return the exit status."""
+    """Report an error of the library, or a fault of this program, and return the exit status.
+
+    With HUBBUB_DEBUG a fault of this program is reported with its traceback.
+    """
     from hubbub_client.errors import HubbubError  # imported late, since it imports gRPC
 
     if isinstance(error, HubbubError):

@@ -57,9 +57,9 @@ class Settings:
 
     @classmethod
     def from_params(cls, params: Mapping[str, Any]) -> "Settings":
-        """Return the settings of the root's parameters. `--output` wins over `--json`."""
+        """Return the settings that the values of the global options describe. `--output` wins over `--json`."""
         output, timeout_s = params["output"], params["connect_timeout_s"]
-        # Whole, since commands that are printed are typed elsewhere.
+        # Absolute paths, since commands that are printed may be typed in another folder.
         files = ("data_dir", "ca", "cert", "key")
         paths = {name: params[name] and str(Path(params[name]).absolute()) for name in files}
         return cls(
@@ -76,7 +76,7 @@ class Settings:
 
     @property
     def interactive(self) -> bool:
-        """Return whether a person can be asked."""
+        """Return whether a person can be asked: at a terminal, and without JSON output."""
         return not self.json and sys.stdin.isatty() and sys.stderr.isatty()
 
     def command(self, *words: str) -> str:
@@ -106,9 +106,9 @@ class Settings:
         return {name: value for name, value in variables.items() if value}
 
     def connect(self, name: str | None = None, *, patient: bool = True) -> "AbstractAsyncContextManager[Hub]":
-        """Connect as `hubbub_client.connect` does; `name` overrides that of the options.
+        """Return a connection to the hub as a context manager. `name` overrides the name that the options give.
 
-        Without `patient`, wait for a hub only as long as the options say.
+        With `patient`, it waits for a hub that is not there, 5 s or as the options say; else only if they say how long.
         """
         from hubbub_client.hub import connect  # imported late, as asyncio below: help and wrong usage need neither
 
@@ -127,7 +127,7 @@ def get_settings(context: typer.Context) -> Settings:
 
 
 def run_in_loop(context: typer.Context, work: "Coroutine[Any, Any, T]") -> "T":
-    """Run a coroutine to its end, always in the same loop: gRPC can serve only one in a process."""
+    """Return the result of a coroutine. All of a run use one event loop, since gRPC serves only one in a process."""
     import asyncio
 
     root = context.find_root()
@@ -143,7 +143,8 @@ def run_with_hub(
 ) -> None:
     """Connect to the hub, await `work`, and exit 1 if it returns False. Raises HubbubError.
 
-    An `endless` work waits for a hub, and SIGINT ends it with status 0.
+    A person at a terminal is first offered to start a hub on this machine if none runs. An `endless` work waits for a
+    hub, and SIGINT ends it with status 0.
     """
     settings = get_settings(context)
     is_local = not (settings.address or os.environ.get("HUBBUB_ADDRESS"))
@@ -169,7 +170,7 @@ def run_with_hub(
         match exit_status.find_first_exception(error):
             case BrokenPipeError():  # the reader of the output has left
                 streams.discard_output(1)
-            case KeyboardInterrupt():
+            case KeyboardInterrupt():  # the person has left
                 pass
             case other:
                 raise other from None
@@ -179,7 +180,11 @@ def run_with_hub(
 
 
 def hub_command(*, endless: bool = False) -> Callable[[HubWork], Callable[..., None]]:
-    """Return a decorator that makes a coroutine function a command: it connects first, as `run_with_hub` does."""
+    """Return a decorator that makes a coroutine function a command, which connects to the hub first.
+
+    If the coroutine returns False, the command exits 1. An `endless` command waits for a hub, and SIGINT ends it with
+    status 0.
+    """
 
     def decorate(work: HubWork) -> Callable[..., None]:
         """Return a command that connects to the hub and awaits `work`, with the parameters of `work` as its own."""
@@ -199,10 +204,10 @@ def hub_command(*, endless: bool = False) -> Callable[[HubWork], Callable[..., N
 
 
 def parse_json(text: str, name: str) -> Any:
-    """Parse a JSON value of the command line that can be sent. Raises Usage, naming the argument."""
+    """Return the JSON value of a text of the command line. Raises Usage, naming the argument, if it cannot be sent."""
     try:
         value = payload.loads(text.encode())
-        payload.dumps(value)
+        payload.dumps(value)  # some values can be read, and not be written
     except RecursionError:
         raise Usage(f"{name} nests too deep to be sent") from None
     except ValueError as error:
@@ -225,7 +230,7 @@ def _describe_json_error(error: ValueError) -> str:
 
 
 def parse_json_object(text: str | None, name: str) -> dict[str, Any] | None:
-    """Parse a JSON object as `parse_json` does; return None for no text. Raises Usage."""
+    """Return the JSON object of a text of the command line; None without a text. Raises Usage, naming the argument."""
     if text is None:
         return None
     value = parse_json(text, name)

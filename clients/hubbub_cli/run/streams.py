@@ -75,7 +75,7 @@ def _make_output_error(error: OSError) -> "HubbubError":
 
 
 def discard_output(descriptor: int) -> None:
-    """Discard unwritten output, so that the interpreter does not fail on it again when it ends."""
+    """Discard what is still to be written to a descriptor, so that the interpreter does not fail on it when it ends."""
     null_device = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null_device, descriptor)
     os.close(null_device)
@@ -90,9 +90,10 @@ def take_over_stdout() -> int:
 
 
 def open_missing_streams() -> None:
-    """Open stdin, stdout and stderr if the command was started without them; writing to these fails.
+    """Open stdin, stdout and stderr if the command was started without them; writing to one opened here fails.
 
-    Then nothing that is opened later can be taken for one of them.
+    So no file that is opened later gets the number of such a stream, and the output. Then stdout and stderr are
+    replaced by streams whose failures are named, or for stderr ignored.
     """
     for descriptor, name, mode in STREAMS:
         if getattr(sys, name) is None:

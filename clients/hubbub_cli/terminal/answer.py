@@ -21,7 +21,8 @@ from hubbub_frontend.display.records import question_text
 from hubbub_frontend.forms import Field, fields, parse_value, typed_text
 from hubbub_shared.agent_decisions import AgentDecision
 
-# Pending requests of the hub itself, to be let in at a server; the browser answers them when it comes back.
+# How ids begin of requests that the hub itself makes, to be let in at a server; the browser answers them when it comes
+# back to the hub.
 AUTHORIZATION_PREFIX = "auth_"
 MAX_SHOWN_CHARS = 20_000
 MAX_CHOICES = 50
@@ -38,8 +39,8 @@ TYPED_ENDINGS = {
 async def ask_for_answer(hub: Hub, request: PendingRequest, how: How) -> PendingRequest | None:
     """Ask the person at the terminal and return their answer; None if they leave it open.
 
-    `how` has the options of their answer, such as its claim. An answer that the hub refuses is asked for again. Raises
-    HubbubError.
+    `how` has the options of their answer, such as the id of the claim that they hold. If the hub refuses an answer as
+    wrong, the person is asked again. Raises HubbubError.
     """
     try:
         match request.kind:
@@ -62,7 +63,8 @@ async def ask_for_answer(hub: Hub, request: PendingRequest, how: How) -> Pending
 async def _ask_for_form(request: PendingRequest, how: How) -> PendingRequest | None:
     """Have the person fill in a form, and send it, decline or cancel; return the answered request.
 
-    None if they leave it open, which they may at any field.
+    None if they leave the form open, which they may at any field. A form by which a coding agent asks for a decision
+    is shown as a choice.
     """
     note(_cut_long_text(question_text(request)))
     _print_extra_members(request)
@@ -90,6 +92,7 @@ async def _ask_for_form(request: PendingRequest, how: How) -> PendingRequest | N
                     problems = {
                         path.removeprefix("content.").split(".")[0]: problem for path, problem in error.violations
                     }
+                    # A problem that is of no field concerns the whole form.
                     fields_to_ask = [field for field in all_fields if field.name in problems] or all_fields
             case "e":
                 fields_to_ask, problems = all_fields, {}
@@ -102,7 +105,7 @@ async def _ask_for_form(request: PendingRequest, how: How) -> PendingRequest | N
 
 
 def _print_extra_members(request: PendingRequest) -> None:
-    """Print what the agent that asks would do, and the members of the request that MCP does not define, if any."""
+    """Print what a coding agent asks to do, and the members of a request that MCP does not define, if there are any."""
     if request.agent is None and not request.more:
         return
     from hubbub_frontend.display.agents import render_agent, render_more  # late, with what they import
@@ -115,7 +118,10 @@ def _print_extra_members(request: PendingRequest) -> None:
 
 
 async def _ask_for_decision(request: PendingRequest, how: How) -> PendingRequest | None:
-    """Ask whether an agent may do what it asks for, and return the answered request; None if it is left open."""
+    """Ask whether a coding agent may do what it asks for, and return the answered request.
+
+    None if the person leaves the request open.
+    """
     wider = find_wider_decision(request)
     ways = {"a": "[a]pprove", **({"s": "approve for this [s]ession"} if wider is not None else {})}
     match await choose_letter({**ways, "d": "[d]eny", "x": "deny and stop the agent [x]", "l": "[l]ater"}):
@@ -132,7 +138,10 @@ async def _ask_for_decision(request: PendingRequest, how: How) -> PendingRequest
 
 
 async def _ask_for_option(request: PendingRequest, choices: Sequence[AgentDecision], how: How) -> PendingRequest | None:
-    """Ask for one of the agent's own options by its number; return the answered request, None if it is left open."""
+    """Ask for one of the options that a coding agent offers, by its number, and return the answered request.
+
+    None if the person leaves the request open.
+    """
     options = {str(number): f"[{number}] {_format_option_label(each)}" for number, each in enumerate(choices, 1)}
     no = {} if any(each.rejects for each in choices) else {"d": "[d]ecline"}
     letter = await choose_letter({**options, **no, "l": "[l]ater"})
@@ -157,7 +166,9 @@ class FormLeft(Exception):
 async def fill_in_form(
     fields_to_ask: Sequence[Field], before: Mapping[str, Any], problems: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Ask for the fields of a form, and return its content; `before` has the values as typed last.
+    """Ask for the fields of a form, and return its content; `before` has the values that were typed last.
+
+    `problems` says by field what was wrong with these values; each is printed before its field.
 
     Raises FormLeft, and EOFError at the end of input.
     """
@@ -174,13 +185,17 @@ async def fill_in_form(
 
 
 async def _ask_for_value(field: Field, default: Any) -> Any:
-    """Return what a person types for a field, or the default; None for nothing. Raises FormLeft, EOFError."""
+    """Return the value that a person types for a field, else the default; None to leave the field out.
+
+    A text that is no value of the field is asked for again. Raises FormLeft, EOFError.
+    """
     if field.description:
         note(f"  {_cut_long_text(field.description)}")
     for number, (_, title) in enumerate(field.choices[:MAX_CHOICES], 1):
         note(f"  {number}) {title}" if field.kind in ("choice", "choices") else f"  {title}")
     if len(field.choices) > MAX_CHOICES:
         note(f"  and {len(field.choices) - MAX_CHOICES} more, which can be typed as they are called")
+    # Enter alone takes the default, so another word leaves such a field out.
     omissible = default is not None and not field.required
     hint = _describe_input(field)
     offered = f" [{typed_text(default)}]" if default is not None else ""
@@ -236,7 +251,7 @@ async def _ask_to_visit(hub: Hub, request: PendingRequest, how: How) -> PendingR
     while True:
         match await choose_letter({**choices, "d": "[d]ecline", "c": "[c]ancel", "l": "[l]ater"}):
             case "o":
-                if await open_page(url):
+                if await open_page(url):  # else the person is asked again
                     return await request.accept(**how)
             case "a":
                 return await request.accept(**how)
@@ -249,9 +264,9 @@ async def _ask_to_visit(hub: Hub, request: PendingRequest, how: How) -> PendingR
 
 
 async def _ask_to_authorize(hub: Hub, request: PendingRequest, url: str, how: How) -> PendingRequest | None:
-    """Have the person log the hub in at a server, and return the request, which the browser answers when it comes back.
+    """Have the person log the hub in at a server, and return the closed request; None if they leave it open.
 
-    None if they leave it open.
+    The browser answers the request when it comes back to the hub. Else they paste the address where it ended.
     """
     while True:
         match await choose_letter(
@@ -275,16 +290,16 @@ async def _ask_to_authorize(hub: Hub, request: PendingRequest, url: str, how: Ho
 async def _wait_for_browser(hub: Hub, request: PendingRequest) -> PendingRequest | None:
     """Wait until the browser has come back to the hub, and return the closed request.
 
-    None if the person wants something else before.
+    None if the person presses Enter before, for something else.
     """
     closed_request: PendingRequest | None = None
 
     async def wait_until_closed_elsewhere() -> None:
         """Wait until the request is closed, then end the prompt of the person."""
         nonlocal closed_request
-        with contextlib.suppress(HubbubError):
+        with contextlib.suppress(HubbubError):  # then only the person ends the prompt
             closed_request = await wait_until_closed(hub, request)
-            note("")
+            note("")  # else the next line stands behind the prompt
             group.cancel_scope.cancel()
 
     async with anyio.create_task_group() as group:

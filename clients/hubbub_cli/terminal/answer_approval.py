@@ -20,7 +20,10 @@ DENY, LATER = "[d]eny", "[l]ater"
 
 
 async def ask_to_approve(hub: Hub, request: PendingRequest, how: How) -> PendingRequest | None:
-    """Show a call, and approve or deny it as the person says; None if they leave it open. Raises HubbubError."""
+    """Show a call, approve or deny it as the person says, and return the answered request; None if they leave it open.
+
+    If the arguments have changed meanwhile, the call is shown and asked about again. Raises HubbubError.
+    """
     while True:
         _print_approval(request)
         try:
@@ -42,7 +45,7 @@ def _print_approval(request: PendingRequest) -> None:
 async def _ask_for_decision(request: PendingRequest, how: How) -> PendingRequest | None:
     """Ask the person until the hub accepts a decision, and return the answered request; None if they leave it open."""
     asked = request.approval
-    if asked is None:
+    if asked is None:  # what would be approved is not known
         choices = {"d": DENY, "l": LATER}
     else:
         choices = {
@@ -102,7 +105,7 @@ async def _choose_suggestions(request: PendingRequest) -> Sequence[int]:
 
 
 async def _edit_arguments(asked: ApprovalRequest) -> Mapping[str, Any] | None:
-    """Return the arguments as the person edits them and agrees to send them; None if they do not."""
+    """Have the person edit the arguments of a call, and return what they agree to send; None if they go back."""
     text = editable_json(asked.current_arguments)
     while (edited := await edit_text(text, "arguments.json")) is not None:
         text = edited
@@ -121,7 +124,8 @@ async def _edit_arguments(asked: ApprovalRequest) -> Mapping[str, Any] | None:
 
 async def _confirm_arguments(asked: ApprovalRequest, changed: dict[str, Any]) -> Mapping[str, Any] | None:
     """Show changed arguments, and return them if the person wants to send them; None if not, or if nothing changed."""
-    if json.dumps(changed, sort_keys=True) == json.dumps(asked.current_arguments, sort_keys=True):  # 1 is not true
+    # Compared as JSON, where 1 is not true.
+    if json.dumps(changed, sort_keys=True) == json.dumps(asked.current_arguments, sort_keys=True):
         note("nothing is changed")
         return None
     page = DetailText().paragraph("these are sent in place of those that were asked for:")

@@ -24,7 +24,10 @@ HELP = "Its arguments: KEY=VALUE as often as needed, or one JSON object."
 
 
 def parse_without_schema(words: Sequence[str] | None) -> dict[str, Any] | None:
-    """Return the arguments that need no schema: a JSON object, or none at all. None for `key=value`. Raises Usage."""
+    """Return the arguments if they need no schema: those of a JSON object, or {} for no words.
+
+    None for words `key=value`, which a schema has to give types. Raises Usage.
+    """
     if not words:
         return {}
     if arguments.are_key_values(words):
@@ -35,7 +38,7 @@ def parse_without_schema(words: Sequence[str] | None) -> dict[str, Any] | None:
 
 
 def parse_with_schema(words: Sequence[str], schema: object) -> dict[str, Any]:
-    """Return what `key=value` says, by a schema. Raises Usage."""
+    """Return the arguments that words `key=value` give, with values of the types that a schema wants. Raises Usage."""
     try:
         return arguments.parse_arguments(words, schema, read_file)
     except arguments.Mistyped as error:
@@ -45,14 +48,16 @@ def parse_with_schema(words: Sequence[str], schema: object) -> dict[str, Any]:
 async def resolve_arguments(
     hub: "Hub", settings: Settings, kind: Kind, server: str, name: str, words: Sequence[str] | None, *, form: bool
 ) -> dict[str, Any]:
-    """Return the arguments of a tool or prompt. Raises Usage, and HubbubError when it is not in the catalog.
+    """Return the arguments of a tool or prompt, from the command's words and, at a terminal, from the person.
 
-    What is required and not given is asked for at a terminal. With `form`, all of it is asked for. Raises Exit if the
-    person leaves the form.
+    A JSON object is taken as it is. KEY=VALUE is read by the schema; then the person is asked for required arguments
+    that are missing, and with `form` for all. Raises Usage, HubbubError if the schema is needed and not known, and
+    Exit if the person leaves the form.
     """
     if form and not settings.interactive:
         raise Usage("a form needs a terminal; give KEY=VALUE, or one JSON object")
     values = parse_without_schema(words)
+    # An object is complete, and without a terminal nobody can be asked: so no schema is needed.
     if values is not None and not form and (words or not settings.interactive):
         return values
     from hubbub_client.errors import HubbubError
@@ -61,7 +66,7 @@ async def resolve_arguments(
         schema = await find_schema(hub, settings, kind, server, name)
     except HubbubError as error:
         if values is not None and not form:
-            return values  # the hub knows better, and says what is wrong
+            return values  # no arguments; when the call is sent, the hub says what is wrong
         if error.reason == "SERVER_NOT_CONNECTED":
             error.add_note("until then, give the arguments as one JSON object")
         raise
@@ -86,7 +91,7 @@ async def resolve_arguments(
 
 
 async def find_schema(hub: "Hub", settings: Settings, kind: Kind, server: str, name: str) -> dict[str, Any]:
-    """Return the schema of a tool's or prompt's arguments. Raises HubbubError."""
+    """Return the JSON Schema of a tool's arguments, or one made of a prompt's arguments. Raises HubbubError."""
     shape = await find_entry(hub, settings, kind, server, name)
     if kind == "tool":
         return dict(as_object(shape.get("inputSchema")))

@@ -69,7 +69,7 @@ async def answer_and_report(hub: Hub, request: PendingRequest, settings: Setting
     if result is None:
         note(f"{request.id} is left open")
         return False
-    if result.state == "open":
+    if result.state == "open":  # the call needs the approval of others, too
         note(f"{request.id} waits on: {describe_votes(result)}")
         return True
     note(f"{request.id} is {outcome(result)}")
@@ -117,15 +117,16 @@ async def _print_call_result(hub: Hub, request: PendingRequest, settings: Settin
                         case _:
                             pass
         except HubbubError:
-            return  # who may answer may not see the call
+            return  # one who may answer need not be allowed to see the call
     note(f"its call goes on: {settings.command('calls', 'watch', request.call_id)}")
 
 
 async def answer_claimed(hub: Hub, request: PendingRequest, claim_id: str | None = None) -> PendingRequest | None:
     """Ask the person for the answer under a claim, and return the answered request; None if they leave it open.
 
-    The claim is `claim_id` if it is given, and stays; else one made here, and released unless they answer. Raises
-    HubbubError: ALREADY_CLAIMED, or REQUEST_CLOSED if it is closed meanwhile.
+    A claim keeps others from answering meanwhile. A claim `claim_id` that is given stays. Without it, a claim is made
+    here, and released unless they answer. Raises HubbubError: ALREADY_CLAIMED, or REQUEST_CLOSED if the request is
+    closed while they are asked.
     """
     own_claim_id = claim_id or secrets.token_urlsafe(18)
     outcome_or_error: PendingRequest | HubbubError | None = None
@@ -133,7 +134,7 @@ async def answer_claimed(hub: Hub, request: PendingRequest, claim_id: str | None
     async def watch_for_end() -> None:
         """Wait until the request is closed without an answer, then end the question to the person."""
         nonlocal outcome_or_error
-        with contextlib.suppress(HubbubError):
+        with contextlib.suppress(HubbubError):  # then the answer itself tells whether the request is closed
             closed_request = await wait_until_closed(hub, request, answered=False)
             state = (
                 f"{outcome(closed_request)}: {closed_request.reason or 'no answer is needed any more'}"
@@ -141,7 +142,7 @@ async def answer_claimed(hub: Hub, request: PendingRequest, claim_id: str | None
                 else "gone"
             )
             outcome_or_error = FailedPrecondition(f"{request.id} is {state}", reason="REQUEST_CLOSED")
-            note("")
+            note("")  # else the next line stands behind the prompt
             group.cancel_scope.cancel()
 
     try:
@@ -157,6 +158,7 @@ async def answer_claimed(hub: Hub, request: PendingRequest, claim_id: str | None
             group.cancel_scope.cancel()
     finally:
         if claim_id is None and not isinstance(outcome_or_error, PendingRequest):
+            # Also after an interrupt. If the release fails, the claim lapses by itself.
             with anyio.CancelScope(shield=True), anyio.move_on_after(RELEASE_LIMIT_S), contextlib.suppress(HubbubError):
                 await hub.inbox.release(request.id, own_claim_id)
     if isinstance(outcome_or_error, HubbubError):
@@ -165,7 +167,7 @@ async def answer_claimed(hub: Hub, request: PendingRequest, claim_id: str | None
 
 
 async def _renew_claim(hub: Hub, id_: str, claim_id: str) -> None:
-    """Renew a claim three times within its term, until cancelled, or until the claim is lost, which is printed."""
+    """Renew a claim three times within its term, until cancelled. If the claim is lost, print that, and return."""
     while True:
         await anyio.sleep(CLAIM_TTL_S / 3)
         try:

@@ -52,8 +52,11 @@ class LiveCall:
         params: dict[str, Any] | None,
         **options: Unpack[CallOptions],
     ) -> Any:
-        """Send the call, report on it until it ends, and return the MCP result. Raises HubbubError."""
-        failure: HubbubError | None = None
+        """Send the call, report on it until it ends, and return the MCP result. Raises HubbubError.
+
+        Meanwhile a person at the terminal is asked what the call asks. The result waits for the end of these questions.
+        """
+        failure: HubbubError | None = None  # raised below: the task group would wrap it in an exception group
         result: Any = None
         self._server = server
         self._progress_shown = (f"{server}: {(params or {}).get('name') or method}", None, None)
@@ -86,7 +89,10 @@ class LiveCall:
             await self._watch_server()
 
     async def _watch_server(self) -> None:
-        """Print that the server is not connected, and why, whenever that changes: until then the call waits."""
+        """Print that the server is connecting or not connected, and why, again when the reason changes.
+
+        The call waits for the connection, so a person should know.
+        """
         last_problem = ""
         async with contextlib.aclosing(self._hub.servers.watch([self._server])) as events:
             async for event in events:
@@ -105,7 +111,7 @@ class LiveCall:
                         pass
 
     def _draw(self) -> None:
-        """Draw the progress line, unless the person is typing."""
+        """Draw the progress line, or whom the call waits for; hide the line while the person is typing."""
         if self._typing.locked():
             self._meter.hide()
         elif self._open_questions:
@@ -173,7 +179,7 @@ class LiveCall:
         self._draw()
 
     async def _ask_person(self, request: PendingRequest) -> None:
-        """Ask the person at the terminal, one question at a time."""
+        """Ask the person at the terminal, one question at a time; an error of their answer is printed."""
         async with self._typing:
             self._draw()
             try:

@@ -48,7 +48,8 @@ async def choose_letter(choices: Mapping[str, str], default: str = "") -> str:
         ).removeprefix("!")
         for letter, label in choices.items():
             word = label[label.index("[") :].replace("[", "").replace("]", "")
-            if typed and word.startswith(typed):  # not its first letter alone: `curry` is no way to cancel
+            # The whole typed word counts, and not its first letter alone: `curry` does not mean cancel.
+            if typed and word.startswith(typed):
                 return letter
         *first_letters, last_letter = choices
         note(f"type {', '.join(first_letters)} or {last_letter}")
@@ -60,9 +61,10 @@ def print_text(text: "Text") -> None:
 
 
 async def edit_text(text: str, name: str = "reply.md") -> str | None:
-    """Return the text as the person left it in their editor (VISUAL, EDITOR, else vi); None if that failed.
+    """Return the text as the person left it in their editor (VISUAL, EDITOR, else vi).
 
-    `name` is that of the file, by which an editor knows what it is.
+    None, after a line that says why, if the editor failed. `name` is the name of the file, by which an editor knows
+    which kind of text it has.
     """
     editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
     with tempfile.TemporaryDirectory(prefix="hubbub-") as directory:

@@ -18,9 +18,9 @@ SNAPSHOT_LIMIT_S = 30.0
 
 
 async def wait_until_closed(hub: Hub, request: PendingRequest, *, answered: bool = True) -> PendingRequest | None:
-    """Wait until a pending request is no longer open, and return it; None if it is gone.
+    """Wait until a pending request is no longer open, and return it; None if the hub has it no more.
 
-    With `answered` false, go on waiting after an answer.
+    With `answered` false, an answer does not end the wait: only an end without an answer, or the removal, does.
     """
     is_listed = False
     # A newer hub may name a kind that no filter of ours can.
@@ -37,7 +37,7 @@ async def wait_until_closed(hub: Hub, request: PendingRequest, *, answered: bool
                     return None
                 case Reset():
                     is_listed = False
-                case Synced() if not is_listed:
+                case Synced() if not is_listed:  # all that the hub has was listed before
                     return None
                 case _:
                     pass
@@ -47,8 +47,8 @@ async def wait_until_closed(hub: Hub, request: PendingRequest, *, answered: bool
 class ServerWait:
     """Waits for servers to be connected, and says meanwhile what it waits for and what is in the way.
 
-    `names` are those that are waited for; None for all that are wanted. The time begins with the hub's snapshot, so
-    that a timeout of 0 still learns the states.
+    `names` are the servers that are waited for; None for all that the hub is to keep connected. The time begins when
+    the hub has listed the servers, so that a timeout of 0 still learns their states.
     """
 
     def __init__(self, hub: Hub, names: Sequence[str] | None = None) -> None:
@@ -84,7 +84,10 @@ class ServerWait:
         return [self._missing[name] for name in sorted(self._missing)]
 
     async def _follow_servers(self, wait: anyio.CancelScope, timeout_s: float) -> None:
-        """Watch the servers until all are connected or hopeless; the hub's snapshot starts the time limit."""
+        """Watch the servers until each is connected, or not tried again without a person.
+
+        When the hub has listed the servers, the deadline of `wait` is set: `timeout_s` from then.
+        """
         async with contextlib.aclosing(self._hub.servers.watch(self._names or ())) as events:
             async for event in events:
                 match event:
