@@ -98,7 +98,7 @@ class Authorizations:
             # A `Result` is an answer in the form of MCP, so it may be an acceptance, too.
             if isinstance(given, forms.Result) and given.result.get("action") == "accept":
                 return self._withhold_redirect(request, forms.Accept(given.result.get("content")), by)
-            self._redirects.get(request.id, {}).pop(by, None)  # of an acceptance that did not become the answer
+            self._redirects.get(request.id, {}).pop(by, None)  # left by an earlier acceptance that was refused
             return given
         match given.content:
             case {"redirect_url": str(redirect), **others} if not others:
@@ -112,7 +112,7 @@ class Authorizations:
         return forms.Accept()
 
     async def _listen(self, redirect_uri: str) -> Listener[SocketStream] | None:
-        """Listen at the redirect address; None if that fails: a person can still paste the address."""
+        """Listen at the redirect address; return None if that fails, as a person can still paste the address."""
         where = urlsplit(redirect_uri)
         try:
             listener = await anyio.create_tcp_listener(
@@ -124,7 +124,7 @@ class Authorizations:
         return listener
 
     async def _serve_browser(self, request_id: str, visits: anyio.CapacityLimiter, browser: SocketStream) -> None:
-        """Serve one HTTP request of a browser, or of anybody else who found the port."""
+        """Serve one HTTP request of a browser, or of anybody else who found the port; drop one that breaks off."""
         try:
             async with visits, browser:
                 with anyio.move_on_after(VISIT_S):
@@ -136,12 +136,12 @@ class Authorizations:
             return
 
     async def _response_to_browser(self, request_id: str, head: bytes) -> bytes:
-        """Answer the pending request with a browser's redirect, and return the page for the browser."""
+        """Answer the pending request with a browser's redirect, and return the page that says how that went."""
         method, _, rest = head.split(b"\r\n", 1)[0].decode("latin-1").partition(" ")
         target = rest.partition(" ")[0]
         if method != "GET" or not _has_state_of(target, self._urls[request_id]):
             return _html_response("400 Bad Request", "This is not what the hub waits for.")
-        holder = self._inbox.get(request_id).claim
+        holder = self._inbox.get(request_id).claim  # a claim must not refuse the redirect: it is answered under it
         given = forms.Accept({"redirect_url": target})
         try:
             await self._inbox.answer(

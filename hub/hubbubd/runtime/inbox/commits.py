@@ -54,16 +54,16 @@ async def commit_requests(
 
 
 def _withdraw(request: PendingRequest, reason: str, now: float, stored: PendingRequest | None) -> PendingRequest:
-    """Return the withdrawn form of the `stored` request; of `request`, which was to be opened, if none is stored."""
+    """Return the `stored` request as withdrawn; if none is stored, the `request` that was to be opened."""
     return core.withdraw(stored or request, reason, now)
 
 
 async def retry_until_final(
     attempt: Callable[[], Awaitable[PendingRequest]], final: Callable[[], Awaitable[bool]]
 ) -> PendingRequest:
-    """Attempt to answer, again while a refusal is not `final`, and return the outcome.
+    """Run `attempt`, which answers a request, until it succeeds or `final` says that its refusal stands.
 
-    Raises what both do, and Aborted (CONTENDED).
+    Return the answered request. Raises what `attempt` and `final` raise, and Aborted (CONTENDED) after ATTEMPTS.
     """
     for _ in range(ATTEMPTS):
         try:
@@ -77,10 +77,10 @@ async def retry_until_final(
 async def is_final(
     ledger: Ledger, table: Table[PendingRequest], request_id: str, store_time: Callable[[], Awaitable[None]]
 ) -> bool:
-    """Return whether the store has a request as it is here, right after its answer was refused. Raises Unavailable.
+    """Return whether the refusal of an answer stands: the store has the request as this hub has it. Raises Unavailable.
 
-    What time has changed (`store_time`), and what waits in write-behind, is stored first. So an attempt that is on its
-    way at another member was made from an older state, and loses.
+    What time has changed (`store_time`), and what waits in write-behind, is stored first. An attempt that is on its way
+    at another member was then made from an older state, and fails.
     """
     before = table.get(request_id)
     hook = COMMIT_HOOK.set(None)  # none of this is what the caller has requested
@@ -92,14 +92,14 @@ async def is_final(
             case RequestState.WITHDRAWN:
                 await ledger.transact(lambda: (None, table.waiting_changes(request_id)))
                 return table.get(request_id) is before
-            case _:
+            case _:  # answered or expired: no state that is only in memory
                 return True
     finally:
         COMMIT_HOOK.reset(hook)
 
 
 def too_many_open_error(server: str, limit: int, why: str) -> ResourceExhausted:
-    """Return the refusal of a request beyond a server's limit."""
+    """Return the refusal of a request beyond a server's limit; `why` says what the server has, for the message."""
     return ResourceExhausted(
         f"{why} already", reason="TOO_MANY_OPEN_REQUESTS", metadata={"limit": str(limit), "server": server}
     )

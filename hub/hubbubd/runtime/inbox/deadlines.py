@@ -46,7 +46,7 @@ class Deadlines:
         clock.on_jump(self.postpone)
 
     def arm(self, _before: PendingRequest | None, request: PendingRequest | None) -> None:
-        """Set the alarm of a request as it is now; none if nothing of it can be due."""
+        """Set the alarm for a request's deadline or the end of its claim; clear the alarm if it has neither."""
         if request is not None:
             self._alarms.set(Due.REQUEST, request.id, core.due_at(request), lambda: self.apply_time(request.id))
 
@@ -55,9 +55,13 @@ class Deadlines:
         self._alarms.clear(Due.REQUEST, request_id)
 
     def postpone(self, by_s: float) -> None:
-        """Move deadlines and ends of claims of this hub's own open requests by so many seconds, write-behind."""
+        """Move the deadlines of open requests, and the ends of claims on them, by so many seconds; write-behind.
+
+        Only for requests of servers that are this hub's own. Called after the clock was set by that much.
+        """
 
         def postpone_stored(request: PendingRequest | None) -> PendingRequest | None:
+            """Return the stored request with its times moved; None if it was deleted meanwhile."""
             return None if request is None else _postpone(request, by_s)
 
         if by_s:
@@ -66,8 +70,11 @@ class Deadlines:
                     self._ledger.change_later(self._table, request.id, postpone_stored)
 
     async def apply_time(self, request_id: str) -> None:
-        """Let a request expire, or its claim lapse, if it is time. Raises HubError."""
-        self._clock.detect_jump()
+        """Let a request expire, or its claim lapse, if it is time. Raises HubError.
+
+        An approval that expires is denied; any other request gets the default answer of its kind.
+        """
+        self._clock.detect_jump()  # if the clock was set, the deadline moves first
         now = self._clock.now()
         request = self._table.record(request_id)
         if request is None:

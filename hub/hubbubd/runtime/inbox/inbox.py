@@ -105,7 +105,7 @@ class Inbox(RecordReader[PendingRequest]):
         self._table.for_each(lambda request: self._follow_request(None, request))
 
     async def take_over(self, takeover: Takeover) -> None:
-        """Act on the requests of these servers from now on; withdraw those whose connections are gone, durably.
+        """Act on the requests of the servers taken over; withdraw durably what needs a connection that is gone.
 
         Raises Unavailable.
         """
@@ -121,7 +121,7 @@ class Inbox(RecordReader[PendingRequest]):
                 self.change_later(request.id, core.without_worker_claim)
 
     def stop_acting(self, server: str) -> None:
-        """Act no longer on the requests of a server."""
+        """Clear the alarms of a server's open requests: this hub does not act on them any more."""
         for request_id in self._open_ids.get(server, ()):
             self.deadlines.disarm(request_id)
 
@@ -158,11 +158,12 @@ class Inbox(RecordReader[PendingRequest]):
     ) -> PendingRequest:
         """Claim a request for `ttl_s` seconds, under a given or a new id. `request_states.claim` has the rules.
 
-        With `worker`, `Work` claims it. Raises NotFound, FailedPrecondition, and ResourceExhausted (TOO_MANY_CLAIMS).
+        `worker`: it is a worker's claim. Raises NotFound, FailedPrecondition, ResourceExhausted (TOO_MANY_CLAIMS).
         """
         new_id = claim_id or f"claim_{secrets.token_hex(12)}"
 
         def claim_within_quota(request: PendingRequest) -> PendingRequest:
+            """Return the request as claimed. Raises ResourceExhausted, and as `request_states.claim`."""
             # The quota does not apply to workers, which have a capacity, nor to renewing one's own claim.
             if not worker and quota_principal(request) != by:
                 others_being_made = set(self._claims_being_made.get(by, ())) - {request_id}
@@ -329,6 +330,7 @@ class Inbox(RecordReader[PendingRequest]):
         """
 
         def plan_withdrawal() -> tuple[None, Sequence[Change[Any]]]:
+            """Plan the withdrawals, from the requests as they are at the commit."""
             found = filter(None, map(self._table.record, among))
             ids = [request.id for request in found if request.origin in origins and request.id not in but]
             return None, self.plan_withdrawals(ids, reason)
@@ -336,7 +338,7 @@ class Inbox(RecordReader[PendingRequest]):
         await self._ledger.transact(plan_withdrawal)
 
     def plan_withdrawals(self, request_ids: Iterable[str], reason: str) -> list[Change[Any]]:
-        """Return the changes that abandon those of the requests that are not over."""
+        """Return the changes that abandon those of the requests that are not over; `reason` is for their records."""
         now = self._clock.now()
         return self.plan_changes(
             request_ids, lambda r: core.as_not_delivered(core.withdraw(r, reason, now), reason, now)
@@ -369,10 +371,7 @@ class Inbox(RecordReader[PendingRequest]):
     async def mark_all_delivered(
         self, request_ids: Iterable[str], also: Callable[[], Sequence[Change[Any]]] = tuple
     ) -> None:
-        """Mark answers as delivered, in one commit with what is `also` planned.
-
-        Durable on return, or once a failed store recovers.
-        """
+        """Mark answers as delivered, with what is `also` planned; durable on return, or once the store recovers."""
         ids, now = list(request_ids), self._clock.now()
         for request_id in ids:
             self.change_later(request_id, lambda request: core.as_delivered(request, now))
@@ -390,7 +389,7 @@ class Inbox(RecordReader[PendingRequest]):
         self._ledger.change_later(self._table, request_id, lambda request: None if request is None else step(request))
 
     async def _change(self, request_id: str, step: Callable[[PendingRequest], PendingRequest]) -> PendingRequest:
-        """Commit a change of a request, with its settlement. Raises NotFound and what `step` raises."""
+        """Commit a change of a request, with what its settler adds if it closes. Raises NotFound and as `step`."""
 
         def plan_change() -> tuple[PendingRequest, Sequence[Change[Any]]]:
             """Plan the step, and what its settler adds if the request is no longer open then."""
@@ -408,7 +407,7 @@ class Inbox(RecordReader[PendingRequest]):
         return await self._ledger.transact(plan_change)
 
     def _follow_request(self, before: PendingRequest | None, after: PendingRequest | None) -> None:
-        """Keep counts and waiting callers in step with the table."""
+        """Keep the counts in step with the table, and wake those who wait for the end of a request."""
         self._follow_claim(before, after)
         if after is not None and after.state is RequestState.OPEN:
             self._count_open(after)

@@ -51,7 +51,7 @@ class Reservations:
         """When the hosts left that made calls which go on."""
 
     def note_caller(self, call_id: str, left_at: float | None) -> None:
-        """Note when the last host left that waited for a call; None if one is there."""
+        """Note when the last host that waited for a call left (`left_at`); None if a host waits for it."""
         self._left_at.pop(call_id, None)
         if left_at is not None:
             self._left_at[call_id] = left_at
@@ -73,18 +73,18 @@ class Reservations:
                 del self._hosts[call_id]
 
     def reserved_claim_id(self, request: PendingRequest) -> str | None:
-        """Return the id of the claim with which a question was reserved, if it still is."""
+        """Return the id of the claim that reserves a question for a host; None if no such claim is valid now."""
         claim = request.valid_claim(self._clock.now())
         return claim.id if claim is not None and claim.id.startswith(PREFIX) else None
 
     def reserve(self, requests: Sequence[PendingRequest]) -> list[PendingRequest]:
-        """Return new requests with the hosts that they concern, claimed for a host that is asked before all others."""
+        """Return new requests with notes on the hosts of their calls, claimed for a host that is to be asked first."""
         return [self._reserve_one(request) for request in requests]
 
     def _reserve_one(self, request: PendingRequest) -> PendingRequest:
-        """Return a new request with the hosts of its call, asked or not, and with when the last of these left.
+        """Return a new request that notes the hosts of its call, asked or not, and when the last of them left.
 
-        It is claimed for the first host that is to be asked before all others.
+        The request is claimed for the first host that wants to be asked before all others.
         """
         call_ids = (request.call_id,) if request.call_id else request.candidate_call_ids
         hosts = [host for call_id in call_ids for host in self._hosts.get(call_id, ())]

@@ -60,11 +60,11 @@ class Tasks(RecordReader[Task]):
         self.clock.on_jump(self.postpone)
 
     def take_over(self, takeover: Takeover) -> None:
-        """Act on the tasks of these servers from now on."""
+        """Set the alarms of the tasks of the servers taken over: this hub acts on them from now on."""
         self._table.for_each(lambda task: self._act_on_change(None, task) if takeover.owns(task.server) else None)
 
     def stop_acting(self, server: str) -> None:
-        """Act no longer on the tasks of a server."""
+        """Clear the alarms of a server's tasks: this hub does not act on them any more."""
         for task in self._table:
             if task.server == server:
                 self.alarms.clear(Due.TASK, task.id)
@@ -118,7 +118,7 @@ class Tasks(RecordReader[Task]):
     async def clear(self, server: str) -> None:
         """Cancel and delete the receiver tasks of a server that was disconnected on purpose or replaced."""
         for task in self.select(TaskFilter(server=server, role=TaskRole.RECEIVER)):
-            with suppress(FailedPrecondition, NotFound):
+            with suppress(FailedPrecondition, NotFound):  # it has ended, or is gone, already
                 await self.cancel(task.id, "the server was disconnected")
             await self._delete(task.id)
 
@@ -131,7 +131,7 @@ class Tasks(RecordReader[Task]):
     # Settling
 
     def _end_with_answer(self, request: PendingRequest) -> Sequence[Change[Any]]:
-        """Return the end of the task, for the same commit as the answer to its pending request."""
+        """Return the end of the request's task, for the same commit as the answer; nothing if the task has ended."""
         task = self._table.record(request.task_id or "")
         if task is None or task.status.ended:
             return ()
@@ -171,7 +171,7 @@ class Tasks(RecordReader[Task]):
         self.alarms.set(Due.TASK, task.id, at, lambda: self._delete_if_due(task.id))
 
     def postpone(self, by_s: float) -> None:
-        """Lengthen the ttl of receiver tasks of this hub's own servers after the clock was set ahead, write-behind."""
+        """Lengthen the ttl of this hub's receiver tasks by the seconds that the clock was set ahead; write-behind."""
         if by_s <= 0:
             return
         for task in self.select(TaskFilter(role=TaskRole.RECEIVER)):
@@ -183,14 +183,14 @@ class Tasks(RecordReader[Task]):
     async def _delete_if_due(self, task_id: str) -> None:
         """Delete a task whose alarm has come. Raises Unavailable.
 
-        One that ended since the alarm was set, as the store was away, stays for as long as its answer may be fetched.
+        A task that has ended since its alarm was set, as the store was away, stays until its ttl ends.
         """
         await self._delete(task_id, lambda task: self.clock.now() >= (core.expires_at(task) or 0))
         if (task := self._table.record(task_id)) is not None:
             self._set_alarm(task)  # also where the clock was set back while the deletion was retried
 
     async def _delete(self, task_id: str, may_go: Callable[[Task], bool] = lambda _: True) -> None:
-        """Delete a task, and withdraw its requests, if it may go when that is stored. Raises Unavailable."""
+        """Delete a task, and withdraw its requests, if `may_go` is true of the stored task. Raises Unavailable."""
 
         def plan_deletion() -> tuple[None, Sequence[Change[Any]]]:
             """Plan the deletion, and the withdrawal of the task's requests, if it is there and may go."""
@@ -253,7 +253,7 @@ class ReceiverTasks:
                 return InboundReply(result=core.to_wire(self._require_own_task(params)))
             case "tasks/cancel":
                 return await self._cancel_task(self._require_own_task(params))
-            case _:
+            case _:  # tasks/result
                 return await self._wait_for_result(self._require_own_task(params))
 
     def _list_tasks(self, cursor: object) -> InboundReply:
@@ -314,7 +314,7 @@ class ReceiverTasks:
         return [task for task in self._tasks if self._is_own(task)]
 
     def _is_own(self, task: Task) -> bool:
-        """Return whether it is a receiver task of this server, not of another one that had its name before."""
+        """Return whether a task is a receiver task of this server, not of an earlier server with the same name."""
         mine = task.server == self._owner.config.name and task.fingerprint == self._owner.fingerprint
         return mine and task.role is TaskRole.RECEIVER
 

@@ -28,7 +28,7 @@ class Viewers:
         self._shown_at = {id_: dict(seen) for id_, seen in before.at.items() if id_ in open_ids}
 
     def note_view(self, request: PendingRequest, to: str) -> None:
-        """Note that a principal was shown a request."""
+        """Note when a principal was first shown a request; at most `core.MOMENTS` principals are noted for each."""
         if not core.was_shown_to(request, to):
             seen = self._shown_at.setdefault(request.id, {})
             if len(seen) < core.MOMENTS:
@@ -46,9 +46,9 @@ class Viewers:
         return request
 
     def store(self, open_ids: Collection[str]) -> None:
-        """Store what was noted, at shutdown.
+        """Store the views that were noted, at shutdown.
 
-        In a record of its own: it must not show up as a change of the requests.
+        They have a record of their own, so that watchers see no change of the requests.
         """
 
         def add_views(stored: RequestViews | None) -> RequestViews | None:

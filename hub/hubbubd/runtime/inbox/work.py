@@ -139,7 +139,7 @@ class Work:
         while True:
             while worker.unread:
                 step = worker.unread[0]
-                yield step
+                yield step  # until it is sent it counts against the capacity
                 worker.unread.popleft()
                 self._assign_candidates(worker)
             worker.condition.require_open()
@@ -147,7 +147,7 @@ class Work:
                 yield None
 
     def skip(self, worker: Worker, request_id: str) -> None:
-        """Give a request back for other workers; one that this worker does not hold is ignored."""
+        """Give a request back for other workers; do nothing if this worker does not hold the request."""
         if (claim := worker.held.get(request_id)) is not None:
             self._workers.skip(worker, request_id)
             self._release(request_id, claim)
@@ -158,7 +158,7 @@ class Work:
     def _claim_new(self, requests: Sequence[PendingRequest]) -> Generator[Sequence[PendingRequest]]:
         """Yield new requests, claimed for workers with capacity; the block commits them.
 
-        The assignments of those that it has not committed are forgotten.
+        Assignments of requests that the block could not commit are forgotten, and their workers get others.
         """
         try:
             yield [self._claim_for_worker(request) for request in requests]
@@ -191,7 +191,7 @@ class Work:
             self._begin_assignment(worker, request.id)
 
     def _workers_for(self, request: PendingRequest) -> list[Worker]:
-        """Return the workers that may have a request."""
+        """Return the workers that may have a request and still get any."""
         return [worker for worker in self._workers.find_workers(request) if self._is_served(worker)]
 
     def _is_served(self, worker: Worker) -> bool:
@@ -209,20 +209,20 @@ class Work:
             self._begin_assignment(worker, next(iter(worker.candidates)))
 
     def _begin_assignment(self, worker: Worker, request_id: str) -> None:
-        """Note the assignment of a request, and commit its claim in the background."""
+        """Reserve a worker's place for a request, and commit the claim in the background."""
         claim_id = _new_claim_id()
         self._note_assignment(worker, request_id, claim_id)
         self._background.start_soon(self._assign, worker, request_id, claim_id)
 
     def _note_assignment(self, worker: Worker, request_id: str, claim_id: str) -> None:
-        """Note that a request's claim is being committed for a worker."""
+        """Note that a request's claim is being committed for a worker; nobody else is offered it meanwhile."""
         self._workers.remove_candidates(request_id)
         worker.held[request_id] = None
         self._holders[request_id], self._claims[request_id] = worker, claim_id
         self._workers.put_last(worker)
 
     async def _assign(self, worker: Worker, request_id: str, claim_id: str) -> None:
-        """Claim a request for a worker; if that fails, offer it again."""
+        """Claim a request for a worker; if that fails, offer the request to all workers again."""
         try:
             await self._inbox.claim(request_id, worker.principal, self._claim_s, claim_id=claim_id, worker=True)
         except HubError:
@@ -251,15 +251,15 @@ class Work:
             self._assign_candidates(worker)
 
     def _schedule_renewal(self, request: PendingRequest) -> None:
-        """Set the alarm at which a worker's claim is renewed, unless it lasts as long as the request."""
+        """Set the alarm at which a worker's claim is renewed, unless the claim lasts until the request's deadline."""
         claim = request.claim
         if claim is not None and (request.deadline is None or claim.expires_at < request.deadline):
             at = claim.expires_at - min(RENEW_S, self._claim_s / 3)
             self._alarms.set(Due.WORK, request.id, at, lambda: self._renew(request.id, claim))
 
     async def _renew(self, request_id: str, claim: Claim) -> None:
-        """Renew a worker's claim, and set the alarm for the next time; a claim that is over stays so."""
-        with suppress(FailedPrecondition, NotFound):
+        """Renew a worker's claim, and set the alarm for the next time."""
+        with suppress(FailedPrecondition, NotFound):  # the claim or the request is over: nothing is left to renew
             request = await self._inbox.renew(request_id, claim.id, self._claim_s)
             if self._is_held(request_id, claim):  # otherwise the alarm's name may be in use for another claim
                 self._schedule_renewal(request)
@@ -311,7 +311,7 @@ class Work:
                 self._release(request_id, claim)
 
     def _release(self, request_id: str, claim: Claim) -> None:
-        """Release a claim in the background; a failure of the store is retried."""
+        """Release a claim in the background, if it is still valid; a failure of the store is retried."""
 
         async def release_claim() -> None:
             with suppress(FailedPrecondition, NotFound):
@@ -349,5 +349,5 @@ def _is_free(request: PendingRequest) -> bool:
 
 
 def _was_given_back(before: PendingRequest | None, now: float) -> bool:
-    """Return whether a claim was released; an expired one does not mean that its worker skipped the request."""
+    """Return whether a claim was released, not expired: only a release means that the worker skipped the request."""
     return before is not None and before.claim is not None and now < before.claim.expires_at

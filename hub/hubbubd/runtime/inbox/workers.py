@@ -34,10 +34,10 @@ Step = Assigned | AssignmentOver | None
 
 @dataclass(slots=True, eq=False)
 class Worker:
-    """One stream of an agent, or one call whose caller answers. `is_valid` returns whether its credential is.
+    """One stream of an agent, or one call whose caller answers.
 
-    `held` are its requests, with None while the claim is being committed. `on_step` gets each step; without it they
-    wait until they are read.
+    `is_valid` returns whether the worker's credential is valid. `held` are its requests with their claims, None while
+    a claim is being committed. `on_step` gets each step; without it steps wait in `unread` for the stream.
     """
 
     principal: str
@@ -103,19 +103,19 @@ class Workers:
             self._forget_worker(worker, request_id)
 
     def find_workers(self, request: PendingRequest) -> list[Worker]:
-        """Return the workers that may have a request."""
+        """Return the workers, for any call or for the request's, that may have a request."""
         workers = list(self._by_call.get("", ()))
         if request.call_id:
             workers += self._by_call.get(request.call_id, ())
         return [worker for worker in workers if worker.may_have(request)]
 
     def offer(self, worker: Worker, request_id: str) -> None:
-        """Make a worker a candidate for a request, after those that it is one for already."""
+        """Make a worker a candidate for a request: it gets the request after all others that it is a candidate for."""
         worker.candidates[request_id] = None
         self._by_request.setdefault(request_id, set()).add(worker)
 
     def put_last(self, worker: Worker) -> None:
-        """Let a worker have its turn after all others that hold as few requests."""
+        """Let a worker have its turn after all others that hold the same number of requests."""
         worker.turn = next(self._turns)
 
     def skip(self, worker: Worker, request_id: str) -> None:
@@ -124,7 +124,7 @@ class Workers:
         self._by_request.setdefault(request_id, set()).add(worker)
 
     def remove_candidates(self, request_id: str) -> None:
-        """Take a request from all workers that are candidates for it; who has skipped it is remembered."""
+        """Make no worker a candidate for a request any more; which workers have skipped the request is remembered."""
         for worker in list(self._by_request.get(request_id, ())):
             worker.candidates.pop(request_id, None)
             if request_id not in worker.skipped:
