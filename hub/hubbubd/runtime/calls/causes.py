@@ -46,7 +46,7 @@ class Causes:
         calls.follow_own(self._update_requests_of_ended, ids=self.request_ids_by_call)
 
     async def take_over(self, takeover: Takeover) -> None:
-        """Index the stored requests of these servers; those whose calls have ended are updated on return."""
+        """Index the stored requests of the servers taken over, and record durably which of their calls have ended."""
         taken_over = [request for request in self._requests if takeover.owns(request.server)]
         for request in taken_over:
             self._add_to_index(request)
@@ -56,7 +56,7 @@ class Causes:
     def has_open_request(self, call_id: str) -> bool:
         """Return whether a request that is not over names the call.
 
-        One whose answer has just been delivered is over, though the index has it until that is durable.
+        A request whose answer has just been delivered is over, but stays in the index until the delivery is durable.
         """
         for request_id in self.request_ids_by_call.get(call_id, ()):
             request = self._requests.record(request_id)
@@ -65,15 +65,18 @@ class Causes:
         return False
 
     def changes_of_ended(self, call_id: str) -> list[Change[Any]]:
-        """Return the changes of requests that follow from the recorded end of a call."""
+        """Return the changes that the recorded end of a call makes to the requests which name it."""
         return self._plan_updates(self.request_ids_by_call.get(call_id, ()))
 
     def _plan_updates(self, request_ids: Iterable[str]) -> list[Change[Any]]:
-        """Return the changes of these requests that follow from the ends of their calls."""
+        """Return the changes that the ends of their calls make to these requests."""
         return self._inbox.plan_changes(list(request_ids), self._mark_ended_calls)
 
     def _mark_ended_calls(self, request: PendingRequest) -> PendingRequest:
-        """Return the request updated for those of its calls that have ended."""
+        """Return the request as its ended calls leave it, withdrawn or with a note; unchanged if none has ended.
+
+        `request_states.after_call_ended` decides which.
+        """
         for call_id in _cause_ids(request):
             call = self._calls.record(call_id)  # every unfinished call has a record
             why = "its call is over" if call is None else core_calls.describe_ending(call)
@@ -99,17 +102,21 @@ class Causes:
             self._add_to_index(after)
 
     def _update_new_request(self, before: PendingRequest | None, after: PendingRequest | None) -> None:
-        """Update a request whose call ended while it was being committed."""
+        """Update a new request in the background, if one of its calls ended while the request was being committed."""
         if before is None and after is not None and self._mark_ended_calls(after) is not after:
             self._update_soon(after.id, {after.id})
 
     def _update_requests_of_ended(self, _before: Call | None, after: Call | None) -> None:
-        """Update the requests that name a call once that is recorded as ended."""
+        """Once a call is recorded as ended, update the requests that name it, in the background."""
         if after is not None and after.state.ended:
             self._update_soon(after.id, set(self.request_ids_by_call[after.id]))
 
     def _update_soon(self, alarm_name: str, request_ids: set[str]) -> None:
-        """Update these requests in the background, for those of their calls that have ended."""
+        """Record in these requests, in the background, that calls which they name have ended.
+
+        `alarm_name` is the id of what gave rise to the update, a call or a new request. A failure of the store is
+        retried under that name.
+        """
 
         async def update_requests() -> None:
             await self._ledger.transact(lambda: (None, self._plan_updates(request_ids)))
@@ -118,5 +125,5 @@ class Causes:
 
 
 def _cause_ids(request: PendingRequest) -> tuple[str, ...]:
-    """Return the call that caused a request, or else those that may have."""
+    """Return the id of the call that caused a request; if that is not known, the ids of the calls that may have."""
     return (request.call_id,) if request.call_id is not None else request.candidate_call_ids

@@ -1,4 +1,4 @@
-"""What the shutdown of the hub waits for beside the calls that it has: callers of calls that no queue here has."""
+"""What the shutdown waits for besides the calls in the hub's queues: callers that have no call in these queues."""
 
 import asyncio
 from collections.abc import Generator
@@ -23,7 +23,7 @@ class DrainDelays:
             end.set()
 
     async def wait_for_present(self) -> None:
-        """Wait for the ends of the blocks that are under way now."""
+        """Wait until the blocks that are under way now have ended; blocks that begin meanwhile do not count."""
         for end in list(self._ends):
             await end.wait()
 

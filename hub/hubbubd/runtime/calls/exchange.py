@@ -39,7 +39,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(kw_only=True, eq=False)
 class CallExchange:
-    """Executes calls. One for all servers; each call comes with its queue."""
+    """Executes the calls of all servers; each call comes with its server's queue."""
 
     ledger: Ledger
     table: Table[Call]
@@ -63,11 +63,11 @@ class CallExchange:
         await self.causes.take_over(takeover)
 
     def poll_task_soon(self, call: Call) -> None:
-        """Poll the task of a call soon, if it is one."""
+        """Poll the task of a call soon, if the server has made a task of the call."""
         self.client_tasks.poll_call_soon(call)
 
     async def execute(self, queue: ServerQueue, active: ActiveCall, params: dict[str, Any]) -> None:
-        """Execute a new call, from admission to its end."""
+        """Execute a new call: make its record durable if that must come first, then send it, and record its end."""
         if await self._admit(queue, active):
             if active.question is not None:
                 await self._run_to_end(queue, active, partial(self.exchange_approved, queue, active))
@@ -75,17 +75,20 @@ class CallExchange:
                 await self._run_to_end(queue, active, partial(self._exchange, queue, active, params))
 
     def prepare_resumption(self, queue: ServerQueue, active: ActiveCall) -> Callable[[], Awaitable[None]]:
-        """Return a function that executes a call from before a restart. Reads what it needs from the store now."""
+        """Return a function that goes on with a call from before a restart.
+
+        What the function needs of the store is read now, before any of that may be deleted.
+        """
         if core.is_held(active.call):
             return partial(self._run_to_end, queue, active, partial(self.exchange_approved, queue, active))
         send_again = partial(self._exchange, queue, active)
         return partial(self._run_to_end, queue, active, self.resumption.prepare(queue, active, send_again))
 
     async def _admit(self, queue: ServerQueue, active: ActiveCall) -> bool:
-        """Commit a call whose record must be durable before it is sent, with what people are asked about it.
+        """Commit the record of a call, if it must be durable before the call is sent, with the question about the call.
 
-        Return False if the store refused it, or the inbox the question: then it is failed and out of its queue. Sets
-        `admitted` in any case, for those who wait for that.
+        Return False if the store refused the record, or the inbox the question: then the call has failed, and is out of
+        its queue. Sets `admitted` in any case, for callers that wait for the decision.
         """
         if active.call.detached or active.is_durable_first:
             try:
@@ -97,7 +100,7 @@ class CallExchange:
                 active.refusal = exc
         if active.refusal is not None:
             failed = core.fail(active.call, hub_fault(active.refusal), self.clock.now())
-            if isinstance(active.refusal, UnknownOutcome):  # it must not wait in the records for ever
+            if isinstance(active.refusal, UnknownOutcome):  # if the store has the record, it must not stay unfinished
                 self.ledger.change_later(
                     self.table, failed.id, partial(core.record_failed_creation, active.call, failed)
                 )
@@ -156,7 +159,7 @@ class CallExchange:
     ) -> dict[str, Any]:
         """Wait for a turn, send, and get the input that the server asks for, until there is a result.
 
-        `resumed_params` are those of a resumed call's first exchange.
+        `resumed_params` are what a resumed call sends first, in place of `params`.
         """
         is_resumed = resumed_params is not None
         params_to_send = params if resumed_params is None else resumed_params
@@ -164,7 +167,7 @@ class CallExchange:
             with self.spans.queue_span(active):
                 link = await queue.wait_for_turn(active)
             if not await self._record_as_sent(queue, link, active):
-                continue
+                continue  # the connection has changed meanwhile
             if is_resumed:
                 require_multi_round_support(link.hello, active.call)
             await self._require_allowed(queue, link, active, params_to_send)
@@ -211,8 +214,8 @@ class CallExchange:
     ) -> None:
         """Raise the error of a call that its server's options, or the server, do not allow.
 
-        Where rules may ask people, its tool is fetched before. What was checked with this very configuration and
-        introduction of the server is not checked again.
+        Where rules may ask people, the definition of its tool is fetched first. A call that was checked with the same
+        configuration and handshake of the server is not checked again.
         """
         if self.gate.is_on or queue.config.confirm:
             await self.gate.refresh_tool(queue, active.call)
@@ -226,10 +229,10 @@ class CallExchange:
         await self.support.require_supported(link.hello, active.call, params)
 
     async def _record_as_sent(self, queue: ServerQueue, link: McpLink, active: ActiveCall) -> bool:
-        """Record durably that a detached or approved call is being sent; return False when it needs another turn.
+        """Record durably that a detached or approved call is being sent, as a crash must not hide that it was sent.
 
-        After a crash the record decides whether the call may have been executed. Raises Unavailable; then it is not
-        sent.
+        Return False if the connection has changed meanwhile: then the call is queued again. Raises Unavailable if the
+        store does not take the record; then the call must not be sent.
         """
         if not active.is_recorded_as_sent and (active.call.detached or active.call.approval is not None):
             await self.ledger.transact(lambda: (None, self.table.waiting_changes(active.call.id)))
@@ -279,5 +282,5 @@ class CallExchange:
 
 
 def _was_not_received(fault: Fault) -> bool:
-    """Return whether the server has not received the call: it knows no such session, or could not be reached."""
+    """Return whether a fault says that the server has not received the call: no such session, or not reached."""
     return fault.code == FaultCode.SESSION_LOST or fault.details.get("sent") is False

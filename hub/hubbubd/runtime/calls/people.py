@@ -35,12 +35,12 @@ _HELLO: Final = Hello(
 
 @lru_cache(1)
 def people_config() -> ServerConfig:
-    """Return the configuration of the server. Nothing is started: it is in the hub."""
+    """Return the configuration of the server of these calls. Its command is never started: the hub is the server."""
     return ServerConfig(name=HOST, command="hubbub", confirm=("*",), resume=True, max_in_flight=1000)
 
 
 def open_people_queue(calls: Calls) -> ServerQueue:
-    """Open the queue of the calls with which programs ask people; those of an earlier hub go on."""
+    """Open the queue of the calls with which programs ask people; calls from before a restart go on."""
     queue = calls.open_queue(people_config())
     queue.closed = False
     queue.set_link(PeopleLink())
@@ -68,8 +68,8 @@ class PeopleLink:
     ) -> dict[str, Any]:
         """Return the result of a call. Raises PeerError for other methods.
 
-        `tools/call` returns the leave to use the tool, as rules and people have judged that before. `hubbub/ask` asks
-        for the input of a person, and returns that once it is sent again with it.
+        `tools/call` always returns "allow", as a call gets here only after rules or people have allowed it.
+        `hubbub/ask` returns that it requires the input of a person; sent again with the input, it returns that.
         """
         given = params or {}
         match method:
@@ -85,10 +85,10 @@ class PeopleLink:
                 raise PeerError(METHOD_NOT_FOUND, f"{HOST} has no method {method}")
 
     async def notify(self, method: str, params: dict[str, Any] | None) -> None:
-        """Drop a notification."""
+        """Drop a notification: the hub needs none from itself."""
 
     async def listen(self, notifications: dict[str, Any], on_acknowledged: Callable[[dict[str, Any]], None]) -> None:
-        """Never end: nothing changes here."""
+        """Never end, and never call `on_acknowledged`: nothing changes here that could be announced."""
         await asyncio.Event().wait()
 
     async def probe(self, *, by_list: bool = False) -> None:
@@ -109,7 +109,7 @@ class PeopleLink:
 
 
 def _render_answer(answer: object) -> dict[str, Any]:
-    """Return the result of a tool call with a person's answer, as JSON and as text."""
+    """Return the result of a tool call with a person's answer, as JSON and text; an error unless it accepts."""
     given = cast("dict[str, Any]", answer) if isinstance(answer, dict) else {}
     meta = cast("dict[str, Any]", given.get("_meta") or {})
     said = {key: given[key] for key in ("action", "content") if key in given}

@@ -26,23 +26,23 @@ class LiveCalls:
 
     @property
     def watched(self) -> bool:
-        """Whether a client watches calls here."""
+        """Whether a client watches calls at this hub."""
         return self._table.feed.watched
 
     @property
     def wanted(self) -> bool:
-        """Whether a client watches, here or at another member."""
+        """Whether a client watches calls, at this hub or at another member of a fleet."""
         return bool(self._followers) or self.watched
 
     def publish(self, call: Call, event: LiveEvent) -> None:
-        """Publish an event of a call of one of this hub's servers. Of its progress the newest counts."""
+        """Publish an event of a call to a server of this hub; newer progress replaces what a watcher has not read."""
         self._publish_here(call, event)
         for on_event in self._followers:
             on_event(call, event)
 
     @contextmanager
     def follow(self, on_event: OnLiveEvent) -> Generator[None]:
-        """Get all events of calls of this hub's servers, as they come, during the block."""
+        """During the block, call `on_event` with each event of a call to a server of this hub."""
         self._followers.append(on_event)
         try:
             yield
@@ -50,7 +50,7 @@ class LiveCalls:
             self._followers.remove(on_event)
 
     def publish_remote(self, event: LiveEvent) -> None:
-        """Publish another member's event of a call; its progress may come before the call itself."""
+        """Publish another member's event of a call here; progress of an unknown call is kept until the call comes."""
         call = self._table.record(event.call_id)
         if call is not None:
             self._publish_here(call, event)
@@ -72,7 +72,7 @@ class LiveCalls:
             self._early.popitem(last=False)
 
     def _publish_early(self, before: Call | None, call: Call | None) -> None:
-        """Publish the progress that came before its call."""
+        """Publish the progress of a call that came before the call itself, once the call is known."""
         if before is None and call is not None and self._early is not None:
             event = self._early.pop(call.id, None)
             if event is not None:

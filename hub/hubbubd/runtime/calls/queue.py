@@ -1,7 +1,4 @@
-"""One server's call queue at run time: slots, deadlines, parking, and which call caused what the server asks.
-
-The order is that of `core/calls/queue.py`; this adds waiting and time.
-"""
+"""One server's call queue at run time: adds waiting, time, parking and causes of requests to `core/calls/queue.py`."""
 
 import asyncio
 import math
@@ -27,7 +24,7 @@ from hubbubd.timing.deadline import Deadline
 from hubbubd.upstream.ports import Hello, McpLink
 
 PENDING_IDS = 1000
-"""How many of the pending requests it caused a call's record names: the newest."""
+"""How many pending requests that it caused a call's record names at most: the newest."""
 MAX_CANDIDATES = 50
 """How many candidate calls a pending request names at most."""
 
@@ -40,7 +37,7 @@ MAX_ASIDE = 1000
 ANSWERED_S: Final = 5.0
 """Seconds for which a server may still ask something about a call that it has answered."""
 UNANSWERED_S: Final = 60.0
-"""The same for a call that it has not answered: it may not have heard yet that nobody waits for it."""
+"""The same for a call that the server has not answered: it may not know yet that nobody waits for the answer."""
 
 
 class End(StrEnum):
@@ -113,7 +110,7 @@ class RecentCallers:
         self._until[principal] = max(until, self._until.get(principal, until))
 
     def is_only_caller(self, principal: str, on_the_wire: Iterable[str]) -> bool:
-        """Return whether all recent calls, and those `on_the_wire`, are of a principal."""
+        """Return whether a principal made all recent calls; `on_the_wire` are the principals of the calls under way."""
         now = self._clock.steady()
         late = (each for each, until in self._until.items() if until > now)
         return all(each == principal for each in (*on_the_wire, *late))
@@ -137,7 +134,7 @@ class ServerQueue:
         self.ended: Counter[CallState] = Counter()
         self.link: McpLink | None = None
         self.closed = True
-        """Whether the server is disconnected by request, or given up."""
+        """Whether the server is disconnected by request, or given up; the queue takes no calls then."""
         self.given_up: Fault | None = None
         """Why the hub gave up on the server, when that closed the queue."""
         self._callers = RecentCallers(clock)
@@ -190,7 +187,10 @@ class ServerQueue:
         return active
 
     def resume(self, call: Call) -> ActiveCall:
-        """Add a call from before a restart: as a task, at the queue's end if never sent, else in no slot. No limits."""
+        """Add a call from before a restart; no limit of the queue applies.
+
+        A task is set aside, a call never sent waits at the end of the queue, and any other has no slot yet.
+        """
         active = self.register(call)
         active.admitted.set()
         active.was_sent = active.is_recorded_as_sent = not (core.was_never_sent(call) or core.is_held(call))
@@ -217,10 +217,7 @@ class ServerQueue:
         return active
 
     def set_aside(self, active: ActiveCall) -> None:
-        """Free the slot of a call that has become a task; from now on only its total time counts.
-
-        Beyond MAX_ASIDE such calls keep their slots, which bounds their number.
-        """
+        """Free the slot of a call that has become a task (not beyond MAX_ASIDE); only its total time counts now."""
         if self._queue.count(Slot.ASIDE) < MAX_ASIDE:
             self._queue.set_aside(active.call.id)
         active.clock.drop_timeout(self._clock.steady())
@@ -291,7 +288,7 @@ class ServerQueue:
         active.deadline.move(math.inf if at is None else at)
 
     def note_progress(self, active: ActiveCall) -> None:
-        """Restart the call's timeout, as its server has reported progress, if so configured."""
+        """Restart the call's timeout, as its server has reported progress, if `progress_resets_timeout` is set."""
         if self.config.progress_resets_timeout:
             active.clock.restart(self._clock.steady())
             self.set_deadline(active)
@@ -299,7 +296,10 @@ class ServerQueue:
     # Causes of pending requests
 
     def find_cause(self, wire_call_id: str | None) -> tuple[ActiveCall | None, CauseSource | None]:
-        """Return the call that caused a request, that of its stream or the only possible one, and how it is known."""
+        """Return the call that caused a request (that of its stream, else the only possible one), and how it is known.
+
+        (None, None) if several calls may be the cause, or none.
+        """
         if wire_call_id is not None:
             active = self.calls.get(wire_call_id)
             return active, CauseSource.WIRE if active else None
@@ -329,10 +329,10 @@ class ServerQueue:
     def park_causes(
         self, cause: ActiveCall | None, *pending_ids: str, candidates: Collection[str] = ()
     ) -> Generator[None]:
-        """Park the causing call while a request on the wire waits for a person.
+        """Park the causing call while a request on the wire waits for a person: it has no slot, and its clock stands.
 
-        If the cause is unknown it may be any call that the server knows of: none of these occupies a slot or loses
-        time. The records of the calls `candidates` say that they may be the cause.
+        If the cause is unknown, this goes for all calls that the server knows of, as each may be the cause. The records
+        of the calls `candidates` say that they may be.
         """
         if cause is not None:
             causes = [cause]
@@ -349,7 +349,7 @@ class ServerQueue:
                 self._return_slot(active)
 
     def _return_slot(self, active: ActiveCall) -> None:
-        """Give a call its slot back once none of its questions is open; a task needs none."""
+        """Give a parked call its slot back once none of its questions is open; a call that is a task needs no slot."""
         slot = self._queue.slot(active.call.id)
         if active.open_questions > 0 or slot not in (Slot.PARKED, Slot.ASIDE):
             return
@@ -374,9 +374,9 @@ class ServerQueue:
 
     @contextmanager
     def park(self, active: ActiveCall, *pending_ids: str, at_server: bool = True) -> Generator[None]:
-        """Free a call's slot and hold its clock for the block; afterwards it has no slot yet.
+        """Free a call's slot and stop its clock for the block. Afterwards it has no slot until it is given one.
 
-        One that is not `at_server` leaves the queue for that time, and so blocks no other call.
+        A call that was not sent (not `at_server`) leaves the queue, so that it blocks no other call.
         """
         call = replaced(active.call, pending_ids=(*active.call.pending_ids, *pending_ids)[-PENDING_IDS:])
         if call.state is CallState.IN_PROGRESS:
@@ -389,7 +389,7 @@ class ServerQueue:
 
     @contextmanager
     def hold(self, calls: list[ActiveCall]) -> Generator[None]:
-        """Free the calls' slots and hold their clocks for the block."""
+        """Free the slots of these calls, and let no time count against them, for the block."""
         for active in calls:
             active.open_questions += 1
             if self._queue.slot(active.call.id) is Slot.IN_FLIGHT:

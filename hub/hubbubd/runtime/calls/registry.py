@@ -106,7 +106,10 @@ class Calls(RecordReader[Call]):
         await queue.wait_idle()
 
     async def end_unresumed(self, takeover: Takeover) -> None:
-        """End the unfinished calls of these servers that were not resumed when their queues were opened."""
+        """End the unfinished calls of the servers taken over that were not resumed when their queues were opened.
+
+        Resumed calls of a server that is disconnected are ended, too.
+        """
         unfinished = [call for call in self._table if takeover.owns(call.server) and not call.state.ended]
         for call in unfinished:
             if call.id in self._active:
@@ -134,7 +137,7 @@ class Calls(RecordReader[Call]):
         return self.support.tool_support(queue.link.hello, server, tool) if queue is not None and queue.link else None
 
     def poll_task_soon(self, call: Call) -> None:
-        """Poll the task soon that the server has made of a call, if it has."""
+        """If the server has made a task of a call, poll that task soon."""
         self.exchange.poll_task_soon(call)
 
     def has_queue(self, server: str) -> bool:
@@ -197,9 +200,9 @@ class Calls(RecordReader[Call]):
         return self.remote if self.remote is not None and self.remote.has_server(server) else None
 
     async def _wait_for_owner(self, refusal: Unavailable, server: str) -> bool:
-        """Wait until a call refused since its server changes owners can be made again; False after CHANGE_S.
+        """After a `refusal` because a server changes owners, wait until a call of the server may be tried again.
 
-        False at once if it was refused for another reason.
+        Return False after CHANGE_S; at once if the refusal has another reason, or another member has sent the call on.
         """
         if refusal.reason not in NOT_BEGUN or self.remote is None or not self.remote.may_forward():
             return False
@@ -211,7 +214,7 @@ class Calls(RecordReader[Call]):
         return False
 
     async def _detach(self, active: ActiveCall) -> None:
-        """Make a call detached, durably. Others that start it meanwhile wait for that. Raises Unavailable."""
+        """Make a call detached, durably; callers that start the call meanwhile wait for that. Raises Unavailable."""
         before = active.call
         active.call = replace(before, detached=True)
         active.admitted = asyncio.Event()
@@ -225,7 +228,7 @@ class Calls(RecordReader[Call]):
             active.admitted.set()
 
     async def cancel(self, call_id: str, *, abort: bool) -> Call:
-        """End a call; one on the wire only with `abort`. Raises NotFound and FailedPrecondition."""
+        """End a call and return it; one that was sent only with `abort`. Raises NotFound and FailedPrecondition."""
         call = self.get(call_id)
         if (remote := self._remote_for(call.server)) is not None:
             return await remote.cancel(call, abort=abort)
@@ -288,16 +291,16 @@ class Calls(RecordReader[Call]):
             self._leaving.discard(server)
 
     async def drain_server(self, server: str) -> None:
-        """Wait as `drain` does, for the calls of one server."""
+        """Wait until no call of a server has a waiting caller, or would be lost if another hub took the server over."""
         await self._drain_queues(lambda: [self._queues[server]] if server in self._queues else [])
 
     async def _drain_queues(self, queues: Callable[[], Sequence[ServerQueue]]) -> None:
-        """Wait until no call of these queues must end before the hub does."""
+        """Stop the detached calls of these queues that are not sent; wait for those that must end before the hub."""
         self._stop_unsent(queues())
         # Polling, as there are many ways for a call to end or to become resumable.
         while any(self._must_end(queue, active) for queue in queues() for active in queue.calls.values()):
             await anyio.sleep(DRAIN_S)
-            self._stop_unsent(queues())  # one that was still being stored may be among them now
+            self._stop_unsent(queues())  # a call that was still being stored may be stored now
 
     def _stop_unsent(self, queues: Sequence[ServerQueue]) -> None:
         """Stop the detached calls that wait for a turn: the hub that has their server next resumes them."""
@@ -359,7 +362,7 @@ class Calls(RecordReader[Call]):
         return active.call, active
 
     def _enqueue(self, queue: ServerQueue, call: Call, spec: CallSpec) -> ActiveCall:
-        """Put a new call into its queue, and begin to execute it, unless it must be refused."""
+        """Put a new call into its queue, and begin to execute it. Raises the error of a call that must be refused."""
         if self.draining:
             raise Unavailable("the hub is shutting down and takes no new calls", reason="SHUTTING_DOWN")
         if call.server in self._leaving:
@@ -415,7 +418,7 @@ class Calls(RecordReader[Call]):
         return self._table.record(call_id) if active is None else active.call
 
     async def _find_durable(self, call_id: str) -> Call | None:
-        """Return a call, durable unless it is under way; None if there is none. Raises Unavailable."""
+        """Return a call, after making the record of an ended one durable; None if there is none. Raises Unavailable."""
         known = self._find(call_id)
         if known is None or call_id in self._active:
             return known

@@ -37,7 +37,7 @@ class Resumption:
         self._client_tasks = client_tasks
 
     def find_obstacle(self, call: Call, config: ServerConfig | None) -> str | None:
-        """Return why a call of this server cannot be resumed, as the end of a sentence; None when it can."""
+        """Return why a call cannot be resumed, as the end of a sentence; None if it can be. No `config`: no server."""
         try:
             return core.find_obstacle(
                 call,
@@ -64,7 +64,10 @@ class Resumption:
     def prepare(
         self, queue: ServerQueue, active: ActiveCall, send_again: SendAgain
     ) -> Callable[[], Awaitable[dict[str, Any]]]:
-        """Return a function that continues a call without an obstacle. Reads what it needs from the store now."""
+        """Return a function that continues a call which can be resumed.
+
+        What the function needs of the store is read now, before any of that may be deleted.
+        """
         if active.call.task_id is not None:
             return partial(self._client_tasks.resume, queue, active)
         if core.was_never_sent(active.call):
@@ -75,7 +78,7 @@ class Resumption:
     async def _go_on_with_round(
         self, queue: ServerQueue, active: ActiveCall, requests: dict[str, PendingRequest], send_again: SendAgain
     ) -> dict[str, Any]:
-        """Go on with the round of a call, whose requests are these, and return the result of the call."""
+        """Wait for the answers to the `requests` of a call's round, send the call again, and return its result."""
         params = approved_params(active.call)
         refusal = active.call.rounds.refusal if active.call.rounds else None
         if refusal is not None:  # a round of error -32042: the call is sent again as it was
@@ -93,8 +96,8 @@ async def _send_unsent(active: ActiveCall, send_again: SendAgain) -> dict[str, A
 def resumption_order(unfinished: list[Call]) -> list[Call]:
     """Return calls from before a restart in the order in which to resume them.
 
-    Each call that was sent goes to the head of the queue, so these come newest first; unsent ones go to its end, oldest
-    first.
+    A call that was sent is put at the head of its queue, so the newest of these comes first. An unsent one is put at
+    the end, so the oldest of these comes first.
     """
     by_age = sorted(unfinished, key=lambda call: call.created_at)
     sent = [call for call in by_age if not core.was_never_sent(call)]
@@ -102,7 +105,7 @@ def resumption_order(unfinished: list[Call]) -> list[Call]:
 
 
 def lost_fault(takeover: Takeover, why: str | None) -> Fault:
-    """Return the fault of a call that the hub which has its server now could not resume."""
+    """Return the fault of a call that could not be resumed after a takeover; `why` is the end of its message."""
     message = f"{takeover.happened}, and the call could not go on: {why}"
     return Fault(code=takeover.code, category=Category.CONNECTION, message=message, retryable=True)
 

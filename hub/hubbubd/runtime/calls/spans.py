@@ -69,7 +69,11 @@ class SpanRecorder:
     # Calls
 
     def with_trace(self, call: Call, params: dict[str, object]) -> Call:
-        """Return a new call with a place in a trace: below what its params name in `_meta`, else below the RPC."""
+        """Return a new call with a span of its own, below that which its params name in `_meta`, else that of the RPC.
+
+        Without either, and with tracing off, the call stays as it is. While its caller waits, its record lists the
+        RPC's span, for the next process to finish after a crash.
+        """
         named = trace_of_params(params)
         parent = named or CURRENT_TRACE.get()
         if parent is None and not self.tracer.on:
@@ -97,7 +101,7 @@ class SpanRecorder:
             self._export_queue_span(active.call, start, self.tracer.now())
 
     def exchange_span(self, active: ActiveCall, params: dict[str, object]) -> AbstractContextManager[Span | None]:
-        """Yield the span of an exchange on the wire, for the link to export; the record lists it during the block."""
+        """Yield the span of an exchange on the wire, for the link to export; None if the call is not traced."""
         return _NO_SPAN if active.call.trace is None else self._listed_exchange_span(active, params)
 
     @contextmanager
@@ -123,7 +127,7 @@ class SpanRecorder:
             self._set_open_spans(active, tuple(other for other in active.call.under_way if other is not span))
 
     def drop_rpc_span(self, active: ActiveCall) -> None:
-        """Forget the RPC's span of a call whose caller is gone; the RPC exports it itself."""
+        """Remove the RPC's span from the record of a call whose caller is gone: the RPC itself exports that span."""
         if active.call.under_way:
             self._set_open_spans(
                 active, tuple(span for span in active.call.under_way if span.kind is not SpanKind.SERVER)
@@ -156,7 +160,7 @@ class SpanRecorder:
             )
 
     def _export_ended_call(self, before: Call | None, call: Call | None) -> None:
-        """Export the span of a call that has ended."""
+        """Export the span of a call once it has ended, if this hub exports its trace."""
         if (
             call is None
             or not call.state.ended
@@ -185,7 +189,7 @@ class SpanRecorder:
     # Pending requests
 
     def _export_ended_request(self, before: PendingRequest | None, after: PendingRequest | None) -> None:
-        """Export the span of a pending request that is over."""
+        """Export the span of a pending request once it is over, or was deleted before."""
         request = after or before
         if (
             request is None
@@ -239,7 +243,7 @@ class SpanRecorder:
     # Tasks
 
     def _export_ended_task(self, before: Task | None, after: Task | None) -> None:
-        """Export the span of a task that has ended."""
+        """Export the span of a task once it has ended, or was deleted before."""
         task = after or before
         if task is None or (before is not None and before.status.ended) or not _is_exported_here(task.trace):
             return

@@ -15,7 +15,7 @@ from hubbubd.core.calls.call_states import NO_ORIGIN, Call, CallOrigin
 class CallSpec:
     """What to call. Raises InvalidArgument for `params` that are no JSON object; empty ones are an empty object.
 
-    They are parsed here, unless the `message` is given that they were made from.
+    `message` is the parsed form of `params`; if it is not given, `params` are parsed here.
 
     Times are in seconds, None for the server's own. `call_id` is the idempotency key. `as_task` requests a task at the
     server; then `timeout_s` only limits its creation. `origin` is what rules of approvals ask for, too.
@@ -74,15 +74,15 @@ class RemoteCalls(Protocol):
         ...
 
     async def start(self, spec: CallSpec, principal: str) -> Call:
-        """Queue a detached call; it is durable on return, and known here."""
+        """Queue a detached call where its server is; on return the call is durable, and this hub knows it."""
         ...
 
     async def cancel(self, call: Call, *, abort: bool) -> Call:
-        """End a call, and return it as it has ended; one on the wire only with `abort`."""
+        """End a call, and return it as it has ended; a call that was sent is ended only with `abort`."""
         ...
 
     async def end_unless_awaited(self, call: Call) -> None:
-        """End a call, even a detached one, unless a caller waits for it here."""
+        """End a call at another member, even a detached one, unless a caller at this hub waits for its end."""
         ...
 
     def follow_resource(
@@ -90,6 +90,6 @@ class RemoteCalls(Protocol):
     ) -> AbstractAsyncContextManager[anyio.Event]:
         """Call `on_change` with the URI at each change of a resource, during the block.
 
-        Yields an event that is set if this ends before the block, as `Subscriptions.follow_changes` does.
+        Yields an event that is set if no more changes will come: the server is removed, or has refused to go on.
         """
         ...
