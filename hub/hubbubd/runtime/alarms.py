@@ -62,13 +62,16 @@ class Alarms:
         clock.on_jump(self._shift_by_clock)
 
     def set(self, kind: Due, name: str, at: float | None, action: Action) -> None:
-        """Run `action` at `at` (seconds since the epoch); None clears the alarm."""
+        """Run `action` at the time `at` (seconds since the epoch), in place of an alarm of this kind and name.
+
+        None only clears that alarm.
+        """
         self.clear(kind, name)
         if at is not None:
             self._set_timer(kind, name, at, at - self._clock.now(), action)
 
     def set_after(self, kind: Due, name: str, wait_s: float, action: Action) -> None:
-        """Run `action` after `wait_s` seconds."""
+        """Run `action` after `wait_s` seconds, in place of an alarm of this kind and name."""
         self.clear(kind, name)
         self._set_timer(kind, name, None, wait_s, action)
 
@@ -84,7 +87,10 @@ class Alarms:
             self.clear(kind, name)
 
     def _set_timer(self, kind: Due, name: str, at: float | None, wait_s: float, action: Action) -> None:
-        """Set the timer of an alarm, to LONGEST_S from now at most; do nothing once closed."""
+        """Set the timer of an alarm, to `wait_s` from now but LONGEST_S at most; do nothing once closed.
+
+        `at` is the alarm's time in seconds since the epoch, None for a delay.
+        """
         if not self._closed:
             wait_s = min(max(wait_s, 0.0), LONGEST_S)
             timer = asyncio.get_running_loop().call_later(wait_s, self._go_off, kind, name, at, action)
@@ -97,7 +103,7 @@ class Alarms:
                 self.set(kind, name, alarm.at + set_by_s, alarm.action)
 
     def _go_off(self, kind: Due, name: str, at: float | None, action: Action) -> None:
-        """Run the action of an alarm, or set it again if its time has not come yet."""
+        """Run the action of an alarm in the background, or set the alarm again if its time has not come yet."""
         del self._timers[kind, name]
         if at is not None and self._clock.now() < at:
             self.set(kind, name, at, action)

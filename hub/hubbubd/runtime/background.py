@@ -28,7 +28,7 @@ class Background:
     @classmethod
     @asynccontextmanager
     async def open(cls) -> AsyncGenerator["Background"]:
-        """Yield the background for a block; tasks still running at its end are cancelled."""
+        """Yield the background for a block; tasks that still run at the end of the block are cancelled."""
         async with anyio.create_task_group() as tasks:
             background = cls(tasks)
             try:
@@ -39,13 +39,13 @@ class Background:
                     await background._cancel_brief()
 
     def start_soon(self, work: Callable[[Unpack[Args]], Awaitable[object]], *args: *Args) -> None:
-        """Start `work(*args)` outside the trace of the current RPC."""
+        """Start `work(*args)` in the background, outside the trace of the current RPC; its exception is logged."""
         self._tasks.start_soon(self._run_untraced, work, args)
 
     def start_brief(self, work: Callable[[Unpack[Args]], Awaitable[object]], *args: *Args) -> None:
-        """Start brief work in large numbers, outside the trace, at a fifth of the cost of `start_soon`.
+        """Start `work(*args)`, which ends soon, outside the current trace, at a fifth of the cost of `start_soon`.
 
-        At the end of the hub it is cancelled even within a shielded scope.
+        The exception of the work is logged. At the end of the hub it is cancelled even within a shielded scope.
         """
         task = asyncio.create_task(self._run_untraced(work, args))
         self._brief_tasks.add(task)
@@ -81,13 +81,13 @@ class Background:
         return await done
 
     async def _run_untraced(self, work: Callable[..., Awaitable[object]], args: tuple[object, ...]) -> None:
-        """Run work outside the trace of the RPC that started it."""
+        """Run work outside the trace of the RPC that started it, and log its exception."""
         CURRENT_TRACE.set(None)  # background work is not part of the RPC that started it
         CURRENT_RPC.set(None)
         await self._run_contained(work, args)
 
     async def _run_contained(self, work: Callable[..., Awaitable[object]], args: tuple[object, ...]) -> None:
-        """Run work, and log its exception."""
+        """Run work, and log its exception instead of raising it."""
         try:
             await work(*args)
         except Exception:

@@ -125,10 +125,11 @@ class Hub:
         ownership: Ownership = SoleOwnership(),  # noqa: B008 - has no state
         fleet: "FleetOwnership | None" = None,
     ) -> AsyncGenerator["Hub"]:
-        """Yield a running hub. It reconnects the wanted servers; on exit it closes connections, not the store.
+        """Yield a running hub. It reconnects the wanted servers; at the end it closes connections, not the store.
 
         `clock` defaults to the system's time. The configuration came from `files`, and `load` reads it again; without
-        it a reload changes nothing. `telemetry_endpoint` is only shown. A `fleet` takes the place of `ownership`.
+        `load` a reload changes nothing. `telemetry_endpoint` is only shown. A `fleet` takes the place of `ownership`.
+        Raises StoreError.
         """
         ownership = fleet or ownership
         clock = clock or Clock(asyncio.get_running_loop().time)
@@ -174,7 +175,10 @@ class Hub:
     def _wire(
         cls, env: HubEnvironment, connector: Connector, loaded: LoadedSettings, load: Callable[[], LoadedSettings]
     ) -> "Hub":
-        """Construct the parts bottom-up; what one needs of a later one is passed as a function."""
+        """Construct the parts, and return the hub; a part gets what it needs of a later part as a function.
+
+        Nothing runs yet. `load` reads the configuration again.
+        """
         ledger, tables, clock = env.ledger, env.tables, env.clock
         quotas = Quotas(env.settings, clock.steady)
         audit = Audit(ledger, tables.audit, clock, env.settings)
@@ -220,16 +224,17 @@ class Hub:
         )
 
     def defects(self) -> dict[str, str]:
-        """Return by key what did not fit in records of the store when they were read."""
+        """Return, by key, what did not fit in records of the store that were repaired or left out at reading."""
         return self._ledger.defects()
 
     async def is_record_current(self, noun: str, name: str) -> bool:
-        """Return whether this hub has a record as the store has it; if not, it has the newer state on return.
+        """Return whether this hub has a record as the store has it. If not, this hub has the newer state on return.
 
-        A record that neither has is current, too. Raises Unavailable.
+        A record that neither hub nor store has is current. Raises Unavailable.
         """
         known = await self._ledger.is_record_current(noun, name)
-        # A token's name is not its id, so the store was asked for nothing. But what others have made is here by now.
+        # A token is stored by its id, not its name, so the answer says nothing of it. But asking the store has brought
+        # what others have made: a token that has the name now counts as newer.
         return known and not (noun == "token" and self.tokens.has_name(name))
 
     async def catch_up(self) -> None:
@@ -243,7 +248,10 @@ class Hub:
         return self.calls.get(call_id)
 
     async def find_host_session(self, record_id: str) -> HostSession | None:
-        """Return a host's session, also one that another member has just begun; None if none is. Raises Unavailable."""
+        """Return a host's session, also one that another member has just begun; None if there is no such session.
+
+        Raises Unavailable.
+        """
         if self.host_sessions.get(record_id) is None:
             await self.catch_up()
         return self.host_sessions.get(record_id)
@@ -267,13 +275,13 @@ class Hub:
     async def drain(self, grace_s: float | None = None) -> None:
         """Shut the API down in order: end the watches, refuse new calls, let calls finish, then end the rest.
 
-        Calls under way have `grace_s` seconds (by default the current setting) or until `hurry` is set. Meanwhile what
-        they need, such as an answer, is still accepted. A call that takes longer is ended, and its caller is told. A
-        member of a fleet first hands its servers on, and takes calls for others until its ports close.
+        Calls under way have `grace_s` seconds (by default the current setting), or until `hurry` is set. Meanwhile the
+        hub still accepts what these calls need, such as an answer. A call that takes longer is ended, and its caller is
+        told. A member of a fleet first hands its servers on, and takes calls for others until its ports close.
         """
         if self.fleet is not None:
             async with cancel_on(self.hurry):
-                with suppress(Unavailable, StoreUnavailable):
+                with suppress(Unavailable, StoreUnavailable):  # without the database nothing can be handed on
                     await self.fleet.drain()
         self.end_watches()
         if grace_s is None:
@@ -292,9 +300,10 @@ class Hub:
         return max(0.0, self._grace_ends - self.clock.steady())
 
     async def _recover(self, configured: Mapping[str, ServerConfig], background: Background) -> None:
-        """Load what must continue after a restart, start background loops, take the servers over unless a fleet does.
+        """Load what must continue after a restart, start background loops, and take the servers over.
 
-        The order counts: calls are resumed last, once there are servers.
+        In a fleet the member takes servers over later, by their leases. The order counts: calls are resumed last, once
+        there are servers.
         """
         self.tokens.recover()
         self.host_sessions.recover()
@@ -303,7 +312,7 @@ class Hub:
         self.inbox.deadlines.postpone(clock_moved_s)
         self.tasks.postpone(clock_moved_s)
         background.start_soon(self._ledger.run)
-        if self.fleet is not None or self.configuration.settings.store.url:
+        if self.fleet is not None or self.configuration.settings.store.url:  # others may fill the database
             self.health.probe_interval_s = DATABASE_LOOK_S
         background.start_soon(self.health.run)
         background.start_soon(self.clock.run)
@@ -318,36 +327,38 @@ class Hub:
             background.start_soon(self.configuration.watch_files)
 
     async def take_over(self, takeover: Takeover) -> None:
-        """Connect these servers, and act on their requests, tasks and calls; those that cannot go on are ended.
+        """Connect these servers, and act on their requests, tasks and calls from now on.
 
-        Raises Unavailable; then it may be tried again.
+        Requests, tasks and calls that cannot go on are ended, as `takeover` says. Raises Unavailable; then the takeover
+        may be tried again.
         """
         await self.servers.refresh_secrets(takeover)
-        # Read now: what servers ask from here on is not left over, and a call that goes on may ask at once.
+        # Read now: what servers ask from here on is not left over from before, and a call that goes on may ask at once.
         takeover = replace(takeover, requests=self.inbox.request_ids(takeover.owns))
         self.tasks.take_over(takeover)
+        # What a connection of this hub has asked stays open: only requests of servers not at work here are orphaned.
         orphaned = self.inbox.request_ids(lambda server: takeover.owns(server) and not self.servers.is_at_work(server))
-        # What a connection of this hub has asked stays.
         await self.inbox.take_over(replace(takeover, requests=orphaned))
         await self.servers.take_over(takeover)
         await self.calls.end_unresumed(takeover)
 
     async def hand_over(self, server: str, timeout_s: float) -> None:
-        """Let a server's calls end, for at most `timeout_s`, then act on it no longer: another member will.
+        """Let a server's calls end within `timeout_s` seconds, then disconnect it and act on it no longer.
 
-        Raises Unavailable.
+        New calls are refused meanwhile. Calls that take longer are ended. What waits is written on return. Raises
+        Unavailable.
         """
         with self.calls.refuse_calls(server):
             with anyio.move_on_after(timeout_s):
                 await self.calls.drain_server(server)
-            # Not MOVED, which says that nothing was carried out: a caller that gets it sends the call again.
+            # Not MOVED, which says that nothing was carried out: a caller that gets MOVED sends its call again.
             fault = cancelled_fault(f"{server} was handed on to another member of the fleet", "OWNER_LOST")
             await self.servers.release(server, fault)
         if not await self._ledger.flush():
             raise Unavailable("the store cannot be written", reason="STORE_UNAVAILABLE")
 
     async def _wind_down(self) -> None:
-        """Close connections, write what waits, and leave the fleet."""
+        """End watches and alarms, close connections, write what waits for write-behind, and leave the fleet."""
         self.end_watches()
         with anyio.move_on_after(SHUTDOWN_S):
             await self.servers.close()
@@ -359,13 +370,16 @@ class Hub:
             await self.fleet.quit()
 
     def _serve_people(self, settings: HubSettings) -> None:
-        """Open the queue for the questions of hosts to people, once a profile has tools for that; never in a fleet."""
+        """Open the queue for questions of hosts to people, once a profile has tools for such questions.
+
+        Never in a fleet. An open queue stays open when no profile has such tools any more.
+        """
         asks = any(profile.people for profile in settings.mcp_profiles.values())
         if asks and self.fleet is None and not self.calls.has_queue(HOST):
             open_people_queue(self.calls)
 
     def _adopt(self, settings: HubSettings) -> None:
-        """Apply live settings to each part."""
+        """Apply changed settings that need no restart to each part."""
         self._serve_people(settings)
         self._ledger.watcher_limit.limit = settings.max_watchers
         self.inbox.max_open_per_server = settings.open_requests_per_server
@@ -381,9 +395,10 @@ class Hub:
 
 @asynccontextmanager
 async def cancel_on(event: anyio.Event) -> AsyncGenerator[None]:
-    """Cancel the block when an event is set."""
+    """Cancel the block when an event is set; the code after the block goes on."""
 
     async def cancel_block() -> None:
+        """Wait for the event, then cancel the block."""
         await event.wait()
         block.cancel_scope.cancel()
 

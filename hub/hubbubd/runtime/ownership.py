@@ -15,8 +15,9 @@ from hubbubd.errors import Unavailable
 class Takeover:
     """Servers that become this hub's own, those for which `owns` is true, and what happened to the hub that had them.
 
-    `requests` are the ids of their pending requests at that moment. `code` is that of the calls that cannot go on.
-    `alone` says that no other hub is left that has shown or claimed anything.
+    `requests` are the ids of the servers' pending requests at that moment. Calls that cannot go on end with a fault of
+    the `code`, which says what `happened`. `alone` says that no other hub may still show pending requests or have
+    claims on them.
     """
 
     owns: Callable[[str], bool]
@@ -40,7 +41,10 @@ NOT_BEGUN: Final = frozenset({"MOVED", "OWNER_CHANGING"})
 
 
 def owner_changing_error(server: str, member: str = "", why: str = "") -> Unavailable:
-    """Return the error for a server that has no owner, or whose owner `member` cannot help, for the reason `why`."""
+    """Return the error for a server without an owner, or, with `member`, for one whose owner cannot serve it.
+
+    `why` says what the owner cannot do, in words that follow "is with the member".
+    """
     what = f"is with the member {member} of the fleet, {why}" if member else "has no owner in the fleet at the moment"
     return Unavailable(
         f"{server} {what}; try again, and see `hubbub fleet status` if that goes on",
@@ -80,16 +84,16 @@ class Ownership(Protocol):
     def may_act(self) -> bool:
         """Return whether this hub may send anything to its servers now.
 
-        It may not while its lease may have ended, as no beat has reached the database in time.
+        It may not while its lease may have ended: the last sign of life to the database was too long ago.
         """
         ...
 
     def owner(self, server: str) -> Owner | None:
-        """Return the member that has a server; None if nobody has, or if all are this hub's own."""
+        """Return the other member that has a server; None if no other member has it or is known to."""
         ...
 
     def is_free(self, server: str) -> bool:
-        """Return whether it is certain that no member has a server."""
+        """Return whether it is certain that no member has a server; False also if this is not known."""
         ...
 
     def others(self) -> list[Owner]:
@@ -132,14 +136,14 @@ class SoleOwnership:
 
 
 class Candidates(Protocol):
-    """The servers that this hub might own, and what it does with each now; at work is one that it has taken over."""
+    """The servers that this hub might own, and what it does with each now. A server that it serves is at work here."""
 
     def server_names(self) -> Collection[str]:
         """Return the names of all servers, those of this member's files included."""
         ...
 
     def takeover_delay_s(self, server: str) -> float | None:
-        """Return for how many seconds this hub lets others take a server first; None if it must never take it."""
+        """Return for how many seconds this hub lets others take a free server first; None if it must never take it."""
         ...
 
     def home(self, server: str) -> str:
@@ -147,7 +151,7 @@ class Candidates(Protocol):
         ...
 
     def is_at_work(self, server: str) -> bool:
-        """Return whether a server is at work here, or is being changed, when it may be missing for a moment."""
+        """Return whether a server is at work here; also while it is changed, though it may be missing for a moment."""
         ...
 
     def servers_at_work(self) -> Collection[str]:
@@ -155,7 +159,7 @@ class Candidates(Protocol):
         ...
 
     def is_idle(self, server: str) -> bool:
-        """Return whether nothing is under way at a server."""
+        """Return whether nothing is under way at a server, so that it can be handed to another member."""
         ...
 
 

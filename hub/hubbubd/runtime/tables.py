@@ -96,5 +96,5 @@ class Tables:
         self.leases = Table(stored, "lease", Lease, RepairRule(vital=frozenset({"server", "member", "life"})))
 
     def all(self) -> list[Table[Any]]:
-        """Return all tables."""
+        """Return all tables, in the order in which they were made."""
         return list(vars(self).values())

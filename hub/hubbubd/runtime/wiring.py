@@ -65,7 +65,7 @@ class HubEnvironment:
 async def load_tables(
     store: Store, settings: HubSettings, meter: Meter, ownership: Ownership, clock: Clock
 ) -> tuple[Ledger, Tables]:
-    """Load the store into tables, and return them with the ledger that keeps them."""
+    """Load the store into tables; return the ledger, which commits their changes, and the tables. Raises StoreError."""
     watcher_limit = WatcherLimit(settings.max_watchers)
     stored = await Stored.read(store, watcher_limit)
     tables = Tables(stored, ownership)
@@ -177,14 +177,14 @@ def build_inbox(env: HubEnvironment, quotas: Quotas, config: Callable[[str], Ser
     """Return the inbox. A server may be removed while its requests are open: then `config` raises NotFound."""
 
     def timeout_message(server: str) -> str:
-        """Return what a server is answered if nobody answers in time."""
+        """Return the text that a server gets if nobody answers its question in time; a default if it was removed."""
         try:
             return config(server).timeout_message
         except NotFound:
             return "Nobody answered in time"
 
     def max_open_bytes(server: str) -> int:
-        """Return the most bytes that a server's open requests may have."""
+        """Return the most bytes that a server's open requests may have; 0 if the server was removed."""
         try:
             return config(server).max_open_request_bytes
         except NotFound:
@@ -226,7 +226,10 @@ def build_calls(
     consents = Consents(rounds := MultiRound(inbox, tables.calls, clock), clock)
 
     def missing_queue_error(server: str) -> HubError:
-        """Return the error for a call to a server without a queue here: it has no owner, or there is none."""
+        """Return the error for a call to a server without a queue here.
+
+        In a fleet a server that is known has no owner at the moment; any other does not exist.
+        """
         known = tables.servers.record(server) is not None
         return owner_changing_error(server) if known and env.ownership.me else NotFound("server", server)
 

@@ -35,8 +35,8 @@ class FleetClock:
     def apply_reading(self, reading: ClockReading) -> None:
         """Correct the offset by a reading of the database's clock, made at some moment between `sent` and `came`.
 
-        The first one counts as made in the middle. A later one moves the offset no further than those two moments
-        demand, so a slow answer changes little.
+        The first reading counts as made in the middle between them. A later reading moves the offset no further than
+        these two moments demand, so that a slow answer changes little.
         """
         least, most = reading.at - reading.came, reading.at - reading.sent
         self._offset = min(max(self._offset, least), most) if self.is_known.is_set() else (least + most) / 2
@@ -52,5 +52,5 @@ class FleetClock:
         return self.now() - self._wall()
 
     def is_vouched_for(self) -> bool:
-        """Return whether the time service of this machine says that the database's clock is right."""
+        """Return whether the database's clock is right: it agrees with this machine's, which a time service keeps."""
         return abs(self.ahead_s) <= AGREES_S and self._synchronised()

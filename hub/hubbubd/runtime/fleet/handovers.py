@@ -12,7 +12,7 @@ AT_ONCE = 50
 """Servers that are handed over at a time."""
 
 AGAIN_S = 0.5
-"""Seconds before what the store has refused is tried again."""
+"""Seconds before a step of a handover is tried again that the store has refused."""
 
 HAND_ON_S = 2.0
 """Seconds between servers that are handed over since this member has too many."""
@@ -39,9 +39,10 @@ class Handovers:
         return frozenset(self._under_way)
 
     async def hand_over(self, server: str, is_owned: Callable[[], bool], *steps: Step) -> None:
-        """Do the steps one after the other, each again until the store takes it. Another error is logged and ends them.
+        """Do the steps of a server's handover in order, each again until the store takes it or this member is gone.
 
-        Does nothing if a handover of the server is under way, or `is_owned` returns False.
+        Does nothing if a handover of the server is under way, or `is_owned` returns False. Waits while AT_ONCE others
+        are under way. Any other error is logged and ends the handover.
         """
         async with self._limiter:
             if server in self._under_way or not is_owned():
@@ -64,7 +65,7 @@ class Handovers:
         return True
 
     async def _repeat_until_done(self, step: Step) -> None:
-        """Do a step until the store takes it, or until this member is gone."""
+        """Do a step again until the store takes it, or until this member is gone: then without an error."""
         while not self._lost.is_set():
             try:
                 await step()
@@ -84,14 +85,14 @@ class RecentHandovers:
         self._stays_until: dict[str, float] = {}
 
     def is_due(self) -> bool:
-        """Return whether the next server may go."""
+        """Return whether the pause since the last handover is over, so that the next server may go."""
         return self._now() >= self._last_at + HAND_ON_S
 
     def may_go(self, server: str) -> bool:
-        """Return whether a server may be handed over: not within STAY_S after it was, when it has come back."""
+        """Return whether a server may be handed over: False for STAY_S after its last handover, if it came back."""
         return self._stays_until.get(server, 0.0) <= self._now()
 
     def note_handover(self, server: str) -> None:
-        """Note that a server is handed over now."""
+        """Note that a server is handed over now: the pause begins, and the server stays for STAY_S if it comes back."""
         self._last_at = self._now()
         self._stays_until[server] = self._last_at + STAY_S

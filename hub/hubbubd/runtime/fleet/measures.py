@@ -32,6 +32,7 @@ class Lag:
     def __init__(
         self, me: str, position: Callable[[], int], members: Callable[[], Iterable[Member]], now: Callable[[], float]
     ) -> None:
+        """`position` returns the revision up to which this member has read; `now` returns monotonic seconds."""
         self._me = me
         self._position = position
         self._members = members
@@ -41,15 +42,24 @@ class Lag:
         self._stalled_s = 0.0
 
     def revisions_behind(self) -> int:
-        """Return by how many revisions this member is behind what another one had read at its last beat."""
+        """Return by how many revisions this member is behind the member that had read most at its last beat.
+
+        0 if it is behind nobody.
+        """
         return self._count_revisions_behind(self._members())
 
     def receives_changes(self) -> bool:
-        """Return whether this member receives what others commit: it has not stood still behind them for STALLED_S."""
+        """Return whether this member receives what others commit: it has not stood still behind them for STALLED_S.
+
+        A move since the last look counts at once.
+        """
         return self._stalled_s <= STALLED_S or self._position() != self._seen_position or not self._is_behind()
 
     def observe(self) -> None:
-        """Measure how long this member has stood still. To be called at each beat and look."""
+        """Measure for how long this member has stood still behind others; log when it stops or begins to hear of them.
+
+        To be called at each beat (renewal of the lease) and each look at the members.
+        """
         now, received_changes, is_behind = self._now(), self.receives_changes(), self._is_behind()
         is_stalled = is_behind and self._position() == self._seen_position
         stalled_before_s = self._stalled_s
@@ -61,12 +71,12 @@ class Lag:
             log.warning("this member hears of others' changes again", member=self._me)
 
     def _is_behind(self) -> bool:
-        """Return whether a live member has read more. Others do not count: their history may be another one."""
+        """Return whether a live member has read more. Gone and overdue ones do not count: their history may differ."""
         live = (each for each in self._members() if each.standing is not MemberStatus.GONE and not each.overdue)
         return self._count_revisions_behind(live) > 0
 
     def _count_revisions_behind(self, members: Iterable[Member]) -> int:
-        """Return by how many revisions this member is behind the one of these that has read most; 0 if behind none."""
+        """Return by how many revisions this member is behind that of `members` that has read most; 0 if behind none."""
         position = self._position()
         return max([0, *(member.position - position for member in members)])
 
@@ -88,9 +98,10 @@ class MeasuredMember(Protocol):
 
 
 class FleetMeasures:
-    """Measures a member of a fleet, in one term of it."""
+    """Measures a member of a fleet in one of its terms (from a start until it is gone)."""
 
     def __init__(self, meter: Meter, fleet: MeasuredMember) -> None:
+        """Have the meter read the member's numbers from now on, from another thread, if metrics are on."""
         self._meter = meter
         self._fleet = fleet
         if not meter.on:
@@ -103,9 +114,9 @@ class FleetMeasures:
         meter.observe_number(metrics.FLEET_CLOCK, lambda: fleet.time.ahead_s)
 
     def count_takeover(self, server: str, before: Lease | None, free_s: float) -> None:
-        """Count a server that has become this member's, and was free for `free_s` seconds.
+        """Count a server that has become this member's, and was free for `free_s` seconds; UPKEEP does not count.
 
-        `before` is the lease that it had until now, None if it had none.
+        `before` is the server's lease until now, None if it had none.
         """
         if server == UPKEEP:
             return
@@ -119,11 +130,11 @@ class FleetMeasures:
         self._meter.record(metrics.FLEET_TAKEOVER, free_s, {"why": why})
 
     def count_ended_term(self) -> None:
-        """Count that this member's term has ended: it was declared gone, or history was lost, and starts anew."""
+        """Count that this member's term has ended and a new one begins: it was declared gone, or history was lost."""
         self._meter.count(metrics.FLEET_FENCED, {})
 
     def _count_members(self) -> Iterable[Reading]:
-        """Return how many members there are in each state."""
+        """Return how many members there are in each state; overdue ones count as that, whatever their own state."""
         found = Counter(
             "overdue" if each.overdue and each.standing is not MemberStatus.GONE else each.standing.value
             for each in self._fleet.members()

@@ -15,12 +15,12 @@ STAYS = "it starts a command, or is allowed only as the owner of a machine added
 """Why a server is bound to a member."""
 
 SETTLED_S = 10.0
-"""Seconds after which a server that is still free is not just about to be taken."""
+"""Seconds for which a server may be free without a reason: a member is about to take it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unowned:
-    """A server that nobody has, for how long, as far as this member knows, and why, for people."""
+    """A server that no member has: why, as a text for people, and for how many seconds as far as this member knows."""
 
     server: str
     why: str
@@ -34,7 +34,10 @@ class FleetOperations:
         self._fleet = fleet
 
     def servers_by_owner(self) -> dict[str, list[str]]:
-        """Return by member the servers whose lease it has, sorted. UPKEEP is no server; ended leases do not count."""
+        """Return, by member, the sorted names of the servers that it has; leases that have ended do not count.
+
+        UPKEEP, which has a lease as well, is left out: it is no server.
+        """
         found: dict[str, list[str]] = {}
         for server in sorted(self._fleet.ownable_names() - {UPKEEP}):
             lease = self._fleet.lease(server)
@@ -50,7 +53,7 @@ class FleetOperations:
         return [Unowned(server, self._why_unowned(server, age), age) for server, age in ages.items()]
 
     def _why_unowned(self, server: str, age_s: float) -> str:
-        """Return for people why no member has a server."""
+        """Return for people why no member has a server, which has been free for `age_s` seconds, and what helps."""
         members = self._fleet.members()
         if not any(member.serves for member in members):
             return "no member takes servers: all drain, have ended, or were not heard of; start one, or resume one"
@@ -67,9 +70,10 @@ class FleetOperations:
         )
 
     async def move(self, server: str, to: str = "") -> str:
-        """Hand a server of this member on, and return to whom. Returns at once if it is to stay here.
+        """Hand a server of this member on, and return the name of the member that is to have it.
 
-        Raises NotFound, FailedPrecondition (MEMBER_NOT_LIVE, SERVER_NOT_MOVABLE) and Unavailable (OWNER_CHANGING).
+        `to` is that name, "" to choose one; nothing happens if it is this member. Raises NotFound, FailedPrecondition
+        (MEMBER_NOT_LIVE, SERVER_NOT_MOVABLE) and Unavailable (OWNER_CHANGING).
         """
         if server == UPKEEP or server not in self._fleet.ownable_names():
             raise NotFound("server", server)
@@ -89,7 +93,10 @@ class FleetOperations:
         return to
 
     async def _find_taker(self, server: str, to: str) -> str:
-        """Return the member that is to have a server: `to`, if it takes any, or without one the first that does."""
+        """Return the name of the member that is to have a server: `to`, or for "" the other member that is to be first.
+
+        Raises NotFound, FailedPrecondition (MEMBER_NOT_LIVE) if it takes no servers, and StoreUnavailable.
+        """
         if to:
             member = await self._find_member(to)
             if not member.serves:
@@ -106,9 +113,10 @@ class FleetOperations:
         return others[0]
 
     async def set_status(self, name: str, standing: MemberStatus) -> str:
-        """Set whether a member drains or takes servers; return its name. Without a name it is this member.
+        """Set whether a member drains (hands its servers on) or takes servers; return its name.
 
-        Raises NotFound, FailedPrecondition (MEMBER_NOT_LIVE), and StoreUnavailable.
+        An empty name stands for this member. Raises NotFound, FailedPrecondition (MEMBER_NOT_LIVE) for a member that is
+        gone, and StoreUnavailable.
         """
         member = await self._find_member(name or self._fleet.me)
         if member.standing is MemberStatus.GONE or not await self._fleet.set_status(member, standing):
@@ -117,10 +125,11 @@ class FleetOperations:
         return member.name
 
     async def expel(self, name: str, *, dead: bool, force: bool) -> str:
-        """Declare a member gone, and return its name. If its process lives, it begins another term.
+        """Declare a member gone, and return its name; others take its servers. If its process lives, it starts anew.
 
-        Without `dead` the member must be overdue; with `dead` it must not answer, unless `force`. Raises NotFound,
-        FailedPrecondition (MEMBER_LIVES), and StoreUnavailable.
+        Without `dead` the member must be overdue (not heard of in time). With `dead` the caller says that its process
+        has ended: then the member must not answer, and with `force` even that is not checked. Nothing happens if the
+        member is gone already. Raises NotFound, FailedPrecondition (MEMBER_LIVES), and StoreUnavailable.
         """
         member = await self._find_member(name)
         if member.name == self._fleet.me:
@@ -138,7 +147,7 @@ class FleetOperations:
         return member.name
 
     def _why_not_expelled(self, member: Member) -> str:
-        """Return why a member was not expelled, as a text for people."""
+        """Return why a member was not declared gone, and what to do, as a text for people."""
         if member.overdue:
             wait_s = self._fleet.membership.lease_ttl_s
             return f"{self._fleet.me} has itself not been heard of without a pause for {wait_s:g} s; repeat it then"
@@ -146,22 +155,28 @@ class FleetOperations:
         return f"{ago}; drain it, or say that it is dead if you know that its process has ended"
 
     async def rotate_key(self) -> tuple[int, int]:
-        """Seal all secrets with the first key; return how many rows are, of how many. Raises Unavailable."""
+        """Encrypt all secrets of the fleet with the vault's first key.
+
+        Return how many rows have it now, and how many rows there are. Raises Unavailable.
+        """
         return await self._fleet.rotate_key()
 
     def outdated_members(self) -> list[str]:
-        """Return the members that do not know the schema of the store, by name; none unless an upgrade is under way."""
+        """Return the names of the members that do not know the newest schema of the store; gone ones do not count.
+
+        None do unless an upgrade is under way.
+        """
         version = self._fleet.membership.schema.version
         older = [each for each in self._fleet.members() if each.schema < version]
         return [each.name for each in older if each.standing is not MemberStatus.GONE]
 
     async def finish_upgrade(self) -> int:
-        """Refuse hubs from now on that do not know the schema of the store; return its version.
+        """Refuse hubs from now on that do not know the newest schema of the store; return its version.
 
-        Raises FailedPrecondition (MEMBERS_OUTDATED) while there is one among the members, and StoreUnavailable.
+        Raises FailedPrecondition (MEMBERS_OUTDATED) while a member does not know it, and StoreUnavailable.
         """
         older = ""
-        for _ in range(2):
+        for _ in range(2):  # again if the last member that did not know it has ended meanwhile
             schema = await self._fleet.membership.finish_upgrade()
             if schema.is_settled:
                 log.info("upgrade finished", schema=schema.version)
@@ -169,7 +184,7 @@ class FleetOperations:
                 return schema.version
             await self._fleet.refresh_members()
             if older := ", ".join(self.outdated_members()):
-                break  # otherwise the last of them has just ended
+                break
         raise FailedPrecondition(
             f"members of an older version would be refused: {older}; install the new version there, or expel them if"
             " they have ended",
@@ -187,10 +202,12 @@ class FleetOperations:
 
 
 def _is_draining(member: Member) -> bool:
+    """Return whether a member drains (hands its servers on), and is not overdue."""
     return member.standing is MemberStatus.DRAINING and not member.overdue
 
 
 def _not_live_error(member: Member) -> FailedPrecondition:
+    """Return the error for a member that takes no servers: it is gone, drains, or was not heard of in time."""
     if member.standing is MemberStatus.GONE:
         problem = "is gone; it takes part again once it is started"
     elif member.standing is MemberStatus.DRAINING:
@@ -203,6 +220,7 @@ def _not_live_error(member: Member) -> FailedPrecondition:
 
 
 def _lives_error(member: Member, why: str) -> FailedPrecondition:
+    """Return the error for a member that was not declared gone; `why` is a text for people."""
     return FailedPrecondition(
         f"the member {member.name} was not declared gone: {why}",
         reason="MEMBER_LIVES",

@@ -24,7 +24,11 @@ log = structlog.get_logger(__name__)
 
 
 class ServedLeases:
-    """The servers that a member has taken over. `due_servers` returns those that it should have now."""
+    """The servers that a member has taken over, so that they are at work here.
+
+    `due_servers` returns those that are to be at work here now, by the leases; `owns` whether the member has the lease
+    of a server; `may_act` whether it may send anything to servers now.
+    """
 
     def __init__(
         self,
@@ -52,18 +56,18 @@ class ServedLeases:
         return server in self._taken
 
     def compare_soon(self) -> None:
-        """Let `run` compare leases with what is at work at once: a lease has come or gone."""
+        """Wake `run`, so that it compares leases with what is at work here: a lease has come or gone."""
         self._changed.set()
 
     async def wait_until_settled(self) -> None:
-        """Wait until the servers that are just being taken over are at work."""
+        """Wait until no takeover is under way: the servers that were being taken over are at work, or have failed."""
         async with self._taking_lock:
             pass
 
     async def run(self, attempt: Callable[[Callable[[], Awaitable[None]]], Awaitable[bool]]) -> None:
-        """Until cancelled, stop what has no lease here and start what has one, at each change and every AGAIN_S.
+        """Stop servers without a lease of this member and start those with one, at each change and every AGAIN_S.
 
-        `attempt` runs a step, and contains its errors.
+        Runs until cancelled. `attempt` runs a step and contains its errors.
         """
         while True:
             self._changed = anyio.Event()
@@ -77,23 +81,32 @@ class ServedLeases:
         for server in self._servers.servers_at_work():
             if not self._owns(server):
                 log.warning("a server was at work without a lease; it is left", server=server)
-                await self._hooks.hand_over(server, 0)
+                await self._hooks.hand_over(server, 0)  # at once: another member may have the lease
 
     async def _start_missing_servers(self) -> None:
-        """Start the servers of this member's leases that are not at work here."""
+        """Start the servers of this member's leases that are not at work here.
+
+        Callers are told apart why: the former owner has ended, or the server was here before in this term.
+        """
         missing = self._missing_servers()
         taken_again = missing & self._taken_before
         await self._take_all(missing - taken_again, OWNER_ENDED)
         await self._take_all(taken_again, TAKEN_AGAIN)
 
     def _missing_servers(self) -> frozenset[str]:
-        """Return the servers that are to be at work here and are not; also those that were taken and have stopped."""
+        """Return the servers that are to be at work here and are not; forget those that were taken and have stopped.
+
+        UPKEEP is never at work as servers are, so it counts as soon as it was taken.
+        """
         due_servers = self._due_servers()
         self._taken = {each for each in self._taken & due_servers if each == UPKEEP or self._servers.is_at_work(each)}
         return frozenset(due_servers - self._taken)
 
     async def _take_all(self, servers: frozenset[str], happened: str) -> None:
-        """Take servers together, or else each half by itself, so that one keeps no others waiting."""
+        """Take servers over together, or if that fails each half by itself, so that one keeps no others waiting.
+
+        A single server that fails is left for the next round; nothing happens while this member may not act.
+        """
         if not servers or not self._may_act() or await self._try_to_take(servers, happened) or len(servers) == 1:
             return
         ordered = sorted(servers)
@@ -101,9 +114,13 @@ class ServedLeases:
             await self._take_all(self._missing_servers().intersection(half), happened)
 
     async def _try_to_take(self, servers: frozenset[str], happened: str) -> bool:
-        """Take servers over; return False if that failed. `happened` tells those who call them why they are taken."""
+        """Take servers over; return False if that failed, which is logged.
 
-        def is_still_own(server: str) -> bool:  # it may go to another member meanwhile
+        `happened` tells the callers of calls that cannot go on what has happened to the server.
+        """
+
+        def is_still_own(server: str) -> bool:
+            """Return whether a server is one of these, and its lease has not gone to another member meanwhile."""
             return server in servers and self._owns(server)
 
         async with self._taking_lock:

@@ -14,7 +14,10 @@ log = structlog.get_logger(__name__)
 
 
 class MembershipTerm:
-    """One term of a member. `losses` outlives it: the losses of history that no term has noted yet."""
+    """One term of a member: from a start until it is gone. `losses` has the losses of history not yet in the audit log.
+
+    `losses` outlives the term, so that the next one can note them.
+    """
 
     def __init__(self, member: str, losses: list[HistoryLost]) -> None:
         self.over = anyio.Event()
@@ -26,7 +29,10 @@ class MembershipTerm:
         self._why_over = "this member of the fleet was declared gone; its servers are with others"
 
     async def attempt(self, work: Callable[[], Awaitable[None]]) -> bool:
-        """Do work with the database; return whether it was done. End the term if the database says that it is over."""
+        """Do work with the database, and return whether it was done; its errors are logged and contained.
+
+        If the database says that this member is gone, the term ends.
+        """
         try:
             await work()
         except Expelled as exc:
@@ -42,7 +48,7 @@ class MembershipTerm:
         return True
 
     def _end(self, why: Expelled) -> None:
-        """End the term, and note what was lost if the database has lost history."""
+        """End the term and log why; if the database has lost history, keep that loss for the next term to note."""
         self.over.set()
         if isinstance(why, HistoryLost):
             self._losses.append(copy(why))  # without its traceback, which leads to all that this term has read
@@ -55,11 +61,11 @@ class MembershipTerm:
             log.error("this member was declared gone; it starts anew", member=self._member, error=str(why))
 
     def over_error(self) -> UpstreamError:
-        """Return the error for what needs a term that is over."""
+        """Return the error for work that cannot go on as this term is over; it says why the term ended."""
         return UpstreamError(Fault(code="OWNER_LOST", category=Category.CONNECTION, message=self._why_over))
 
     def note_losses(self, note: Callable[[str, str], None]) -> None:
-        """Note in the audit log, once, what was lost in former terms."""
+        """Note in the audit log, each once, the losses of history in former terms; `note` takes action and target."""
         while self._losses and not self.over.is_set():
             lost = self._losses.pop(0)
             note("LoseHistory", f"{self._member}: revision {lost.seen}, now {lost.reached}")

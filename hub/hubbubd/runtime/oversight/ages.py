@@ -32,7 +32,7 @@ log = structlog.get_logger(__name__)
 class Upkeep:
     """The hub's upkeep record. `milestones` are (revision, time), oldest first, which date the tombstones.
 
-    `eras` are those of the clock, the present one last.
+    `eras` are the spans between leaps of the clock, the present one last.
     """
 
     milestones: tuple[tuple[Whole, Moment], ...] = ()
@@ -43,6 +43,7 @@ class Ages:
     """Corrects stamps for leaps of the clock. In a fleet the member that owns UPKEEP notes the leaps, for all."""
 
     def __init__(self, ledger: Ledger, table: Table[Upkeep], clock: Clock, ownership: Ownership) -> None:
+        """`table` has one record: the eras (spans between leaps of the clock) and the milestones."""
         self._ledger = ledger
         self._table = table
         self._clock = clock
@@ -71,11 +72,12 @@ class Ages:
         return core.doubted_s(self._upkeep.eras)
 
     def notice_leaps(self, newest: Callable[[], float] = lambda: 0.0) -> float:
-        """Begin a new era if the clock has leapt since the last look; nothing may be deleted for its age before that.
+        """Begin a new era (a span between leaps) if the clock has leapt since the last look.
 
-        `newest` returns the stamp of the newest record, 0 if there is none; it is used if no time was ever noted in the
-        store. Return by how many seconds deadlines of before the hub's start are to be moved: the clock has moved by
-        that while no hub ran, and nobody confirms that so much time has passed.
+        Call this before any record is deleted for its age. `newest` returns the stamp of the newest record, 0 if there
+        is no record; it is used if no time was ever noted in the store. Return the seconds by which deadlines set
+        before the hub's start are to be moved: the step of the clock while no hub ran, if nobody confirms that this
+        time has passed; else 0.
         """
         self._clock.detect_jump()
         now, elapsed = self._now(), self._clock.elapsed()
@@ -85,7 +87,7 @@ class Ages:
         set_s = self._clock_set_by_s
         if abs(set_s) >= LEAP_S:
             self._watched_from, self._clock_set_by_s = now, 0.0
-        if not self._ownership.owns(UPKEEP):  # the member that does begins the era, for all
+        if not self._ownership.owns(UPKEEP):  # the member that owns UPKEEP begins the era, for all members
             return 0.0
         known, moved_s = self._upkeep.eras, 0.0
         if not known:
@@ -108,9 +110,10 @@ class Ages:
         return now - last if last - now > LEAP_S else 0.0
 
     def note_progress(self, tombstones_s: float) -> None:
-        """Record the time, and a milestone if one is due. `tombstones_s` is how long tombstones live.
+        """Record the time and, if due, a milestone; delete milestones that no tombstone needs. All is write-behind.
 
-        Nothing is written while nothing else changes.
+        `tombstones_s` is how many seconds tombstones live. Nothing is written while nothing else in the store changes,
+        nor by a member that does not own UPKEEP.
         """
         if not self._ownership.owns(UPKEEP) or not self._upkeep.eras:
             return
@@ -134,12 +137,12 @@ class Ages:
         self._noted_revision = revision
 
     def close(self) -> None:
-        """At the end of the hub note the time, write-behind, unless that was done less than NOTE_S ago."""
+        """At the end of the hub note the time, write-behind, unless it was noted less than NOTE_S ago."""
         if self._ownership.owns(UPKEEP) and self._upkeep.eras and self._now() - self._upkeep.eras[-1].last >= NOTE_S:
             self._note_time(self._now())
 
     def forget_eras_older_than(self, age_s: float) -> None:
-        """Forget the eras in which every stamp is older than `age_s` seconds."""
+        """Forget the eras (spans between leaps of the clock) in which every stamp is older than `age_s` seconds."""
         oldest, known = self._now() - age_s, self._upkeep.eras
         if known and core.without_old_eras(known, oldest) != known:
             self._change_eras(lambda eras: core.without_old_eras(eras, oldest))
@@ -151,19 +154,26 @@ class Ages:
         return max((revision for revision, at in milestones if self.correct_stamp(at) <= oldest), default=0)
 
     async def trust_clock(self) -> float:
-        """Count doubted time as passed, since a person says so; return how many seconds. Raises Unavailable."""
+        """Count doubted time as passed, since a person confirms the clock; durable on return.
+
+        Return how many seconds were in doubt. Raises Unavailable.
+        """
         doubted_s = self.doubted_s
 
         def after_trust(stored: Upkeep | None) -> Upkeep | None:
+            """Return the upkeep record with no time in doubt; None if there is no record yet."""
             return stored and replace(stored, eras=core.after_trust(stored.eras))
 
         await self._ledger.change(self._table, "upkeep", after_trust)
         return doubted_s
 
     def _begin_era(self, what: str, *, until: float, by_s: float) -> None:
-        """Begin an era after a leap of `by_s` seconds; the era before it ends at `until`. `what` is for the log."""
+        """Begin an era after the clock has leapt by `by_s` seconds; the era before ends at `until`.
+
+        The change is write-behind. `what` says in the log what happened to the clock.
+        """
         begun = self._watched_from
-        # The step may be made more than once; the era begins once.
+        # Write-behind may apply the step again; the era must begin only once.
         self._change_eras(
             lambda eras: eras if eras and eras[-1].first == begun else core.after_leap(eras, until, by_s, begun)
         )
@@ -178,27 +188,34 @@ class Ages:
                 log.warning("a time service says that the clock is right; nothing is doubted any more")
 
     def _note_time(self, now: float) -> None:
-        """Record the time as the last one of the present era."""
+        """Record the time as the last known one of the present era, write-behind."""
 
         def with_last_time(eras: tuple[ClockEra, ...]) -> tuple[ClockEra, ...]:
+            """Return the eras with the time in the last of them, which is made if there is none."""
             *past, present = eras or (ClockEra(),)
             return (*past, replace(present, last=now))
 
         self._change_eras(with_last_time)
 
     def _change_eras(self, step: Callable[[tuple[ClockEra, ...]], tuple[ClockEra, ...]]) -> None:
-        """Change the eras by a step, write-behind. `step` is called again if another member has changed them."""
+        """Apply `step` to the eras (spans between leaps of the clock): in memory at once, in the store later.
+
+        `step` is called again if another member has changed the eras meanwhile. Listeners are told at once if old
+        stamps now count as other times.
+        """
 
         def with_changed_eras(stored: Upkeep | None) -> Upkeep:
+            """Return the upkeep record with the eras after the step."""
             record = stored or Upkeep()
             return replace(record, eras=step(record.eras))
 
         before = self._upkeep
+        # Readers, this one included, see the change at once; the table's followers see it only when it is durable.
         self._ledger.change_later(self._table, "upkeep", with_changed_eras)
         self._notify_if_redated(before, self._upkeep)
 
     def _notify_if_redated(self, before: Upkeep, after: Upkeep) -> None:
-        """Update `has_leaps`, and call the listener if the eras now give stamps other times than before."""
+        """Update `has_leaps`, and call the listener if old stamps count as other times after the change than before."""
         self.has_leaps = len(self._upkeep.eras) > 1
         if _shifts(before.eras) != _shifts(after.eras):
             self._on_redated()

@@ -50,22 +50,26 @@ class _EntryHook:
     """An entry that is written with the first commit of its change; implements `ledger.CommitHook`."""
 
     def __init__(self, change: Change[AuditEntry]) -> None:
+        """`change` adds the entry to the audit log."""
         self._change = change
         self.is_closed = False
-        """Whether the entry is to be written with no further commit: its change has ended."""
+        """Whether the recorded change has ended, so that no later commit may write the entry."""
         self.on_late_commit: Callable[[], None] | None = None
         """Called if the commit turns out to be durable after its change was counted as refused."""
         self._is_durable = False
 
     @property
     def is_durable(self) -> bool:
-        """Whether the entry is in the store, also if that was not known yet when its commit ended."""
+        """Whether the entry is in the store.
+
+        A commit whose outcome was unknown may show only later that it held; then this also calls `on_late_commit`.
+        """
         if not self._is_durable and self._change.table.record(self._change.id) is not None:
             self.mark_committed()
         return self._is_durable
 
     def change(self) -> Change[AuditEntry] | None:
-        """Return the change that adds the entry; None once the entry is durable, or the hook closed."""
+        """Return the change that adds the entry; None once the entry is durable or the hook is closed."""
         return None if self.is_closed or self.is_durable else self._change
 
     def mark_committed(self) -> None:
@@ -91,13 +95,16 @@ class Audit:
         table.follow(self._retain_new)
 
     def adopt(self, settings: HubSettings) -> None:
-        """Apply the retention limits; entries past the new age go with the next `prune`."""
+        """Apply changed retention limits: entries beyond the new number are deleted now, too old ones by `prune`."""
         self._age_s, self._count = settings.audit_history_age_s, settings.audit_history_count
         for retained in self._retained.values():
             self._delete(retained.resize(settings.audit_history_count))
 
     def load(self, correct_stamp: Callable[[float], float]) -> None:
-        """Load the entries; `correct_stamp` is `Ages.correct_stamp`."""
+        """Put all entries in the order of their age, and delete what exceeds the number; may be repeated.
+
+        `correct_stamp` returns a stamp in the time of the present clock (`Ages.correct_stamp`).
+        """
         self._correct_stamp = correct_stamp
         self._retained = {kind: FairRetention(self._count) for kind in AuditKind}
         for entry in sorted(self._table, key=lambda entry: correct_stamp(entry.created_at)):
@@ -107,7 +114,10 @@ class Audit:
 
     @contextmanager
     def record_change(self, attempt: Attempt, kind: AuditKind = AuditKind.CHANGE) -> Generator[None]:
-        """Record the change that the block makes, or that it is refused."""
+        """Record the change that the block makes, or the refusal of it.
+
+        The entry is durable with the first commit in the block. Without a commit, entry or refusal is write-behind.
+        """
         entry = self._make_entry(kind, attempt)
         hook = _EntryHook(self._table.new(entry.id, entry))
         before = COMMIT_HOOK.set(hook)
@@ -134,11 +144,15 @@ class Audit:
         self._add(self._make_entry(kind, attempt))
 
     def note(self, action: str, target: str) -> None:
-        """Record something that the hub does by itself."""
+        """Record that the hub does `action` by itself, to `target`; write-behind."""
         self.record_start(Attempt(principal=HUB, action=action, target=target))
 
     def record_refusal(self, attempt: Attempt, reason: str) -> str:
-        """Count a refusal and return the id of its entry; `target` and `trace_id` in it are those of the last one."""
+        """Count a refusal and return the id of its entry, write-behind.
+
+        Equal refusals within MINUTE_S share an entry, which has `target` and `trace_id` of the last of them. Beyond
+        REFUSALS_PER_MINUTE different ones, all further ones with the same reason share an entry.
+        """
         now = self._clock.steady()
         if now - self._minute_began_at >= MINUTE_S:
             self._minute_began_at = now
@@ -152,6 +166,7 @@ class Audit:
             self._refusal_ids[key] = first.id
 
         def count_one_more(stored: AuditEntry | None) -> AuditEntry:
+            """Return the entry with one refusal more, and with the target of this one."""
             entry = stored or first
             return replace(entry, target=attempt.target, trace_id=attempt.trace_id, count=entry.count + 1)
 
@@ -159,15 +174,19 @@ class Audit:
         return first.id
 
     def _uncount_refusal(self, entry_id: str) -> None:
-        """Uncount a refusal: the change of a cancelled caller was made after all."""
+        """Uncount a refusal, write-behind: the change that counted as refused was made after all."""
 
         def count_one_less(stored: AuditEntry | None) -> AuditEntry | None:
+            """Return the entry with one refusal less; None, which deletes it, if this was its only one."""
             return replace(stored, count=stored.count - 1) if stored is not None and stored.count > 1 else None
 
         self._ledger.change_later(self._table, entry_id, count_one_less)
 
     def prune(self) -> int:
-        """Delete entries past the retention age and return their number; the count limit is enforced on insert."""
+        """Delete entries past the retention age, write-behind, and return their number.
+
+        The limit of their number is enforced when an entry is added.
+        """
         oldest = self._clock.now() - self._age_s
         gone = [entry_id for retained in self._retained.values() for entry_id in retained.expire(oldest)]
         self._delete(gone)
@@ -204,13 +223,16 @@ class Audit:
         self._ledger.change_later(self._table, entry.id, partial(carry_over_changes, None, entry))
 
     def _retain_new(self, before: AuditEntry | None, after: AuditEntry | None) -> None:
-        """Retain an entry that has just become durable."""
+        """Count an entry that is new in the store, and delete those that exceed the limits with it.
+
+        The table calls this for each durable change of an entry.
+        """
         # Counted once durable: an entry counted earlier and evicted meanwhile would be counted again.
         if before is None and after is not None:
             self._retain(after)
 
     def _retain(self, entry: AuditEntry) -> None:
-        """Retain an entry, and delete those that it displaces."""
+        """Count an entry among those that are kept, and delete those that exceed the number with it."""
         self._delete(self._retained[entry.kind].add(replace(entry, created_at=self._correct_stamp(entry.created_at))))
 
     def _delete(self, entry_ids: Iterable[str]) -> None:
@@ -220,7 +242,7 @@ class Audit:
 
 
 def _read_outcome(exc: BaseException) -> str:
-    """Return the outcome of an RPC that ends with an exception."""
+    """Return the outcome of an RPC that ends with an exception: the error's reason, INTERNAL or CANCELLED."""
     if isinstance(exc, HubError | LoginRefusal):
         return exc.reason
     return "INTERNAL" if isinstance(exc, Exception) else CANCELLED

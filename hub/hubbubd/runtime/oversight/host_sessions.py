@@ -39,44 +39,50 @@ class HostSessions:
         tokens.on_revoked(self._on_revoked)
 
     def recover(self) -> None:
-        """Delete the sessions of tokens that were revoked just before the last process ended."""
+        """Delete the sessions whose token is revoked: the last process may have ended before it deleted them."""
         for session in list(self._table):
             if self._tokens.is_gone(session.credential):
                 self.drop(session.id)
 
     def all(self) -> list[HostSession]:
-        """Return all sessions, the one that was used last at the end."""
+        """Return all sessions, in the order of their last use, the most recent at the end."""
         return sorted(self._table, key=lambda session: session.used_at)
 
     def get(self, record_id: str) -> HostSession | None:
-        """Return a session; None if there is none, or it has ended."""
+        """Return a session; None if there is no such session or it has ended."""
         return self._table.record(record_id)
 
     def follow(self, changed: Callable[[HostSession | None, HostSession | None], None]) -> None:
-        """Call `changed(before, after)` for each durable change, whichever member made it, and at once for what is
-        deleted here. It must not block."""
+        """Call `changed(before, after)` for each durable change of a session, whichever member made it.
+
+        A session that this member drops is reported at once (`after` is None), and again when the deletion is durable.
+        `changed` must not block.
+        """
         self._listeners.append(changed)
         self._table.follow(changed)
 
     async def begin(self, session: HostSession) -> None:
-        """Store a new session; durable on return. If the store fails, that is only logged."""
+        """Store a new session; durable on return. A failure of the store is only logged: the host is served anyway."""
         await self._store_if_possible(
             self._ledger.change(self._table, session.id, lambda stored: stored or session), "begun"
         )
 
     async def change(self, record_id: str, step: Step[HostSession]) -> None:
-        """Change a session; durable on return. If the store fails, that is only logged."""
+        """Change a session; durable on return. A failure of the store is only logged: the host is served anyway."""
         await self._store_if_possible(self._ledger.change(self._table, record_id, step), "changed")
 
     async def end(self, record_id: str) -> None:
-        """Delete a session; durable on return. Raises Unavailable: then the next process would take it up again."""
+        """Delete a session; durable on return.
+
+        Raises Unavailable if it cannot be deleted: then the next process would take the session up again.
+        """
         await self._ledger.change(self._table, record_id, delete)
 
     def drop(self, record_id: str, *, unless_used: bool = False) -> None:
-        """Delete a session without waiting until that is stored (write-behind), and call the listeners at once.
+        """Delete a session write-behind, that is, without waiting for the store, and call the listeners at once.
 
-        With `unless_used` it stays if another member has noted meanwhile that it is used; the listeners are called
-        again then.
+        With `unless_used` the session stays if another member has noted a later use of it meanwhile; the listeners
+        are called again then.
         """
         if (session := self._table.record(record_id)) is not None:
             step = partial(end_unless_used, session.used_at) if unless_used else delete
@@ -89,7 +95,7 @@ class HostSessions:
         self._ledger.change_later(self._table, record_id, partial(with_last_use, now))
 
     async def note_use_durably(self, record_id: str, now: float) -> None:
-        """Note that a session is used now; durable on return. If the store fails, that is only logged."""
+        """Note that a session is used now; durable on return. A failure of the store is only logged."""
         await self._store_if_possible(self._ledger.change(self._table, record_id, partial(with_last_use, now)), "used")
 
     def _on_revoked(self, credential: str) -> None:
@@ -97,14 +103,14 @@ class HostSessions:
         self._background.start_soon(self._drop_sessions_of, credential)
 
     async def _drop_sessions_of(self, credential: str) -> None:
-        """Delete the sessions of a credential, after END_AFTER_S."""
+        """Delete the sessions of a credential, after END_AFTER_S: requests under way end before, and say why."""
         await anyio.sleep(END_AFTER_S)
         for session in list(self._table):
             if session.credential == credential:
                 self.drop(session.id)
 
     async def _store_if_possible(self, change: Awaitable[object], what: str) -> None:
-        """Await a change of a session; if it fails that is logged, with what was done to the session."""
+        """Await a change of a session; only log a failure. `what` says in the log what happened to the session."""
         try:
             await change
         except HubError as exc:

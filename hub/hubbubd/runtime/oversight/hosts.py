@@ -15,13 +15,13 @@ QUIET_S: Final = 600.0
 """Seconds for which a host without a session is shown after its last request: nothing says when it leaves."""
 
 LOST_S: Final = 60.0
-"""Seconds after which a host has gone that had a stream of its own, and has not opened another one."""
+"""Seconds of silence after which a host has probably gone that had a stream of its own, and has none now."""
 
 SILENT_S: Final = 300.0
-"""The same for a host that never had one."""
+"""Seconds of silence after which a host has probably gone that never had a stream of its own."""
 
 LISTEN: Final = "subscriptions/listen"
-"""The request that is such a stream (2026-07-28)."""
+"""The request that is a host's own stream while it is open (2026-07-28)."""
 
 MAX_QUIET: Final = 1000
 """The most hosts without a session that are remembered; the one that was quiet for the longest time is forgotten."""
@@ -71,13 +71,16 @@ class ConnectedHost:
 
     @property
     def has_open_stream(self) -> bool:
-        """Whether a stream of its own is open; once one was, `had_stream` is set."""
+        """Whether the host has a stream of its own open; if so, this also sets `had_stream`."""
         is_open = self.is_listening() or any(each.method == LISTEN for each in self.requests)
         self.had_stream = self.had_stream or is_open
         return is_open
 
     def has_probably_left(self, now: float) -> bool:
-        """Return whether the host has probably left: nothing is open, and it has sent nothing for a while."""
+        """Return whether the host has probably left: it has nothing open, and has sent nothing for a while.
+
+        The while is LOST_S for a host that once had a stream of its own, else SILENT_S.
+        """
         if self.has_open_stream or self.requests:
             return False
         return now - self.last_used_at > (LOST_S if self.had_stream else SILENT_S)
@@ -111,7 +114,10 @@ class ConnectedHosts:
         """The one that was quiet for the longest time is first."""
 
     def all(self) -> list[ConnectedHost]:
-        """Return the hosts that are connected, in no order."""
+        """Return the hosts that are connected, in no order.
+
+        Those without a session are left out QUIET_S after their last request, unless they have something open.
+        """
         quiet_since = self._now() - QUIET_S
         active = [
             each
@@ -131,7 +137,10 @@ class ConnectedHosts:
         self._with_session.pop(host.id, None)
 
     def find_or_add(self, about: HostIdentity) -> ConnectedHost:
-        """Return the host of this identity that has no session; it is added if it is new."""
+        """Return the host without a session that has this identity; add the host if it is new.
+
+        Beyond MAX_QUIET hosts, the one that was quiet for the longest time is forgotten.
+        """
         if (host := self._without_session.get(about)) is not None:
             self._without_session.move_to_end(about)
             return host
@@ -142,7 +151,7 @@ class ConnectedHosts:
 
     @contextmanager
     def track_request(self, host: ConnectedHost, method: str) -> Generator[OpenRequest]:
-        """Yield a request of a host that counts as open during the block."""
+        """Yield a request of a host that counts as open during the block; note the host's use before and after."""
         request = OpenRequest(method=method, created_at=self._now())
         host.requests[request] = None
         host.last_used_at = request.created_at
@@ -151,7 +160,7 @@ class ConnectedHosts:
         finally:
             host.had_stream = host.had_stream or host.has_open_stream  # this request may be the stream
             del host.requests[request]
-            host.last_used_at = self._now()
+            host.last_used_at = self._now()  # the host is quiet only from the end of its request on
 
     def _make_host(self, about: HostIdentity, *, has_session: bool) -> ConnectedHost:
         """Return a new host, with a random id, that was used just now."""

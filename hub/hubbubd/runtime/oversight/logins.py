@@ -100,7 +100,7 @@ class LoginDecision:
 
 
 class DecidedBefore(FailedPrecondition):
-    """Somebody has decided on this page already, as `is_allowed` says; that decision stands."""
+    """Somebody has decided on this page of consent already, as `is_allowed` says; the first decision stands."""
 
     def __init__(self, *, is_allowed: bool) -> None:
         super().__init__("this question was answered before", reason="LOGIN_DECIDED")
@@ -119,7 +119,7 @@ class IssuedTokens:
 
 @dataclass(frozen=True, slots=True)
 class _NewTokens:
-    """The texts of tokens that may become durable."""
+    """The texts of new tokens: they count once their digests are durable. `family` is the same in all of a log-in."""
 
     access: str
     family: str
@@ -127,7 +127,7 @@ class _NewTokens:
 
     @classmethod
     def make(cls, token_id: str, family: str) -> "_NewTokens":
-        """Return new random tokens."""
+        """Return a new random access token and refresh token, which name the id of their record and the family."""
         access = f"{PREFIX}{token_id}_{secrets.token_urlsafe(32)}"
         return cls(access, family, f"{REFRESH}{token_id}_{family}_{secrets.token_urlsafe(32)}")
 
@@ -137,7 +137,10 @@ class _NewTokens:
         return Digests(access=token_digest(self.access), refresh=token_digest(self.refresh))
 
     def issue(self, token: Token, now: float) -> IssuedTokens:
-        """Return the texts for the host, with the record that these tokens now have."""
+        """Return what the host gets: the texts, their record `token`, and for how many seconds the access token lasts.
+
+        `now` is in seconds since the epoch.
+        """
         lasts_s = ACCESS_S if token.expires_at is None else min(ACCESS_S, token.expires_at - now)
         return IssuedTokens(token, self.access, self.refresh, max(1, int(lasts_s)))
 
@@ -154,32 +157,37 @@ class Logins:
     clock: Clock
 
     async def statement_key(self) -> bytes:
-        """Return the key that signs statements and codes; it is made if missing, and durable. Raises Unavailable."""
+        """Return the key that signs statements (the data of pages of consent) and codes.
+
+        A missing key is made, and is durable on return. Raises Unavailable.
+        """
         key = self.keys.record(KEY_ID)
         if key is None:
-            await self.ledger.catch_up()
+            await self.ledger.catch_up()  # another member may have made it
             new = LoginKey(secrets.token_hex(32))
             key = await self.ledger.change(self.keys, KEY_ID, lambda stored: stored or new)
         assert key is not None, "it is never deleted"
         return bytes.fromhex(key.secret)
 
     async def make_code(self, statement: str) -> str:
-        """Return the code for a page that a person has allowed: always the same, so that it need not be stored.
+        """Return the code that the host gets once a person has allowed the page with this statement.
 
-        Raises Unavailable.
+        The code is always the same for a statement, so that its text need not be stored. Raises Unavailable.
         """
         proof = statements.mac(await self.statement_key(), "code", statement.encode())
         return f"{CODE}{base64.urlsafe_b64encode(proof).decode().rstrip('=')}"
 
     async def allow(self, consent: AuthorizationCode, statement: str, page_until: float) -> str:
-        """Store a person's consent on the page with a statement, and return its code.
+        """Store that a person consents on the page with a statement, and return the code for the host.
 
-        `id` and `created_at` are set here. Raises DecidedBefore, ResourceExhausted, Unavailable.
+        `id` and `created_at` of `consent` are set here; `page_until` is when the page expires, in seconds since the
+        epoch. The person's oldest code ends beyond CODES_PER_PERSON. Raises DecidedBefore, ResourceExhausted,
+        Unavailable.
         """
         text = await self.make_code(statement)
 
         def plan_consent() -> tuple[None, Sequence[Change[Any]]]:
-            """Plan to store decision and code; codes that are over, or too many of this person, are deleted."""
+            """Plan to store decision and code, and to delete old codes and the person's oldest beyond the limit."""
             now = self.clock.now()
             decided = self._plan_decision(statement, consent.granted_by, page_until, now, is_allowed=True)
             record = replace(consent, id=token_digest(text), created_at=now)
@@ -187,6 +195,7 @@ class Logins:
                 (each for each in self.codes if not each.token_id and each.granted_by == consent.granted_by),
                 key=lambda each: each.created_at,
             )
+            # Also those with a negative age: the clock was set back since, so nobody knows how old they are.
             superfluous = {each.id for each in self.codes if not 0 <= now - each.created_at < REMEMBERED_S}
             superfluous |= {each.id for each in waiting[: max(0, len(waiting) - CODES_PER_PERSON + 1)]}
             voided = [self.codes.change(id_, None) for id_ in superfluous]
@@ -196,13 +205,14 @@ class Logins:
         return text
 
     async def refuse(self, by: str, statement: str, page_until: float) -> None:
-        """Store that a person has refused on the page with a statement.
+        """Store that a person has refused a log-in on the page with a statement.
 
-        Raises DecidedBefore, ResourceExhausted, Unavailable.
+        `page_until` is when the page expires, in seconds since the epoch. Raises DecidedBefore, ResourceExhausted,
+        Unavailable.
         """
 
         def plan_refusal() -> tuple[None, Sequence[Change[Any]]]:
-            """Plan to store the decision."""
+            """Plan to store the decision. Raises DecidedBefore, ResourceExhausted."""
             return None, self._plan_decision(statement, by, page_until, self.clock.now(), is_allowed=False)
 
         await self.ledger.transact(plan_refusal)
@@ -210,7 +220,10 @@ class Logins:
     def _plan_decision(
         self, statement: str, by: str, page_until: float, now: float, *, is_allowed: bool
     ) -> list[Change[Any]]:
-        """Return the changes that keep a decision, and forget old ones. Raises DecidedBefore, ResourceExhausted."""
+        """Return the changes that store a decision about a log-in and delete old decisions.
+
+        Raises DecidedBefore, and ResourceExhausted if the person has decided on too many pages of late.
+        """
         new = LoginDecision(id=token_digest(statement), decided_by=by, is_allowed=is_allowed, page_until=page_until)
         if (before := self.decisions.record(new.id)) is not None:
             raise DecidedBefore(is_allowed=before.is_allowed)
@@ -223,26 +236,26 @@ class Logins:
         return [*(self.decisions.change(id_, None) for id_ in expired), self.decisions.new(new.id, new)]
 
     async def find_code(self, code: str) -> AuthorizationCode:
-        """Return the record of a code, used or not. Raises LoginRefusal, Unavailable."""
+        """Return the record of a code, used or not. Raises LoginRefusal if it is unknown, and Unavailable."""
         found = self.codes.record(token_digest(code))
         if found is None:
-            await self.ledger.catch_up()
+            await self.ledger.catch_up()  # another member may have made it
             found = self.codes.record(token_digest(code))
         if found is None:
             raise invalid_grant("this code is not known here: log in again")
         return found
 
     async def exchange(self, code: str, client_id: str, redirect_uri: str | None, verifier: str) -> IssuedTokens:
-        """Exchange a code for tokens, once: a second exchange is refused and ends the log-in.
+        """Exchange a code for tokens, once; durable on return. A second exchange is refused and ends the log-in.
 
-        Raises LoginRefusal, Unavailable.
+        `redirect_uri` is None if the host names none; `verifier` is that of PKCE. Raises LoginRefusal, Unavailable.
         """
         record_id = (await self.find_code(code)).id
         token_id = secrets.token_hex(6)
         new = _NewTokens.make(token_id, secrets.token_hex(11))
 
         def plan_exchange() -> tuple[IssuedTokens | None, Sequence[Change[Any]]]:
-            """Plan the new tokens; for a code that was used before plan the log-in's end, and return None.
+            """Plan the new tokens. For a code that was used before, plan the end of its log-in and return None.
 
             Raises LoginRefusal for any other code that gets no tokens.
             """
@@ -269,18 +282,19 @@ class Logins:
         return tokens
 
     async def refresh(self, refresh_token: str, client_id: str, endpoint: str | None = None) -> IssuedTokens:
-        """Give a host new tokens for its refresh token, at an `endpoint` if it names one.
+        """Give a host a new access token and refresh token for its refresh token; durable on return.
 
-        A token that was used before is refused and ends the log-in, unless its new tokens may have got lost. Raises
-        LoginRefusal, Unavailable.
+        `endpoint` is the path for which the host asks them, None for any. A refresh token that was used before is
+        refused, and its log-in ends; but the host gets tokens again if the response with the last ones may have got
+        lost. Raises LoginRefusal, Unavailable.
         """
         token_id, family = await self._parse_refresh(refresh_token)
         new = _NewTokens.make(token_id, family)
 
         def plan_refresh() -> tuple[IssuedTokens | None, Sequence[Change[Any]]]:
-            """Plan the new tokens; for a token that was used before plan the log-in's end, and return None.
+            """Plan the new tokens. For a token that was used before, plan the end of its log-in and return None.
 
-            Raises LoginRefusal for any other token that gets no new ones.
+            Raises LoginRefusal for any other token that gets no new tokens.
             """
             now = self.clock.now()
             token = self.tokens.find_by_id(token_id)
@@ -306,16 +320,16 @@ class Logins:
         return tokens
 
     async def revoke(self, text: str, client_id: str) -> Token | None:
-        """End the log-in of an access or refresh token of a host (RFC 7009), and return it; None if there is none.
+        """End the log-in to which an access or refresh token `text` of a host belongs (RFC 7009); durable on return.
 
-        Raises Unavailable.
+        Return the record of the log-in; None if no log-in of this client has the token. Raises Unavailable.
         """
         token_id = text.removeprefix(PREFIX).removeprefix(REFRESH)[:12]
         if self.tokens.find_by_id(token_id) is None:
-            await self.ledger.catch_up()
+            await self.ledger.catch_up()  # another member may have made it
 
         def plan_revocation() -> tuple[Token | None, Sequence[Change[Any]]]:
-            """Plan the end of the log-in whose token this is, and return it; None if there is none."""
+            """Plan the end of the log-in that has the token, and return its record; None and no changes without one."""
             token = self.tokens.find_by_id(token_id)
             if token is None or token.login is None or token.login.client_id != client_id:
                 return None, ()
@@ -323,14 +337,18 @@ class Logins:
             match = _REFRESH_FORM.fullmatch(text)
             digests = (token.digest, login.former_access, login.refresh)
             is_own_token = any(hmac.compare_digest(digest, each) for each in digests)
-            # The family is in each refresh token of the log-in, so that a former one ends it, too.
+            # Each refresh token of the log-in has the family in it, so that also a former one ends the log-in.
             is_own_token |= match is not None and hmac.compare_digest(token_digest(match[2]), login.family)
             return (token, self.tokens.plan_end(token)) if is_own_token else (None, ())
 
         return await self.ledger.transact(plan_revocation)
 
     async def _parse_refresh(self, refresh_token: str) -> tuple[str, str]:
-        """Return token id and family of a refresh token; catch up if it is new. Raises LoginRefusal, Unavailable."""
+        """Return the id of a refresh token's record and its family, which is the same in all of a log-in.
+
+        If the token is not the newest that this member knows, first apply what other members have committed. Raises
+        LoginRefusal for text of another form, and Unavailable.
+        """
         form = _REFRESH_FORM.fullmatch(refresh_token)
         if form is None:
             raise _unknown_refresh_error()
@@ -342,7 +360,10 @@ class Logins:
     def _make_token(
         self, token_id: str, code: AuthorizationCode, new: _NewTokens, now: float, replaced: Sequence[Token]
     ) -> Token:
-        """Return the token of a log-in, in place of those `replaced`; its name is one that no other token has."""
+        """Return the token record of a new log-in by `code`; nothing is stored here.
+
+        Its name is one that no token has, except those in `replaced`, which are deleted with it.
+        """
         ends_at, gone = now + code.lasts_s, {token.id for token in replaced}
         taken = {token.name for token in self.tokens.all() if token.id not in gone}
         return Token(
@@ -369,9 +390,10 @@ class Logins:
         )
 
     def _find_replaced(self, code: AuthorizationCode, now: float) -> list[Token]:
-        """Return the tokens that a new log-in replaces: expired log-ins, and the oldest of a person with too many.
+        """Return the tokens to delete for a new log-in: those of expired log-ins, and the person's beyond the limit.
 
-        Raises LoginRefusal if the hub has as many tokens as it may have.
+        Of the person's log-ins, those go first that were not refreshed for the longest time. Raises LoginRefusal if
+        the hub has as many tokens as it may have.
         """
         every = self.tokens.all()
         logins = [token for token in every if token.login is not None]
@@ -391,13 +413,13 @@ def _refreshed_at(token: Token) -> float:
 
 
 def _check_exchange(code: AuthorizationCode, client_id: str, redirect_uri: str | None, verifier: str) -> None:
-    """Raise LoginRefusal unless client, address and verifier are those that the code was made for.
+    """Raise LoginRefusal unless client, redirect address and PKCE verifier fit those for which the code was made.
 
     RFC 6749, 4.1.3; RFC 7636, 4.6.
     """
     if code.client_id != client_id:
         raise invalid_grant("this code is not of this program")
-    # Who has named no address as it asked may leave it out here, too.
+    # A host that named no address in its request to log in may leave it out here, too.
     if redirect_uri != code.redirect_uri if code.redirect_named else redirect_uri not in (None, code.redirect_uri):
         raise invalid_grant("redirect_uri must be the same as in the request to log in")
     if not _VERIFIER.fullmatch(verifier):
@@ -408,4 +430,5 @@ def _check_exchange(code: AuthorizationCode, client_id: str, redirect_uri: str |
 
 
 def _unknown_refresh_error() -> LoginRefusal:
+    """Return the error for a refresh token that fits no log-in of the client."""
     return invalid_grant("this refresh token is not known here, or its log-in has ended: log in again")

@@ -12,7 +12,7 @@ BURST_S = 10.0
 """The burst of a rate limit, in seconds' worth of it."""
 
 MAX_CARRIED = 10_000
-"""The most calls that a principal waits for over streams, also where they join one call; as RPCs are bounded."""
+"""The most calls that a principal waits for over streams, as RPCs are bounded; several may wait for the same call."""
 
 MAX_BUCKETS = 10_000
 """The most holders whose rate is tracked; the least recently seen is forgotten."""
@@ -22,6 +22,7 @@ class Quota:
     """At most `limit` things at a time per holder. A holder of none takes no memory."""
 
     def __init__(self, things: str, limit: int, *, reason: str) -> None:
+        """`things` names in errors what is counted (plural); `reason` is the reason of these errors."""
         self.limit = limit
         self._things = things
         self._reason = reason
@@ -32,7 +33,10 @@ class Quota:
         return self._taken[holder]
 
     def require(self, holder: str, others: int = 0) -> None:
-        """Raise ResourceExhausted if a holder may not have one more; `others` more are being added meanwhile."""
+        """Raise ResourceExhausted if a holder may not have one more thing.
+
+        `others` further things of the holder count as well, which are being added but are not counted yet.
+        """
         if self._taken[holder] + others >= self.limit:
             raise ResourceExhausted(
                 f"{holder} has {self.limit} {self._things} already; that is as many as one principal may have",
@@ -51,7 +55,7 @@ class Quota:
             del self._taken[holder]
 
     async def run_and_subtract(self, holder: str, run: Callable[[], Awaitable[None]]) -> None:
-        """Run `run`, and at its end subtract the thing that was added for it."""
+        """Run `run`; at its end, also if it fails, subtract the holder's thing that was added for it before."""
         try:
             await run()
         finally:
@@ -72,6 +76,7 @@ class Rate:
     """A rate limit per holder (token bucket): `per_s` a second, with a burst of BURST_S seconds' worth."""
 
     def __init__(self, things: str, per_s: float, clock: Callable[[], float], *, reason: str) -> None:
+        """`things` names in errors what is counted (plural), `reason` is theirs; `clock` returns monotonic seconds."""
         self._things = things
         self._per_s = per_s
         self._clock = clock
@@ -79,7 +84,7 @@ class Rate:
         self._buckets: OrderedDict[str, Bucket] = OrderedDict()
 
     def set_rate(self, per_s: float) -> None:
-        """Change the rate, also for holders in debt."""
+        """Change the rate, to `per_s` events a second; it holds at once for all holders, also those beyond it."""
         if per_s != self._per_s:
             self._per_s = per_s
             for bucket in self._buckets.values():
@@ -91,7 +96,10 @@ class Rate:
         return max(self._per_s * BURST_S, 1.0)
 
     def charge(self, holder: str) -> None:
-        """Count one event. Raises ResourceExhausted with the seconds after which to retry."""
+        """Count one event of a holder. Raises ResourceExhausted, with the seconds after which to retry.
+
+        Beyond MAX_BUCKETS holders, the one seen least recently is forgotten, and may have a full burst again.
+        """
         now = self._clock()
         bucket = self._buckets.get(holder)
         if bucket is None:
@@ -126,7 +134,7 @@ class Quotas:
         )
 
     def adopt(self, settings: HubSettings) -> None:
-        """Apply changed limits; holders keep what they have beyond them."""
+        """Apply changed limits; a holder keeps what it has beyond a lower limit."""
         self.calls.limit = settings.calls_per_principal
         self.claims.limit = settings.claims_per_principal
         self.streams.limit = self.call_streams.limit = _stream_limit(settings)
@@ -135,5 +143,5 @@ class Quotas:
 
 
 def _stream_limit(settings: HubSettings) -> int:
-    """Return the most streams that a principal may have open."""
+    """Return the most streams that a principal may have open; without a setting, as many as there may be watchers."""
     return settings.streams_per_principal or settings.max_watchers

@@ -67,29 +67,32 @@ class _Ended(NamedTuple):
 
 
 class _AgeQueue:
-    """Ended records, oldest first, with their total size."""
+    """Ended records, the one that ended first in front, with their total size."""
 
     def __init__(self) -> None:
         self.ended: OrderedDict[str, _Ended] = OrderedDict()
         self._size = 0
 
     def add(self, record_id: str, ended: _Ended) -> None:
-        """Add a record at the end: none here has ended later."""
+        """Add a record behind all others; the caller sees to it that none of them has ended later."""
         self.ended[record_id] = ended
         self._size += ended.size
 
     def drop(self, record_id: str) -> _Ended | None:
-        """Remove a record and return what was known of it; None if it is not here."""
+        """Remove a record from the queue and return its entry; None if the queue does not have it."""
         if (ended := self.ended.pop(record_id, None)) is not None:
             self._size -= ended.size
         return ended
 
     def exceeds(self, limits: RetentionLimits) -> bool:
-        """Return whether a limit is exceeded. A single record is never too large."""
+        """Return whether the limit of number or of bytes is exceeded; bytes do not count for a single record."""
         return len(self.ended) > limits.count or (self._size > limits.size and len(self.ended) > 1)
 
     def must_drop_oldest(self, limits: RetentionLimits, now: float) -> bool:
-        """Return whether the oldest record is to be deleted now."""
+        """Return whether the record that ended first is to be deleted at `now`: it is too old, or there is too much.
+
+        No record is deleted within GRACE_S after its end.
+        """
         if not self.ended:
             return False
         age_s = now - next(iter(self.ended.values())).at
@@ -100,7 +103,8 @@ class _AgeQueue:
 class RetentionList(Generic[T]):
     """The ended records of a table in order of their end, in all and per server. Adding and removing are O(1).
 
-    `ended_at` returns when a record ended, None before. The limits are those over all servers and of each.
+    `ended_at` returns when a record ended, None before its end; `size_of` its bytes; `total_limits` the limits over
+    all servers; `server_limits` those of one server.
     """
 
     table: Table[T]
@@ -117,7 +121,7 @@ class RetentionList(Generic[T]):
         """Ids that `remove_excess` has returned, until their deletion is durable: a change does not add them again."""
 
     def load(self) -> None:
-        """Load the ended records from the table; may be repeated."""
+        """Take all ended records of the table into the list, in the order of their end; may be repeated."""
         self._all = _AgeQueue()
         self._by_server.clear()
         ended = ((self.ended_at(record), record) for record in self.table)
@@ -129,7 +133,10 @@ class RetentionList(Generic[T]):
         return max((at for record in self.table if (at := self.ended_at(record)) is not None), default=0.0)
 
     def add_if_ended(self, record: T) -> bool:
-        """Add a record if it has ended; return whether a limit is exceeded then."""
+        """Add a record to the list if it has ended and is new.
+
+        Return whether it was added and a limit of number or bytes is exceeded now.
+        """
         of_server = self._add(record)
         if of_server is None:
             return False
@@ -137,7 +144,7 @@ class RetentionList(Generic[T]):
         return of_server.exceeds(limits) or self._all.exceeds(self.total_limits())
 
     def _add(self, record: T) -> _AgeQueue | None:
-        """Add a record if it has ended and is new here; return the queue of its server then, else None."""
+        """Add a record if it has ended and is new; return the queue of its server, None if the record is not added."""
         ended_record = cast("Any", record)
         at = self.ended_at(record)
         if at is None or ended_record.id in self._all.ended or ended_record.id in self._being_deleted:
@@ -150,7 +157,7 @@ class RetentionList(Generic[T]):
         return of_server
 
     def drop(self, record_id: str) -> None:
-        """Forget a deleted record."""
+        """Forget a record whose deletion is durable, whoever deleted it."""
         self._being_deleted.discard(record_id)
         self._remove(record_id)
 
@@ -163,7 +170,10 @@ class RetentionList(Generic[T]):
                 del self._by_server[ended.server]
 
     def remove_excess(self, now: float) -> list[str]:
-        """Remove what is beyond number or bytes, or past its age, and return the ids: they are to be deleted."""
+        """Remove from the list the records beyond number or bytes, or past their age at `now`; return their ids.
+
+        The caller has to delete these records.
+        """
         taken: list[str] = []
         for server in list(self._by_server):
             limits = self.server_limits(server)
@@ -186,7 +196,10 @@ class RetentionList(Generic[T]):
 
 
 HistoryLimits = Callable[[HubSettings | ServerConfig], tuple[int, float | None]]
-"""Reads from settings or a server the number of ended records of one noun and their age; None is the hub's age."""
+"""Returns how many ended records of one noun settings or a server's configuration allow, and to which age (seconds).
+
+The age is None for no limit of its own: for a server the hub's age holds, for the hub none.
+"""
 
 
 @dataclass(eq=False, repr=False)
@@ -223,9 +236,10 @@ class Retention:
         self._histories: tuple[RetentionList[Any], ...] = (self._calls, self._requests, self._tasks)
 
     def recover(self) -> float:
-        """Load the ended records, and follow the tables from now on.
+        """Load the ended records, and follow tables and clock from now on.
 
-        Return by how many seconds the deadlines of before the start are to be moved (`Ages.notice_leaps`).
+        Return by how many seconds deadlines set before the hub's start are to be moved: the step of the clock while no
+        hub ran, if nobody confirms that this time has passed; else 0.
         """
         moved_s = self.ages.notice_leaps(lambda: max(history.newest_end() for history in self._histories))
         for history in self._histories:
@@ -236,18 +250,25 @@ class Retention:
         return moved_s
 
     def _load(self) -> None:
-        """Load the ended records and the audit log, with their stamps as they are corrected now."""
+        """Put ended records and audit entries in order, each with its stamp in the time of the present clock.
+
+        Called again when an era of the clock begins or ends, as the stamps then count as other times.
+        """
         for history in self._histories:
             history.load()
         self.audit.load(self.ages.correct_stamp)
 
     def adopt(self, settings: HubSettings) -> None:
-        """Apply changed limits."""
+        """Apply changed limits, and wake `run` to delete what exceeds them."""
         self.settings = settings
         self._has_excess.set()
 
     async def run(self) -> None:
-        """Run rounds of upkeep until cancelled; between them delete what exceeds a limit, GRACE_S later."""
+        """Run rounds of upkeep (deletion by limits, compaction of the store) until cancelled.
+
+        Between the rounds, records that exceed a limit are deleted GRACE_S later. A failed round is only logged: the
+        next one catches up. A member that does not own UPKEEP does nothing.
+        """
         while True:
             try:
                 if self.ownership.owns(UPKEEP):
@@ -263,8 +284,8 @@ class Retention:
                         self.prune()
 
     def prune(self) -> int:
-        """Delete what is too old or too much, write-behind, and return the number of records."""
-        self.ages.notice_leaps()
+        """Delete records and audit entries that are too old or too many, write-behind, and return their number."""
+        self.ages.notice_leaps()  # first: a leap of the clock must age nothing
         count, now = self.audit.prune(), self.clock.now()
         for history in self._histories:
             old = history.remove_excess(now)
@@ -276,9 +297,10 @@ class Retention:
         return count
 
     async def run_round(self) -> int:
-        """Run a round of upkeep; on return what is too old or too much is deleted and erased from the disk.
+        """Delete what is too old or too much, and have the store compact and erase it from the disk.
 
-        Returns the number of deleted records. Raises Unavailable and StoreUnavailable; then the next round catches up.
+        Also notes the time for `Ages`, and forgets old tombstones. Returns the number of deleted records. Raises
+        Unavailable and StoreUnavailable; then the next round catches up.
         """
         async with self._round_lock:
             count = self.prune()
@@ -295,7 +317,7 @@ class Retention:
     async def compact(self) -> tuple[StoreStats, StoreStats, int]:
         """Run a round of upkeep; return the store's stats before and after, and the number of deleted records.
 
-        Raises as `run_round`.
+        Raises Unavailable and StoreUnavailable.
         """
         before = await self.ledger.store.stats()
         count = await self.run_round()
@@ -304,7 +326,10 @@ class Retention:
     def _make_list(
         self, table: Table[T], limits: HistoryLimits, ended_at: Callable[[T], float | None], size_of: Callable[[T], int]
     ) -> RetentionList[T]:
-        """Return the retention list of a table, with the limits of the hub and of each server."""
+        """Return the retention list of a table, with the limits of the hub and of each server as they are at any time.
+
+        `ended_at` returns the stamp of a record's end, None before; `size_of` returns its bytes.
+        """
 
         def total_limits(size: int = TOTAL_HISTORY_BYTES) -> RetentionLimits:
             """Return the limits over all servers, with this number of bytes."""
@@ -334,19 +359,22 @@ class Retention:
         )
 
     def _follow_change(self, history: RetentionList[Any], before: Any, after: Any) -> None:
-        """Bring a list up to date with a changed record, and that of tasks if the record's task has waited for it."""
+        """Bring a list up to date with a durable change of a record (None: before it was made, after it was deleted).
+
+        If a task was kept because of the record, the list of tasks is brought up to date as well.
+        """
         if after is None:
             history.drop(before.id)
         elif history.add_if_ended(after):
             self._has_excess.set()
-        # A task is kept until its call and its pending requests are settled.
+        # A task is kept until its call has ended and its pending requests are closed, with their answers delivered.
         if history is not self._tasks and (task_id := (after or before).task_id):
             task = self._tasks.table.record(task_id)
             if task is not None and self._tasks.add_if_ended(task):
                 self._has_excess.set()
 
     def _task_ended_at(self, task: Task) -> float | None:
-        """Return when a task ended; None while its call or one of its requests needs it."""
+        """Return when a task ended; None before, and while its call or one of its pending requests needs it."""
         if not task.status.ended:
             return None
         if task.role is TaskRole.CLIENT:
@@ -358,7 +386,7 @@ class Retention:
         return None if needed else task.last_updated_at
 
     def _pause_s(self) -> float:
-        """Return the seconds between two rounds."""
+        """Return the seconds between two rounds: a tenth of the shortest retention age, within bounds."""
         shortest = min(self._all_ages()) / 10
         return min(max(shortest, SHORTEST_PAUSE_S), LONGEST_PAUSE_S)
 
@@ -371,9 +399,10 @@ class Retention:
 
 
 def _settled_at(request: PendingRequest) -> float | None:
-    """Return when a request was closed; None while it is open or its answer is on its way."""
+    """Return when a request was closed; None while it is open or its answer is on its way to the server."""
     if request.state is RequestState.OPEN or request.delivery is Delivery.PENDING:
         return None
+    # A closed record without the time of its end counts from its beginning.
     return request.created_at if request.closed_at is None else request.closed_at
 
 
@@ -389,5 +418,5 @@ def _request_size(request: PendingRequest) -> int:
 
 
 def _task_size(task: Task) -> int:
-    """Return the bytes of a task that count."""
+    """Return the bytes of a task that count: result, error and status message."""
     return len(task.result or b"") + len(task.error or b"") + len(task.status_message or "")

@@ -80,6 +80,7 @@ class Tokens:
     def __init__(
         self, ledger: Ledger, table: Table[Token], minted: Table[Minted], clock: Clock, *, max_tokens: int
     ) -> None:
+        """`minted` has one record, the newest token, which each creation changes: so two at once conflict."""
         self.max_tokens = max_tokens
         self._store_lookups = Bucket(LOOKUPS_PER_S, LOOKUPS_PER_S, clock.steady())
         self._ledger = ledger
@@ -92,11 +93,11 @@ class Tokens:
         table.follow(self._update_principals)
 
     def recover(self) -> None:
-        """Load the tokens from the store."""
+        """Make the principals of the tokens that are in the store; one that fails is logged and skipped."""
         self._table.for_each(lambda token: self._update_principals(None, token))
 
     def on_revoked(self, listener: Callable[[str], None]) -> None:
-        """Call the listener with each credential revoked from now on. It must not block."""
+        """Call the listener with the credential of each token deleted from now on. The listener must not block."""
         self._listeners.append(listener)
 
     def all(self) -> list[Token]:
@@ -113,16 +114,17 @@ class Tokens:
         may_name_others: bool,
         hold_s: float | None = None,
     ) -> tuple[Token, str]:
-        """Create a token and return its record and its text, which is not available again.
+        """Create a token, durable on return, and return its record and its text, which is not available again.
 
-        Replaces an expired token of the same name. Raises AlreadyExists (TOKEN_EXISTS), ResourceExhausted
-        (TOO_MANY_TOKENS) and Unavailable.
+        `ttl_s` is after how many seconds the token ends, None for never; for `hold_s` see `Token`. An expired token of
+        the same name is deleted. Raises AlreadyExists (TOKEN_EXISTS), ResourceExhausted (TOO_MANY_TOKENS) and
+        Unavailable.
         """
         token_id = secrets.token_hex(6)
         text = f"{PREFIX}{token_id}_{secrets.token_urlsafe(32)}"
 
         def plan_token() -> tuple[Token, Sequence[Change[Any]]]:
-            """Plan the new token, in place of expired ones of its name."""
+            """Plan the new token, and the deletion of expired ones of its name. Raises as `_find_replaced`."""
             now = self._clock.now()
             token = Token(
                 id=token_id,
@@ -140,7 +142,10 @@ class Tokens:
         return await self._ledger.transact(plan_token), text
 
     def plan_new(self, token: Token, replaced: Sequence[Token]) -> list[Change[Any]]:
-        """Return the changes that make a token in place of others."""
+        """Return the changes that create a token and delete those in `replaced`.
+
+        They conflict with any other creation of a token meanwhile, so that names stay unique and the limit holds.
+        """
         deleted = [self._table.change(old.id, None) for old in replaced]
         return [*deleted, self._table.new(token.id, token), self._minted.change(MINTED, Minted(token.id))]
 
@@ -149,12 +154,15 @@ class Tokens:
         return self._table.change(token.id, token)
 
     def plan_end(self, token: Token) -> list[Change[Any]]:
-        """Return the changes that end a token, and with it the log-ins that were granted with it."""
+        """Return the changes that delete a token, and the tokens of log-ins that people granted with it."""
         ended = [token, *(each for each in self._table if _granted_with(each) == token.credential)]
         return [self._table.change(each.id, None) for each in ended]
 
     def _find_replaced(self, name: str, now: float) -> list[Token]:
-        """Return the expired tokens that a new one of this name replaces. Raises AlreadyExists, ResourceExhausted."""
+        """Return the expired tokens that a new token of this name replaces.
+
+        Raises AlreadyExists if one of this name is still good, and ResourceExhausted if there are too many others.
+        """
         same = [token for token in self._table if token.name == name]
         others = sum(token.name != name for token in self._table)
         if any(not is_expired(token, now) for token in same):
@@ -168,7 +176,7 @@ class Tokens:
         return same
 
     def is_gone(self, credential: str) -> bool:
-        """Return whether a credential is a token that is not there any more."""
+        """Return whether a credential is a token that has been deleted; False for any other kind of credential."""
         return credential.startswith(CREDENTIAL) and credential.removeprefix(CREDENTIAL) not in self._principals
 
     def has_name(self, name: str) -> bool:
@@ -184,9 +192,9 @@ class Tokens:
         return self._table.record(token_id)
 
     async def revoke(self, name: str) -> Token:
-        """Delete a token, and what was granted with it; streams that were opened with these end.
+        """Delete a token and the tokens of log-ins that people granted with it; durable on return.
 
-        Raises NotFound and Unavailable.
+        Streams that were opened with these tokens end. Returns the record. Raises NotFound and Unavailable.
         """
         token = self._find_named(name)
         if token is None:
@@ -199,9 +207,10 @@ class Tokens:
         return token
 
     async def principal(self, token: str) -> Principal | None:
-        """Return the principal of a token, and note its use; None for text of another form.
+        """Return the principal of a token, and note the use, write-behind; None for text that is no API token.
 
-        Raises Unauthenticated (TOKEN_INVALID, CREDENTIAL_ENDED), and Unavailable in a fleet.
+        A member of a fleet that does not know the token asks the store. Raises Unauthenticated (TOKEN_INVALID,
+        CREDENTIAL_ENDED), and Unavailable in a fleet.
         """
         if not token.startswith(PREFIX):
             return None
@@ -221,14 +230,20 @@ class Tokens:
         return principal
 
     async def _catch_up_if_allowed(self) -> bool:
-        """Apply what other members, if there are any, have committed, but not too often; return whether it was done."""
+        """Apply what other members have committed, at most LOOKUPS_PER_S times a second; return whether this was done.
+
+        False also without other members. Raises Unavailable.
+        """
         if not self._ledger.shared or self._store_lookups.take(self._clock.steady()):
             return False
         await self._ledger.catch_up()
         return True
 
     def _find(self, token_id: str, digest: str) -> tuple[Token, Principal] | None:
-        """Return a token, by id and digest, and its principal; None if there is none, or what granted it has ended."""
+        """Return the token with this id and digest, and its principal, expired or not.
+
+        None if there is no such token, if it is being revoked, or if a person granted it with a token that has ended.
+        """
         known = self._principals.get(token_id)
         if known is None or token_id in self._being_revoked:
             return None
@@ -243,7 +258,7 @@ class Tokens:
         return None if is_over else known
 
     def _update_principals(self, before: Token | None, after: Token | None) -> None:
-        """Keep the principals in step with the table, and notify listeners of a revoked credential."""
+        """Keep the principals in step with a changed token, and tell listeners of a deleted one (`after` is None)."""
         if after is not None:
             self._principals[after.id] = after, _make_principal(after)
         elif before is not None and self._principals.pop(before.id, None) is not None:
@@ -252,7 +267,10 @@ class Tokens:
 
 
 def _with_use(now: float, digest: str, token: Token | None) -> Token | None:
-    """Return a token as used at `now`; None for one that was revoked, which is not made again."""
+    """Return a token with its use at `now` by the text with this digest; None for a token that was deleted meanwhile.
+
+    None as a step of write-behind leaves the token deleted.
+    """
     if token is None:
         return None
     login = replace(token.login, is_used=True) if token.login and _is_first_use(token, digest) else token.login
@@ -285,13 +303,16 @@ def _granted_with(token: Token) -> str:
 
 
 def _is_access_expired(token: Token, digest: str, now: float) -> bool:
-    """Return whether a log-in's access token has to be refreshed now; what was begun with it goes on."""
+    """Return whether the access token with this digest has expired, so that the host must refresh it.
+
+    False for a token without a log-in. What was begun with the access token goes on after that.
+    """
     login = token.login
     return login is not None and now >= (login.access_until if digest == token.digest else login.former_until)
 
 
 def token_digest(token: str) -> str:
-    """Return the digest by which a token is known."""
+    """Return the digest under which records keep a token (or another secret): SHA-256, in hexadecimal."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 

@@ -29,7 +29,7 @@ MAX_VISITS: Final = 2000
 
 LOOKUPS_PER_S: Final = 5.0
 LOOKUPS_BURST: Final = 50.0
-"""How often the store is asked for what a stranger names, which may be made up."""
+"""How often a second, and in a burst, the store is asked for a code or cookie of a stranger, which may be made up."""
 
 OFF: Final = (
     "hosts cannot log in at this hub: set `mcp_listen`, and `mcp_login = true` where it is not on; "
@@ -51,6 +51,7 @@ class Visitors:
     def __init__(
         self, ledger: Ledger, codes: Table[LoginCode], table: Table[Visit], tokens: Tokens, clock: Clock
     ) -> None:
+        """`table` has the visits: each is a browser whose person is known by a code."""
         self.address: str | None = None
         """The address of the hub's own pages, as browsers have it; None where hosts cannot log in."""
         self._ledger = ledger
@@ -62,9 +63,10 @@ class Visitors:
         tokens.on_revoked(self._forget_visits)
 
     async def create_code(self, principal: Principal) -> tuple[str, LoginCode]:
-        """Make a code for a principal, durable on return, and return it as it is shown.
+        """Make a login code for a principal, durable on return; return the code as it is shown, and its record.
 
-        Raises FailedPrecondition (LOGIN_OFF), ResourceExhausted (TOO_MANY_LOGIN_CODES), Unavailable.
+        The person's oldest good code ends beyond MAX_CODES. Raises FailedPrecondition (LOGIN_OFF), ResourceExhausted
+        (TOO_MANY_LOGIN_CODES), Unavailable.
         """
         if self.address is None:
             raise FailedPrecondition(OFF, reason="LOGIN_OFF")
@@ -83,7 +85,7 @@ class Visitors:
         return code, await self._ledger.transact(plan_code)
 
     def _find_superfluous_codes(self, principal: Principal, now: float) -> list[LoginCode]:
-        """Return the codes that end for a new one: those that are long over, and the oldest of the same person."""
+        """Return the codes to delete for a new one: those long over, and the person's oldest beyond MAX_CODES."""
         gone = [code for code in self._codes if code.may_be_deleted(now)]
         of_person = [
             code
@@ -94,7 +96,10 @@ class Visitors:
         return gone + of_person[visits.MAX_CODES - 1 :]
 
     async def find_owner(self, code: str) -> Principal | None:
-        """Return whose code this is, also of one that is over; None if there is none. Raises Unavailable."""
+        """Return the principal for whom a code was made, also if it is used or over; None for an unknown code.
+
+        Raises Unavailable.
+        """
         code_id = visits.digest(code)
         if self._codes.record(code_id) is None:
             await self._catch_up_if_allowed()
@@ -102,16 +107,17 @@ class Visitors:
         return None if found is None else visits.make_principal(found)
 
     async def use_code(self, code: str, *, secure: bool) -> tuple[str, Visitor]:
-        """Use a code up; return the cookie for the browser in which it was typed, and the visitor there.
+        """Use a code up and begin a visit (a browser whose person is known), both durable on return.
 
-        Raises CodeRefused, Unavailable.
+        Return the cookie for the browser in which the code was typed, and who is there. `secure` says that the browser
+        speaks TLS. Raises CodeRefused, Unavailable.
         """
         code_id, cookie = visits.digest(code), secrets.token_urlsafe(32)
         if self._codes.record(code_id) is None:
             await self._catch_up_if_allowed()
 
         def plan_visit() -> tuple[Visitor, Sequence[Change[Any]]]:
-            """Plan the use of the code and the visit that begins; return the visitor. Raises CodeRefused."""
+            """Plan the code's use, the new visit and the end of old visits; return the visitor. Raises CodeRefused."""
             now = self._clock.now()
             found = self._require_good_code(code_id, now)
             begun = visits.new_visit(cookie, found, now, secure=secure)
@@ -125,7 +131,7 @@ class Visitors:
         return cookie, await self._ledger.transact(plan_visit)
 
     def _require_good_code(self, code_id: str, now: float) -> LoginCode:
-        """Return a code that can be used. Raises CodeRefused."""
+        """Return the code with this id. Raises CodeRefused if it is unknown, used or expired."""
         found = self._codes.record(code_id)
         if found is None:
             raise CodeRefused(CodeProblem.UNKNOWN)
@@ -136,7 +142,7 @@ class Visitors:
         return found
 
     def _find_ended_visits(self, now: float) -> list[Visit]:
-        """Return the visits that are over, and the oldest of the others if there is no room for a new one."""
+        """Return the visits to delete for a new one: those that are over, and the oldest others beyond MAX_VISITS."""
         ended: list[Visit] = []
         lasting: list[Visit] = []
         for visit in self._table:
@@ -145,10 +151,10 @@ class Visitors:
         return ended + lasting[: max(0, len(lasting) - MAX_VISITS + 1)]
 
     async def find_visitor(self, cookie: str, statement: str | None = None) -> Visitor | None:
-        """Return who is at the browser with this cookie; None if the hub does not know, or not any more.
+        """Return who is at the browser with this cookie; None if the visit is unknown or over, or its token revoked.
 
-        A visit that a decision has ended still counts for the `statement` that was decided, so that this can be
-        repeated. Raises Unavailable.
+        A decision ends the visit, but for the `statement` that was decided it still counts: a person may send the
+        same page again. Raises Unavailable.
         """
         if not visits.is_cookie(cookie):
             return None
@@ -163,20 +169,26 @@ class Visitors:
         return visits.find_visitor(found, self._clock.now())
 
     async def end_by_decision(self, cookie: str, statement: str) -> None:
-        """End a visit with the decision on a statement; durable on return. Raises Unavailable."""
+        """End the visit of a browser, as its person has decided on a statement; durable on return.
+
+        An unknown or ended visit stays as it is. Raises Unavailable.
+        """
 
         def mark_decided(stored: Visit | None) -> Visit | None:
-            """Return the visit as ended by this decision, unless one has ended it before."""
+            """Return the visit as ended by this decision; unchanged if it is unknown (None) or ended by another."""
             return stored if stored is None or stored.decided else replace(stored, decided=visits.digest(statement))
 
         await self._ledger.change(self._table, visits.digest(cookie), mark_decided)
 
     async def _catch_up_if_allowed(self) -> None:
-        """Apply what other members have committed, unless that was done too often of late."""
+        """Apply what other members have committed, but at most LOOKUPS_PER_S times a second. Raises Unavailable.
+
+        Nothing happens in a hub without other members.
+        """
         if self._ledger.shared and not self._store_lookups.take(self._clock.steady()):
             await self._ledger.catch_up()
 
     def _forget_visits(self, credential: str) -> None:
-        """Delete the visits of a revoked credential, write-behind; they are refused from now on in any case."""
+        """Delete the visits of a revoked credential, write-behind; these are refused before they are deleted, too."""
         for visit in [visit for visit in self._table if visit.credential == credential]:
             self._ledger.change_later(self._table, visit.id, delete)

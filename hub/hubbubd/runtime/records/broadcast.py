@@ -81,11 +81,11 @@ class FeedSource(Protocol[T_co]):
     """What a feed reads of its table."""
 
     def changed_since(self, revision: int) -> Iterable[tuple[int, str, T_co | None]]:
-        """Return (revision, id, record) of each later change, oldest first; None if deleted, not after NOTHING."""
+        """Return (revision, id, record; None: deleted) of later changes, oldest first; after NOTHING no deletions."""
         ...
 
     def record(self, record_id: str) -> T_co | None:
-        """Return a record as it is now, or None."""
+        """Return a record as it is now; None if there is no such record."""
         ...
 
     def has_deletion_since(self, revision: int) -> bool:
@@ -95,7 +95,7 @@ class FeedSource(Protocol[T_co]):
 
 @dataclass(frozen=True, slots=True)
 class _Position:
-    """A decoded resume token. `syncing` says that the snapshot was not complete yet."""
+    """A decoded resume token. `syncing` says that the watcher had not read the whole snapshot yet."""
 
     store: str
     filter_digest: str
@@ -142,7 +142,7 @@ class _Group(Generic[T]):
         return any(record is not None and self.filter.matches(record) for record in (after, before))
 
     def make_event(self, revision: int, record_id: str, record: T | None, *, syncing: bool = False) -> WatchEvent[T]:
-        """Return a record's change as an event; after it the watcher has seen everything up to `revision`."""
+        """Return the event for a change of a record; a watcher that has read it has seen all up to `revision`."""
         token = self.make_token(revision, syncing=syncing)
         if record is not None and self.filter.matches(record):
             return WatchEvent(EventKind.UPSERT, token, record_id, record)
@@ -171,7 +171,7 @@ def _stable_form(chosen: object) -> object:
 
 
 class _FeedWatcher(Generic[T]):
-    """What one watcher has yet to read: what it missed, then, once that is whole, its bounded buffers, in order."""
+    """What one watcher has yet to read: first what it missed, once that is complete its bounded buffers, in order."""
 
     def __init__(self, token: str) -> None:
         self.last_token = token
@@ -184,7 +184,7 @@ class _FeedWatcher(Generic[T]):
         self._places = count()
 
     def push(self, event: WatchEvent[T]) -> None:
-        """Buffer a change for the watcher, which is overrun beyond BUFFER_EVENTS."""
+        """Buffer a change; beyond BUFFER_EVENTS the buffer is emptied, and the watcher overrun: its watch will end."""
         self._put(self.changes, event.id, event)
         if len(self.changes) > BUFFER_EVENTS:
             self.overrun = True
@@ -231,7 +231,7 @@ def _place(buffer: OrderedDict[object, tuple[int, Any]]) -> int:
 class Watch(Generic[T]):
     """An async iterator over one watcher's events: snapshot, SYNCED, and changes; with a valid token what was missed.
 
-    It counts as a watcher from the first event until it ends or is closed. Raises ResourceExhausted (WATCHER_TOO_SLOW,
+    A watch counts as a watcher from its first event until its end. Raises ResourceExhausted (WATCHER_TOO_SLOW,
     TOO_MANY_WATCHERS) and Unavailable (SHUTTING_DOWN), the first and the last with metadata `resume_token`.
     """
 
@@ -270,7 +270,7 @@ class WatcherLimit:
         self.count += 1
 
     def note_drop(self) -> None:
-        """Count a watcher that is closed for being slow; it must `leave` as well."""
+        """Count a watcher that is closed since its client is slow; `leave` has to be called for it as well."""
         self.dropped += 1
 
     def leave(self) -> None:
@@ -306,7 +306,7 @@ class TableFeed(Generic[T]):
                 self._call_listeners(record_id, new, None)
 
     def publish_live(self, record_id: str, record: T, key: object, live: object) -> None:
-        """Publish an event that is not stored; it replaces an unread one with the same `key`."""
+        """Publish an event that is not stored; it replaces an event with the same `key` that was not read yet."""
         for group in self._groups.values():
             if group.filter.matches(record):
                 event = WatchEvent[T](EventKind.LIVE, group.make_token(self.revision), record_id, live=live)
@@ -327,7 +327,7 @@ class TableFeed(Generic[T]):
                 del self._listeners[record_id]
 
     def _call_listeners(self, record_id: str, record: T | None, live: object) -> None:
-        if record is not None:
+        if record is not None:  # listeners hear of no deletion
             for on_event in self._listeners.get(record_id, ()):
                 on_event(record, live)
 
@@ -353,12 +353,12 @@ class TableFeed(Generic[T]):
                 watcher.condition.close()
 
     def watch(self, chosen: Filter[T], token: str = "") -> Watch[T]:
-        """Return a new watch; `token` resumes an earlier one."""
+        """Return a new watch; `token` is a resume token of an earlier watch, "" for a new snapshot."""
         watcher = _FeedWatcher[T](token)
         return Watch(watcher, self._events(watcher, chosen, token))
 
     async def _events(self, watcher: _FeedWatcher[T], chosen: Filter[T], token: str) -> AsyncGenerator[WatchEvent[T]]:
-        """Yield the events of a watch, from what was missed to bookmarks. Raises as `Watch` says."""
+        """Yield the events of a watch: what was missed, then changes, and bookmarks in silence. Raises as `Watch`."""
         with self._register(watcher, chosen) as group:
             if await self._wait_until_caught_up(token):
                 watcher.condition.require_open(resume_token=token)
@@ -403,7 +403,7 @@ class TableFeed(Generic[T]):
             self._watcher_limit.leave()
 
     async def _wait_until_caught_up(self, token: str) -> bool:
-        """Wait until this member has the token's revision, at most AHEAD_S; return False if it had it already."""
+        """Wait until this member has the token's revision, at most AHEAD_S; return False if no wait was needed."""
         position = _parse_token(token)
         if position is None or position.store != self._store_id or position.revision <= self.revision:
             return False
@@ -435,7 +435,7 @@ class TableFeed(Generic[T]):
         yield events
 
     def _find_position(self, group: _Group[T], token: str) -> tuple[_Position | None, str]:
-        """Return where a token resumes, None for the beginning, and why it is refused, "" if it is not."""
+        """Return the position where a token resumes (None: the beginning), and why it is refused ("": it is not)."""
         if not token:
             return None, ""
         position = _parse_token(token)

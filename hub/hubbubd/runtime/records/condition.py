@@ -29,12 +29,12 @@ class VersionedCondition:
         self.notify_all()
 
     def require_open(self, **metadata: str) -> None:
-        """Raise Unavailable (SHUTTING_DOWN) once closed."""
+        """Raise Unavailable (SHUTTING_DOWN), with this metadata, once closed."""
         if self.closed:
             raise Unavailable("the hub is shutting down", reason="SHUTTING_DOWN", metadata=metadata)
 
     async def wait(self, seen: int, limit_s: float = math.inf) -> bool:
-        """Wait for a version after `seen`, at most `limit_s` seconds; return whether there was one."""
+        """Wait until the version is another than `seen`, at most `limit_s` seconds; return whether it is."""
         if self.version == seen:
             # Not with anyio's scopes and events, which cost more: each watcher waits here for each event.
             loop = asyncio.get_running_loop()
@@ -58,7 +58,7 @@ class StoreProgress(VersionedCondition):
         self.revision = revision
 
     def advance(self, revision: int) -> None:
-        """Note that all tables have a revision."""
+        """Note that all tables have a revision, and wake those who wait for it."""
         self.revision = revision
         self.notify_all()
 
@@ -69,6 +69,6 @@ class StoreProgress(VersionedCondition):
 
 
 def _wake(waiter: "asyncio.Future[None]") -> None:
-    """End the wait of one waiter, unless it has ended."""
+    """End the wait of one waiter, unless its wait has ended already."""
     if not waiter.done():
         waiter.set_result(None)

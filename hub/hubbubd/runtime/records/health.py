@@ -44,7 +44,7 @@ class Health:
         return self._well
 
     def set_readiness(self, is_ready: Callable[[], bool]) -> None:
-        """Let the hub be well only while `is_ready` returns True, too; when that changes, call `publish_change`."""
+        """Let the hub be well only while `is_ready` returns True. When its result changes, call `publish_change`."""
         self._is_ready = is_ready
 
     def publish_change(self) -> None:
@@ -54,7 +54,10 @@ class Health:
             self._condition.notify_all()
 
     def note_failure(self, exc: Exception) -> None:
-        """Make the store unhealthy after a failed write; `problem` has the reason until a probe succeeds."""
+        """Make the store unhealthy after a failed write, and notify watchers.
+
+        `problem` has the reason until a probe succeeds.
+        """
         self.problem = str(exc)
         if self._well:
             log.error("store write failed; the hub is read-only", error=str(exc))
@@ -66,7 +69,7 @@ class Health:
         while True:
             while self._well:
                 with anyio.move_on_after(self.probe_interval_s) as waiting:
-                    await self._condition.wait(self._condition.version)
+                    await self._condition.wait(self._condition.version)  # a failure ends the wait at once
                 if waiting.cancelled_caught and (problem := await self._probe()) is not None:
                     self.note_failure(problem)
             await anyio.sleep(RETRY_S)

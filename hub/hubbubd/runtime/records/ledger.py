@@ -38,10 +38,10 @@ BATCH = 512
 """How many records write-behind writes in one commit: to encode and to apply them takes the loop some 10 ms."""
 
 ATTEMPTS = 100
-"""How often what lost to another commit is made again."""
+"""How often a change is planned and committed again that conflicted with another commit."""
 
 TOGETHER = 2
-"""How often write-behind is tried in one commit before it is divided."""
+"""How often write-behind tries to write several records in one commit before it writes each half by itself."""
 
 log = structlog.get_logger(__name__)
 
@@ -98,9 +98,9 @@ class Ledger:
     async def commit(self, changes: Sequence[Change[Any]]) -> None:
         """Make all changes durable, or none. Raises WriteConflict if a record's revision has changed, and Unavailable.
 
-        Steps that waited for a record when its change was made are part of the change, and COMMIT_HOOK may add another
-        one. However this ends, cancellation included, the commit has concluded by then: the records show whether it
-        held. But after UnknownOutcome, which is an Unavailable, they may show it later.
+        A change includes the write-behind steps that waited for its record when the change was planned. COMMIT_HOOK may
+        add a change of its own. When this ends, also by cancellation, the commit has ended, and the records show
+        whether it held. Only after UnknownOutcome, a kind of Unavailable, the records may show that later.
         """
         if not changes:
             return
@@ -119,17 +119,19 @@ class Ledger:
             raise Unavailable(f"nothing was changed: {exc}", reason="STORE_UNAVAILABLE") from exc
 
     async def is_current(self, table: Table[Any], record_id: str) -> bool:
-        """Return whether the store has a record as it is here; if not, its newer state is here on return.
+        """Return whether the store has a record as this hub has it. If not, this hub has the newer state on return.
 
-        Commits under way have ended by then. Raises Unavailable.
+        Commits under way have ended on return. Raises Unavailable.
         """
         unused = table.change(record_id, None)  # for its key and revision; it is not committed
         return await self._check_guard(Precondition(unused.key, unused.expected))
 
     async def catch_up(self) -> None:
-        """Apply all that others have committed until now; nothing unless the store is shared. Raises Unavailable."""
+        """Apply all that others have committed until now; do nothing unless the store is shared. Raises Unavailable."""
         if self.shared:
-            await self._check_guard(Precondition("", ABSENT))  # this holds: no record has an empty key
+            # A commit that writes nothing: the store reports the others' commits before it answers. The precondition
+            # always holds, since no record has an empty key.
+            await self._check_guard(Precondition("", ABSENT))
 
     async def _check_guard(self, guard: Precondition) -> bool:
         """Return whether a precondition holds, by a commit that writes nothing. Raises Unavailable."""
@@ -144,18 +146,21 @@ class Ledger:
         return True
 
     async def is_record_current(self, noun: str, record_id: str) -> bool:
-        """Return whether a record is here as the store has it, or neither has it. Raises as `is_current`."""
+        """Return whether this hub has a record as the store has it, or both have none. Raises Unavailable.
+
+        If not, this hub has the newer state on return. A noun without a table has no records.
+        """
         table = self._by_noun.get(noun)
         return table is None or await self.is_current(table, record_id)
 
     async def _commit_shielded(self, changes: Sequence[Change[Any]], hook: CommitHook | None = None) -> None:
-        """Commit, to the end even if the caller is cancelled. Raises as the store does."""
-        for change in changes:  # now: the steps that are made from here on are no part of the changes
+        """Commit, to the end even if the caller is cancelled. Raises WriteConflict, StoreUnavailable, ValueError."""
+        for change in changes:  # at once: steps that are made from here on are no part of the changes
             change.table.begin_commit(change)
         await _finish_despite_cancellation(self._commit_and_conclude(changes, hook))
 
     async def _commit_and_conclude(self, changes: Sequence[Change[Any]], hook: CommitHook | None) -> None:
-        """Commit, and note in the tables that the commit has ended."""
+        """Commit, and note in the tables and the hook how the commit has ended; have the steps that wait written."""
         is_certain = True
         try:
             await self._write_to_store(changes)
@@ -171,7 +176,7 @@ class Ledger:
                 self._flush_due.set()
 
     async def _write_to_store(self, changes: Sequence[Change[Any]]) -> None:
-        """Write the changes, each guarded by the revision that it was planned from."""
+        """Write the changes to the store, each guarded by the revision that it was planned from; measure the time."""
         writes: list[Write] = []
         for change in changes:
             value = None if change.record is None else change.table.encode(change.record)
@@ -189,24 +194,29 @@ class Ledger:
             self._written.set()
         if self._meter.on:
             self._meter.record(metrics.STORE_COMMIT, time.perf_counter() - begun)
-        for change in changes:  # `_apply` does it, too, but hears of no deletion of a record that was missing
+        for change in changes:  # `_apply` does so too, but is not told of the deletion of a record that was missing
             change.table.drop_committed_steps(change)
 
     async def change(self, table: Table[T], record_id: str, step: Step[T]) -> T | None:
-        """Make a step durable, and return the record after it, None if it is deleted. Raises as `transact`."""
+        """Make a step (a change of one record) durable, and return the record after it; None if it is deleted.
+
+        Raises Aborted (CONTENDED) and Unavailable, and what the step raises.
+        """
 
         def plan_change() -> tuple[T | None, Sequence[Change[T]]]:
-            """Plan the step, if it has anything to do; return the record after it."""
+            """Return the record after the step, and the changes to commit: none if the step has nothing to do."""
             changes = table.plan_step(record_id, step)
+            # Without a change the record stays as it is now.
             return changes[0].record if changes else table.record(record_id), changes
 
         return await self.transact(plan_change)
 
     async def transact(self, plan: Callable[[], tuple[R, Sequence[Change[Any]]]]) -> R:
-        """Plan and commit, and plan again while other commits interfere; return the outcome of the plan that held.
+        """Plan changes and commit them; plan again while other commits interfere. Durable on return.
 
-        `plan` reads records and computes; it may raise to refuse and must not have effects. Raises Aborted (CONTENDED)
-        after ATTEMPTS, and Unavailable.
+        `plan` reads records, and returns an outcome and the changes to commit. It may raise to refuse, and must not
+        have effects, as it may be called more than once. Return the outcome of the plan that was committed. Raises
+        Aborted (CONTENDED) after ATTEMPTS, and Unavailable.
         """
         for _ in range(ATTEMPTS):
             outcome, changes = plan()
@@ -218,16 +228,16 @@ class Ledger:
         raise Aborted("this record keeps changing; try again", reason="CONTENDED")
 
     def change_later(self, table: Table[T], record_id: str, step: Step[T]) -> None:
-        """Make a step write-behind: readers see it at once, watchers and the disk a moment later.
+        """Make a step (a change of one record) write-behind: readers see it at once, watchers and disk a moment later.
 
-        The step is made again if the record is another one by then.
+        The step is called again, with the newer record, if another commit changes the record before it is written.
         """
         if table.add_step(record_id, step):
             self._tables_behind[table] = None
             self._flush_due.set()
 
     async def run(self) -> None:
-        """Write queued changes until cancelled; a failed write is retried."""
+        """Write what waits for write-behind, until cancelled; a failed write is repeated after RETRY_S."""
         while True:
             await self._flush_due.wait()
             await anyio.sleep(LATER_S)
@@ -237,11 +247,11 @@ class Ledger:
                 self._flush_due.set()
 
     async def flush(self) -> bool:
-        """Write what waits now; return False if some of it failed and still waits.
+        """Write what waits for write-behind now; return False if some of it failed and still waits.
 
-        About BATCH records are one commit, and those of one id are never apart. When that loses to others twice, or
-        something in it cannot be written at all, each half is written by itself, so that one record keeps no others
-        waiting.
+        A commit has about BATCH records; records with the same id, such as a list and its entries, are in the same
+        commit. If it conflicts with others TOGETHER times, or something in it cannot be written at all, each half is
+        written by itself, so that one record keeps no others waiting.
         """
         async with self._flushing:
             try:
@@ -259,7 +269,7 @@ class Ledger:
                 waiting.setdefault(record_id, []).append(table)
         batch: list[tuple[Table[Any], str]] = []
         for record_id, tables in waiting.items():
-            # Since the last batch another commit may have begun with some of these.
+            # Since the last batch another commit may have begun with some of these records.
             batch += [(table, record_id) for table in tables if table.has_waiting(record_id)]
             if len(batch) >= BATCH:
                 yield batch
@@ -267,7 +277,10 @@ class Ledger:
         yield batch
 
     async def _flush(self, waiting: Sequence[tuple[Table[Any], str]]) -> bool:
-        """Write these records in one commit, or else each half by itself; return False if some of it still waits."""
+        """Write these records in one commit, or else each half by itself; return False if some of them still wait.
+
+        A single record that cannot be written at all is logged, and its change is dropped.
+        """
         for _ in range(TOGETHER if len(waiting) > 1 else ATTEMPTS):
             changes = [change for table, record_id in waiting for change in table.waiting_changes(record_id)]
             if not changes:
@@ -276,7 +289,7 @@ class Ledger:
                 await self._commit_shielded(changes)
             except WriteConflict:
                 continue
-            except ValueError:
+            except ValueError:  # something in it cannot be written at all
                 if len(waiting) > 1:
                     break
                 log.exception("change dropped: it cannot be written", key=changes[0].key)
@@ -289,7 +302,7 @@ class Ledger:
         return all(halves)
 
     async def aclose(self) -> None:
-        """Wait for commits under way, even if cancelled, then stop following the store. It does not `flush`."""
+        """Wait for commits under way, even if cancelled, then stop following the store. What waits is not written."""
         with anyio.CancelScope(shield=True):
             while self._writing:
                 self._written = anyio.Event()
@@ -297,7 +310,10 @@ class Ledger:
         self._stop_listening()
 
     async def compact(self, revision: int = 0) -> None:
-        """Forget tombstones up to a revision, and those that no table remembers any more. Raises StoreUnavailable."""
+        """Forget tombstones up to a revision, in store and tables, and in the store those that tables have forgotten.
+
+        Raises StoreUnavailable.
+        """
         revision = max(revision, *(table.feed.oldest for table in self._tables))
         await self.store.compact(revision)
         for table in self._tables:
@@ -318,7 +334,7 @@ class Ledger:
             table.feed.close()
 
     def _apply(self, commit: Commit) -> None:
-        """Apply a durable commit to the tables that it concerns; followers are called once all have it."""
+        """Apply a durable commit to the tables that it concerns, and call their followers once all tables have it."""
         self.health.committed_at = self._now()
         by_table: dict[Table[Any], list[Change[Any]]] = {}
         for write in commit.writes:
@@ -331,7 +347,7 @@ class Ledger:
             call_followers()
 
     def _foreign_change(self, revision: int, write: Write) -> Change[Any] | None:
-        """Return a change that another member has made; None for a noun that this version does not know."""
+        """Return a change that another member has made; None if this version has no table for its noun."""
         noun, _, record_id = write.key.partition("/")
         table = self._by_noun.get(noun)
         return None if table is None else table.foreign_change(revision, record_id, write.value)
@@ -345,7 +361,7 @@ async def _finish_despite_cancellation(work: Coroutine[Any, Any, None]) -> None:
         while not task.done():
             try:
                 await asyncio.wait([task])
-            except asyncio.CancelledError as exc:
+            except asyncio.CancelledError as exc:  # of the caller: the work goes on
                 cancelled = exc.args
     if cancelled is not None:
         task.exception()  # mark as retrieved: the caller gets the cancellation

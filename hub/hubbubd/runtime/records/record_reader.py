@@ -22,7 +22,7 @@ class RecordReader(Generic[T]):
         return self._table.get(record_id)
 
     def find(self, record_id: str) -> T | None:
-        """Return a record, or None."""
+        """Return a record; None if there is no such record."""
         return self._table.record(record_id)
 
     def __iter__(self) -> Iterator[T]:
@@ -38,9 +38,12 @@ class RecordReader(Generic[T]):
         return self._table.newest(chosen.matches, after, oldest_first)
 
     def watch(self, chosen: Filter[T], token: str = "") -> Watch[T]:
-        """Watch records: snapshot, then changes and live events; `token` resumes."""
+        """Watch records: snapshot, then changes and live events; a resume token continues an earlier watch."""
         return self._table.feed.watch(chosen, token)
 
     def listen(self, record_id: str, on_event: Callable[[T, object], None]) -> AbstractContextManager[None]:
-        """Get each change and live event of one record during the block, whichever hub it comes from."""
+        """Call `on_event` for each change and live event (progress, log lines) of one record during the block.
+
+        `on_event` gets the record and the live event, None for a change; changes may be another member's.
+        """
         return self._table.feed.listen(record_id, on_event)

@@ -45,9 +45,10 @@ class UnreadableRecord(ValueError):
 
 
 def decode_record(adapter: TypeAdapter[T], value: bytes, rule: RepairRule) -> tuple[T, str]:
-    """Decode a record, repaired if need be; return it with what did not fit (empty if sound).
+    """Decode a stored record; return it with a text about what did not fit, "" if all did.
 
-    Raises UnreadableRecord.
+    Numbers out of bounds are clamped, and other invalid fields replaced or dropped, as `rule` says. Raises
+    UnreadableRecord if too little of the record is valid.
     """
     try:
         return adapter.validate_json(value), ""
@@ -84,10 +85,13 @@ def _summarize(problems: list[ErrorDetails]) -> str:
 
 
 def _repair_problem(raw: dict[str, Any], problem: ErrorDetails, rule: RepairRule) -> bool:
-    """Repair one problem in place; return False if that is not allowed, or a field is missing."""
+    """Repair one problem of a decoded record in place; return False if the record cannot be repaired.
+
+    It cannot if the field is one of `vital`, or is missing and has no stand-in.
+    """
     path = problem["loc"]
     context: Mapping[str, Any] = problem.get("ctx", {})
-    bound = context.get("le", context.get("ge"))
+    bound = context.get("le", context.get("ge"))  # pydantic names the bound that a number exceeds
     if bound is not None and (container := _find_container(raw, path)) is not None:
         container[path[-1]] = bound
         return True
@@ -113,7 +117,10 @@ def _find_container(raw: dict[str, Any], path: tuple[int | str, ...]) -> Any:
 
 
 def replace_surrogates(value: Any) -> Any:
-    """Return a record, or part of one, with U+FFFD for each lone surrogate: a server may send those, UTF-8 has none."""
+    """Return a record, or a part of one, with U+FFFD in place of each lone surrogate.
+
+    Servers may send lone surrogates in JSON, but UTF-8, in which records are stored, has none.
+    """
     match value:
         case str():
             return type(value)(value.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))

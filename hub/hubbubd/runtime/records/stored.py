@@ -27,9 +27,9 @@ class Stored:
 
     @classmethod
     async def read(cls, store: Store, watcher_limit: WatcherLimit) -> "Stored":
-        """Read everything, and note what others commit until a ledger follows the store. Raises StoreError."""
+        """Read the whole store, and collect what others commit until a ledger follows it. Raises StoreError."""
         since: list[Commit] = []
-        stop_listening = store.listen(since.append)
+        stop_listening = store.listen(since.append)  # before the snapshot, so that no commit falls in between
         try:
             snapshot = await store.snapshot("")
             oldest = (await store.stats()).compacted_revision
@@ -52,7 +52,10 @@ class Stored:
         return entries
 
     def hand_over(self, listener: Callable[[Commit], None]) -> None:
-        """Collect no more commits, and call the listener, which now follows the store, with those in `since`."""
+        """Collect no more commits; call the listener with those collected since the snapshot was read.
+
+        The listener must follow the store by now, so that it misses no commit.
+        """
         self.stop_listening()
         for commit in self.since:
             listener(commit)

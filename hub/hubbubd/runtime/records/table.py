@@ -56,7 +56,7 @@ class Change(Generic[T]):
     """A record's next state; None deletes it. Made by a table.
 
     `expected` is the revision of the record that it was planned from, ABSENT for a new one. `upto` is the number of the
-    newest step that it may contain. A `foreign` one was made by another member, and may be several changes in one.
+    newest step that it may contain. A `foreign` change is another member's, and may be several changes in one.
     """
 
     table: "Table[T]"
@@ -122,8 +122,8 @@ class Table(Generic[T]):
     ) -> None:
         """`parts` maps fields that watchers do not see whole to what they see of them.
 
-        A change that no watcher sees is not published. `is_own` says whether this hub acts on a record's changes; None:
-        on those of all.
+        A change that no watcher sees is not published. `is_own` returns whether this hub acts on a record's changes;
+        None: it acts on those of all records.
         """
         self.noun = noun
         self._visible_parts = dict(parts or {})
@@ -160,7 +160,7 @@ class Table(Generic[T]):
         return record
 
     def record(self, record_id: str) -> T | None:
-        """Return a record as it is now, with the steps that wait, or None."""
+        """Return a record as it is now, with the changes that wait for write-behind; None if there is none."""
         if (waiting := self._waiting.get(record_id)) is not None:
             return waiting.record
         row = self._rows.get(record_id)
@@ -186,9 +186,9 @@ class Table(Generic[T]):
         return (record for record in records if record is not None and chosen(record))
 
     def change(self, record_id: str, record: T | None) -> Change[T]:
-        """Return the change of a record to `record`; its commit fails if it has changed by then (compare-and-swap).
+        """Return the change of a record to `record`; its commit fails if another commit changes the record before.
 
-        Commit it at once: it does not contain steps that are made later.
+        Commit the change at once: it does not contain the write-behind steps that are made later.
         """
         row = self._rows.get(record_id)
         # An unreadable record counts as none, and is replaced; but it has a revision.
@@ -200,13 +200,13 @@ class Table(Generic[T]):
         return Change(self, record_id, record, self._unreadable.get(record_id, ABSENT))
 
     def plan_step(self, record_id: str, step: Step[T]) -> list[Change[T]]:
-        """Return the change that a step makes of the record as it is now; none if it has nothing to do."""
+        """Return the change that a step makes of the record as it is now; no change if the step has nothing to do."""
         before = self.record(record_id)
         after = step(before)
         return [] if after is before else [self.change(record_id, after)]
 
     def waiting_changes(self, record_id: str) -> list[Change[T]]:
-        """Return the change that waits for a record, to be committed now; none if nothing waits."""
+        """Return the change that waits for write-behind of a record, to be committed now; none if nothing waits."""
         waiting = self._waiting.get(record_id)
         return [] if waiting is None else [self.change(record_id, waiting.record)]
 
@@ -279,7 +279,7 @@ class Table(Generic[T]):
                 log.exception("record not loaded: internal error", noun=self.noun, id=getattr(record, "id", ""))
 
     def apply(self, revision: int, changes: Sequence[Change[T]]) -> list[Callable[[], None]]:
-        """Apply a durable commit and publish it; return the followers to call once all tables have it."""
+        """Apply a durable commit and publish it; return calls of the followers, to be made once all tables have it."""
         moves: list[tuple[str, T | None, T | None]] = []
         visible_moves: list[tuple[str, T | None, T | None]] = []
         for change in changes:
@@ -318,7 +318,7 @@ class Table(Generic[T]):
         self._rows[change.id] = _TableRow(revision, visible_revision, change.record)
 
     def _is_invisible(self, before: T, after: T | None) -> bool:
-        """Return whether no watcher sees the difference."""
+        """Return whether no watcher sees a difference between two states of a record; each sees a deletion."""
         return (
             after is not None
             and all(getattr(before, name) == getattr(after, name) for name in self._whole_fields)
@@ -333,7 +333,7 @@ class Table(Generic[T]):
             _, self.feed.oldest = self._tombstones.popitem(last=False)
 
     def _call_followers(self, record_id: str, before: T | None, after: T | None) -> None:
-        """Call the followers; a failure is logged and does not affect the others."""
+        """Call the followers for a change of a record; a failure is logged and does not affect the others."""
         for call_follower in self._follower_calls(record_id, before, after):
             try:
                 call_follower()
@@ -341,7 +341,7 @@ class Table(Generic[T]):
                 log.exception("change follower failed: internal error", key=self.prefix + record_id)
 
     def _follower_calls(self, record_id: str, before: T | None, after: T | None) -> Iterator[Callable[[], None]]:
-        """Yield the calls of the followers that a change concerns."""
+        """Yield a call for each follower that a change concerns: all, and for this hub's own records more of them."""
         for follower in self._followers:
             yield partial(follower, before, after)
         record = before if after is None else after
@@ -369,9 +369,9 @@ class Table(Generic[T]):
         self._followers.append(follower)
 
     def follow_own(self, follower: Callable[[T | None, T | None], None], ids: Container[str] | None = None) -> None:
-        """As `follow`, but only for the records that are this hub's own: where something is sent, timed or counted.
+        """Call `follower(before, after)` for each durable change of this hub's own records, so that it sends or times.
 
-        With `ids` only for those in it at that time.
+        With `ids` only for records whose id is in it at that time. The follower must not block.
         """
         self._own_followers.append((follower, ids))
 
@@ -380,7 +380,7 @@ class Table(Generic[T]):
         self._own_deletion_followers.append(follower)
 
     def add_step(self, record_id: str, step: Step[T]) -> bool:
-        """Add a step that waits for write-behind; return False if it has nothing to do."""
+        """Add a step (a change of a record) that waits for write-behind; return False if it has nothing to do."""
         waiting, row = self._waiting.get(record_id), self._rows.get(record_id)
         recorded = None if row is None else row.record
         before = recorded if waiting is None else waiting.record
@@ -404,7 +404,7 @@ class Table(Generic[T]):
         return [record_id for record_id in self._waiting if record_id not in self._commits_under_way]
 
     def has_waiting(self, record_id: str) -> bool:
-        """Return whether a record is one of the `waiting_ids`."""
+        """Return whether steps wait for a record, and no commit of it is under way."""
         return record_id in self._waiting and record_id not in self._commits_under_way
 
     def begin_commit(self, change: Change[T]) -> None:
@@ -412,7 +412,7 @@ class Table(Generic[T]):
         self._commits_under_way[change.id] = self._commits_under_way.get(change.id, 0) + 1
 
     def end_commit(self, change: Change[T], *, is_certain: bool = True) -> None:
-        """Unregister a commit's change, whatever the outcome. `is_certain` is False if the commit may still happen."""
+        """Note that a commit with this change has ended, with any outcome; without `is_certain` it may still happen."""
         if not is_certain:
             self._uncertain.add(change.id)
         others = self._commits_under_way.pop(change.id) - 1
@@ -445,5 +445,5 @@ class Table(Generic[T]):
 
     @property
     def has_waiting_steps(self) -> bool:
-        """Whether steps wait."""
+        """Whether steps wait for write-behind."""
         return bool(self._waiting)

@@ -10,15 +10,15 @@ from hubbubd.frozen import carry_over_changes
 T = TypeVar("T")
 
 FEW = 4
-"""How many steps wait for a record as they are; of more, one that goes on from the last is merged with it."""
+"""How many steps wait for a record unmerged; beyond that, a step that begins where the last one ended joins it."""
 
 STEPS = 256
-"""How many steps wait for a record; more are merged into one, which changes the same fields."""
+"""How many steps wait for a record; beyond that all are merged into one, which changes the same fields."""
 
 Step = Callable[[T | None], T | None]
 """Returns what becomes of a record; the same object if there is nothing to do, None if it is deleted. Has no effects.
 
-It may be asked more than once, each time for what is there by then.
+A step may be called more than once, each time with the record that is stored by then (None: there is none).
 """
 
 
@@ -28,16 +28,17 @@ def delete(_: object) -> None:
 
 @dataclass(slots=True)
 class PendingSteps(Generic[T]):
-    """The steps that wait for a record, each with its number, and what they make of it."""
+    """The steps that wait for a record, each with its number, and the record that they make."""
 
     steps: list[tuple[int, Step[T]]]
     record: T | None
 
     def merge(self, stored: T | None, *, is_certain: bool) -> None:
-        """Merge the last two steps if they fit together, else all if they are more than STEPS.
+        """Merge the last two steps if the second begins where the first ends; else merge all if more than STEPS wait.
 
-        All become one that makes `record` of the `stored` record. No commit with some of them may be under way. Without
-        `is_certain` a commit that was given up may still happen: then the two are not merged.
+        Merging all makes one step that changes the `stored` record to what these steps make of it now. No commit with
+        some of the steps may be under way. Without `is_certain` a commit with some of them was given up and may still
+        happen: then the last two are not merged, as it may contain only the first of them.
         """
         (_, previous), (newest_number, last) = self.steps[-2:]
         merged = _merge_steps(previous, last) if is_certain else None
