@@ -108,7 +108,7 @@ class HttpConnection(HttpToolsProtocol):
     """Whether nobody needs a credential here: then a connection that was used may be idle like any other."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Begin as a stranger's; of too many strangers close the oldest idle one."""
+        """Begin as a connection of a stranger (no request was authenticated). Of too many close the oldest idle one."""
         # Lingering: what comes is dropped. Broken: nothing more is parsed. Scheduled: the next turn of the loop parses.
         # Upgrading: the head that was read asks for another protocol.
         self._lingering = self._broken = self._scheduled = self._upgrading = False

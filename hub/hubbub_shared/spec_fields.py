@@ -58,7 +58,10 @@ class SpecField:
 
 
 def _read_value(field: FieldDescriptor, value: Any) -> Any:
-    """Return a field's value as a configuration has it; None for an empty one without presence."""
+    """Return a field's value as a configuration has it.
+
+    None for an empty value of a field without presence: such a field does not tell empty from left out.
+    """
     message = field.message_type and field.message_type.full_name
     if message == _STRING_LIST:
         return list(value.values)
@@ -94,7 +97,10 @@ def _write_value(field: FieldDescriptor, holder: Any, name: str, value: Any) -> 
 
 
 def _list_fields(message: Descriptor, steps: tuple[str, ...] = ()) -> Iterator[SpecField]:
-    """Yield each field of a message that has a key, also those within its messages, but nothing of `roots`."""
+    """Yield each field of a message that has a key, also those within its messages.
+
+    The field `roots` is left out: its value in the spec differs from the one in a configuration.
+    """
     for field in message.fields:
         key = field.GetOptions().Extensions[options_pb2.config_key]
         if key:

@@ -108,7 +108,10 @@ class Conditions:
         self._any = _compile(" || ".join(f"({condition.text}\n)" for condition in conditions))
 
     def find_first(self, context: "EvaluationContext") -> int | None:
-        """Return the index of the first condition that holds. Raises ConditionProblem if one before it fails."""
+        """Return the index of the first condition that holds; None if none does.
+
+        Raises ConditionProblem if a condition before that one fails.
+        """
         if self._loops:
             context.require_short()
         result = _evaluate(self._expression, context)
@@ -119,7 +122,8 @@ class Conditions:
     def none_can_hold(self, context: "EvaluationContext") -> bool:
         """Return whether it is certain that no condition holds, where the evaluation of some fails.
 
-        That is so if `a || b || ...` is not true: in CEL it is true as soon as one is, whichever of the others fail.
+        In CEL, `a || b || ...` is true as soon as one condition is true, even if others fail. So if it is not true,
+        none holds. False means that this is not certain.
         """
         if self._loops:  # together they may need more steps than each by itself
             return False
@@ -130,7 +134,7 @@ class Conditions:
             return False
         try:
             return _evaluate(self._any, context) is not True
-        except ConditionProblem:
+        except ConditionProblem:  # it has no result, so none of the conditions is true
             return True
 
 
@@ -143,7 +147,10 @@ class EvaluationContext:
         self._is_short: bool | None = None
 
     def require_small(self) -> dict[str, Any]:
-        """Return the arguments of the call. Raises ConditionProblem if they are too large, or no object."""
+        """Return the arguments of the call, once checked to be small enough to evaluate conditions on them.
+
+        Raises ConditionProblem if they are longer than MAX_ARGUMENT_BYTES as JSON, or no object.
+        """
         args = self.facts.args
         if not isinstance(args, dict):
             raise ConditionProblem("the arguments are not an object")
@@ -152,7 +159,7 @@ class EvaluationContext:
         return cast("dict[str, Any]", args)
 
     def require_short(self) -> None:
-        """Raise ConditionProblem for an array or object in the call that is too long to loop over."""
+        """Raise ConditionProblem if an array or object in the call is too long to loop over, or as `require_small`."""
         args = self.require_small()
         if self._is_short is None:
             self._is_short = all(len(each) <= MOST_LOOPED for each in _iterate_containers([args, self.facts.hints]))

@@ -16,4 +16,4 @@ class NoCookies(CookieJar):
     """For HTTP clients to servers of others. A cookie in the configuration is a header, and is sent."""
 
     def extract_cookies(self, response: _HttpResponse, request: Request) -> None:
-        """Ignore them unparsed: the standard library's parser computes with unbounded numbers in them."""
+        """Ignore the cookies of a response unparsed: the standard library computes with unbounded numbers in them."""

@@ -28,7 +28,8 @@ def replaced(record: T, **changes: Any) -> T:
 def carry_over_changes(before: T | None, after: T | None, stored: T | None) -> T | None:
     """Return the `stored` record with the fields that differ between `before` and `after` as they are in `after`.
 
-    A record that is gone stays gone, and a new one does not replace another one.
+    A record that is gone (`stored` is None) stays gone. A new record (`before` is None) does not replace a stored one.
+    A deletion (`after` is None) holds in any case.
     """
     if stored is before or after is None:
         return after

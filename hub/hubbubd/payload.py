@@ -55,7 +55,7 @@ def loads(data: bytes | bytearray | str) -> Any:
 
 
 def bound_value_count(document: bytes | bytearray, most: int) -> int:
-    """Return an upper bound of the number of values in a JSON document; beyond `most`, some number above it.
+    """Return an upper bound of the number of values in a JSON document; if beyond `most`, any number above `most`.
 
     A comma or an opening bracket outside of strings starts at most one value. Nothing is parsed, and few objects are
     made: about 3 ns per byte.

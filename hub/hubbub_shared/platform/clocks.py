@@ -32,9 +32,9 @@ def elapsed_s() -> float:
 
 
 def is_synchronised() -> bool:
-    """Return whether a time service keeps this machine's clock right, says its kernel; False where it cannot say.
+    """Return whether the kernel says that a time service keeps this machine's clock right; False if it cannot say.
 
-    The kernel takes that back when the clock is set by hand, and hours after it last heard of the service: STA_UNSYNC.
+    The kernel says no (STA_UNSYNC) once the clock is set by hand, and some hours after the service was last heard.
     """
     import ctypes  # lazy: looked at after the start
 

@@ -32,9 +32,10 @@ def sync(descriptor: int) -> None:
 
 
 def lock(descriptor: int, *, shared: bool = False, wait: bool = False) -> bool:
-    """Lock a file for this process, until the descriptor is closed or the process ends; return whether it could.
+    """Lock a file for this process, until the descriptor is closed or the process ends.
 
-    With `wait` it waits until it can. On Windows no lock is shared. Raises OSError.
+    Return whether the file is locked now; False if another process has a lock. With `wait`, wait until the file is
+    free. On Windows no lock is shared. Raises OSError.
     """
     if sys.platform == "win32":
         os.lseek(descriptor, 0, os.SEEK_SET)

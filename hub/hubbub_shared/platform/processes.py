@@ -72,7 +72,10 @@ class HeldProcess:
 
 @contextmanager
 def hold_process(pid: int) -> Generator[HeldProcess | None]:
-    """Yield a process to end; None if it does not run."""
+    """Yield a process to end, and on Linux hold it during the block; None if it does not run.
+
+    While a process is held, no signal can reach a later process with the same number.
+    """
     if sys.platform != "linux":
         yield HeldProcess(pid) if is_running(pid) else None
         return
@@ -119,9 +122,10 @@ def is_running(pid: int) -> bool:
 
 
 def kill_marked(mark: str) -> None:
-    """Kill every process that has this mark.
+    """Kill every process that has this mark in its environment (the variable MARK).
 
-    Return once all of them have ended: one that is ending has no environment any more. Bounded by KILL_LOOKS.
+    Return once all of them have ended, or after KILL_LOOKS looks. Those found before are looked at as well: a process
+    that is ending has no environment any more, and so no mark.
     """
     entry = f"{MARK}={mark}".encode()
     killed: set[int] = set()

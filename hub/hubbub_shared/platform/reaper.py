@@ -64,7 +64,10 @@ def call_libc(function: str, *arguments: int | bytes | None) -> None:
 
 
 def launch(starts: _socket.socket, reaper_class: "type[Reaper]") -> None:
-    """Fork a reaper for each start, until the other end of `starts` closes; then wait for the reapers."""
+    """Fork a reaper for each start of a server, until the other end of `starts` closes; then wait for the reapers.
+
+    A reaper is the process that starts one server, and at last ends all that the server has started.
+    """
     gc.disable()  # a collection would write to all objects, and so copy them into each reaper
     # A signal to the whole service must not end a reaper before it has cleaned up; the sockets end all. And the kernel
     # collects the reapers.

@@ -94,7 +94,7 @@ class Principal:
     """Where its calls come from, if another member of the fleet has found that out."""
 
     def servers(self, permission: Permission) -> frozenset[str]:
-        """Return the patterns of the servers on which this is permitted; exactly `{"*"}` when it is on all."""
+        """Return the patterns of the servers on which this is permitted; exactly `{"*"}` for all servers."""
         return _permitted_patterns(self.grants, permission)
 
     def may(self, permission: Permission, server: str) -> bool:
@@ -102,7 +102,10 @@ class Principal:
         return _is_permitted(self.grants, permission, server)
 
     def call_origin(self, server: str) -> CallOrigin:
-        """Return the origin of calls that it makes to a server itself, not through an MCP host."""
+        """Return the origin (host, profile and roles) of calls that the principal makes to a server.
+
+        Another member of the fleet may have found it out (`self.origin`). If not, no MCP host is between.
+        """
         return self.origin or call_origin(self.grants, self.groups, server)
 
     def may_everywhere(self, permission: Permission) -> bool:
@@ -129,13 +132,14 @@ class Scope:
         return matches(self.servers, name)
 
     def has_call(self, call: Call) -> bool:
-        """Return whether the call is in scope: by its server, or as an own call."""
+        """Return whether the call is in scope: by its server, or because the principal made the call."""
         return self.has_server(call.server) or self._is_own(call.principal, call.server)
 
     def has_request(self, request: PendingRequest) -> bool:
-        """Return whether the request is in scope: by its server, or because an own call caused it, as the wire says.
+        """Return whether the request is in scope: by its server, or because a call of the principal caused it.
 
-        For a request for approval `approval_servers` alone decides, where it is given.
+        That cause counts only if the protocol names it (`CauseSource.WIRE`). For a request for approval
+        `approval_servers` alone decides, where it is given.
         """
         if request.kind is RequestKind.APPROVAL and self.approval_servers is not None:
             return matches(self.approval_servers, request.server)
@@ -144,7 +148,7 @@ class Scope:
         )
 
     def has_task(self, task: Task) -> bool:
-        """Return whether the task is in scope: by its server, or because an own call became it or caused it."""
+        """Return whether the task is in scope: by its server, or because the principal's call became or caused it."""
         return self.has_server(task.server) or self._is_own(task.principal, task.server)
 
     def __str__(self) -> str:
@@ -161,11 +165,13 @@ EVERYTHING = Scope()
 
 
 def scope(principal: Principal, permission: Permission) -> Scope:
-    """Return the records a principal may see (SEE), answer (ANSWER) or cancel (OPERATE), its own included.
+    """Return which records a principal may see (SEE), answer (ANSWER) or cancel (OPERATE).
 
-    Of what it may answer, requests for approval are those of the servers on which it has APPROVE.
+    With ANSWER, requests for approval are in scope only on servers on which the principal has APPROVE as well. On
+    servers that the principal may call (CALL), its own records are in scope, too.
     """
     servers = principal.servers(permission)
+    # None: requests for approval are in scope like all other requests.
     approval_servers = principal.servers(Permission.APPROVE) if permission is Permission.ANSWER else None
     if ANY in servers:
         every_approval = approval_servers is None or ANY in approval_servers
@@ -175,7 +181,10 @@ def scope(principal: Principal, permission: Permission) -> Scope:
 
 
 def servers_scope(principal: Principal, *any_of: Permission) -> Scope:
-    """Return the servers on which a principal has one of these permissions, without its own records on others."""
+    """Return the scope of the servers on which a principal has one of these permissions.
+
+    The principal's own records on other servers are not in this scope.
+    """
     servers = frozenset[str]().union(*map(principal.servers, any_of))
     return EVERYTHING if ANY in servers else Scope(servers)
 
@@ -191,8 +200,8 @@ def call_origin(
 ) -> CallOrigin:
     """Return the origin of calls to a server by a principal with these grants and groups.
 
-    `host` is the program of the MCP host through which it makes them, `profile` that host's profile; both are ""
-    without one. The roles are those on the server, and those at the identity provider (`groups`).
+    `host` is the program of the MCP host through which the principal makes the calls, `profile` that host's profile;
+    both are "" without a host. The roles are those on the server, and those at the identity provider (`groups`).
     """
     roles = {grant.role.value for grant in grants if matches(grant.servers, server)}
     return CallOrigin(
@@ -202,7 +211,7 @@ def call_origin(
 
 @lru_cache(maxsize=1024)
 def _permitted_patterns(grants: tuple[Grant, ...], permission: Permission) -> frozenset[str]:
-    """Return the patterns of the servers on which the grants permit this; exactly `{"*"}` when it is on all."""
+    """Return the patterns of the servers on which the grants permit this; exactly `{"*"}` for all servers."""
     patterns = frozenset(p for grant in grants if permission in ROLES[grant.role] for p in grant.servers)
     return frozenset({ANY}) if ANY in patterns else patterns
 

@@ -35,7 +35,10 @@ class ClockEra:
 
 
 def correct_stamp(eras: Sequence[ClockEra], at: float, now: float) -> float:
-    """Return a stamp in the present era's time. One that may be of several eras counts as late as any of them says."""
+    """Return a stamp in the time of the present era: the time since the clock was last set.
+
+    A stamp that may be of several eras counts as late as any of these eras says.
+    """
     if len(eras) <= 1:
         return at
     *past, present = eras
@@ -47,22 +50,26 @@ def correct_stamp(eras: Sequence[ClockEra], at: float, now: float) -> float:
 
 
 def after_leap(eras: Sequence[ClockEra], until: float, by_s: float, now: float) -> tuple[ClockEra, ...]:
-    """Return the eras after the clock has leapt by `by_s` seconds: from `until`, its last time before, to `now`."""
+    """Return the eras after the clock has leapt by `by_s` seconds: from `until`, its last time before, to `now`.
+
+    A new era begins. The stamps of all earlier eras count as `by_s` seconds later, so that no age grows by the leap.
+    """
     *past, ended = eras or (ClockEra(),)
     ended = replace(ended, last=max(ended.last, until))
     moved = [
         replace(era, shift_s=_clamp_shift(era.shift_s + by_s), doubted_s=max(era.doubted_s + by_s, 0.0))
         for era in (*past, ended)
     ]
-    while len(moved) >= MAX_ERAS:
+    while len(moved) >= MAX_ERAS:  # the two oldest become one
         moved[:2] = [_join_eras(*moved[:2])]
     return (*moved, ClockEra(first=now, last=now))
 
 
 def after_confirmation(eras: Sequence[ClockEra], now: float) -> tuple[ClockEra, ...]:
-    """Return the eras once a time service calls the clock right: stamps that it vouched for earlier hold as they are.
+    """Return the eras (times between settings of the clock) once a time service calls the clock right.
 
-    It is not believed while the time is before one for which it has vouched.
+    Stamps of eras for which a service vouched before hold as they are, without a shift. The service is not believed
+    while the time is before one for which a service has vouched: then the eras stay as they are.
     """
     *past, present = eras or (ClockEra(),)
     if any(era.vouched and era.last - now > LEAP_S for era in past):
@@ -72,7 +79,10 @@ def after_confirmation(eras: Sequence[ClockEra], now: float) -> tuple[ClockEra, 
 
 
 def after_trust(eras: Sequence[ClockEra]) -> tuple[ClockEra, ...]:
-    """Return the eras once a person says that the clock is right, and that the doubted time has truly passed."""
+    """Return the eras once a person says that the clock is right, and that the doubted time has truly passed.
+
+    Then ages count that time: the stamps of earlier eras are no longer shifted by it.
+    """
     return tuple(replace(era, shift_s=_clamp_shift(era.shift_s - era.doubted_s), doubted_s=0.0) for era in eras)
 
 

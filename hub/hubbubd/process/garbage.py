@@ -73,7 +73,11 @@ class Garbage:
         self._permanent = self._permanent_after_look = collector.get_freeze_count()
 
     def on_collection(self, phase: str, info: dict[str, int]) -> None:
-        """Act at the start and the stop of a collection, as one of `gc.callbacks`."""
+        """Act at the start and the stop of a full collection, as one of `gc.callbacks`.
+
+        At the start, have the collection look at permanent objects, too, if that is due. At the stop of a long one,
+        make all objects that are left permanent.
+        """
         if info["generation"] != FULL_COLLECTION:
             return
         if phase == "start":

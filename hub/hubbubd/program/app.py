@@ -169,9 +169,9 @@ async def _serve(settings: LoadedSettings, load: Callable[[], LoadedSettings]) -
 
 
 async def run_terms(run_term: Callable[[bool], Awaitable[bool]], signals: AsyncIterator[signal.Signals]) -> None:
-    """Run terms of a member until `run_term` returns False; its argument says whether the term is the first.
+    """Run terms of a member of a fleet (a term lasts until the fleet declares it gone) until `run_term` returns False.
 
-    A later term that cannot reach the database or bind its ports is tried again.
+    The argument of `run_term` says whether the term is the first. A later one that cannot begin is tried again.
     """
     first = True
     while True:
@@ -185,7 +185,7 @@ async def run_terms(run_term: Callable[[bool], Awaitable[bool]], signals: AsyncI
                 raise
             log.warning("this member cannot start anew yet; it tries again", error=str(cause))
             with anyio.move_on_after(RESTART_PAUSE_S):
-                await anext(signals)
+                await anext(signals)  # a signal during the pause ends the program
                 return
         first = False
 
@@ -426,7 +426,7 @@ async def _hurry_on_second_signal(signals: AsyncIterator[signal.Signals], hurry:
 
 
 def _print_ready(served: Mapping[str, str | None], hub: Hub, client: Path) -> None:
-    """Print that the hub is ready: for a person at a terminal, else as a line of JSON."""
+    """Print that the hub is ready: for a person at a terminal, else as JSON. Move stderr to the log file, if any."""
     line = {
         "event": "ready",
         **{name: where for name, where in served.items() if where is not None},
@@ -444,6 +444,6 @@ def _print_ready(served: Mapping[str, str | None], hub: Hub, client: Path) -> No
 
 
 def _complain(problem: str, status: int = DONE) -> int:
-    """Print one error line and return the exit status."""
+    """Print one error line and return the exit status that the caller gives: FAILED or USAGE."""
     console.complain(problem)
     return status

@@ -160,6 +160,8 @@ class _WarningPrinter:
         self._rendered = rendered
 
     def __call__(self, logger: object, method: str, event: EventDict) -> EventDict:
+        """Print the event if it is a warning or worse, and return it unchanged for the next processor."""
+        # A method that is no level, such as `exception`, counts as an error.
         if LEVELS.get(method, logging.ERROR) >= logging.WARNING:
             line: Any = dict(event)
             for each in self._rendered:

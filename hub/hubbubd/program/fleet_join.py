@@ -29,7 +29,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class FleetTerm:
-    """A term of this hub as a member of a fleet."""
+    """A term of this hub as a member of a fleet: from its start until it ends or is declared gone."""
 
     settings: FleetSettings
     membership: Membership

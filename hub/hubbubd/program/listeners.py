@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 def import_all(settings: HubSettings) -> None:
     """Import what only some hubs offer, before the event loop runs; where it is used it is imported once more.
 
-    Imported only there, it would stop the loop, beside a thread that imports the SDK: two threads that import the same
-    packages can wait for each other.
+    An import at the first use would stop the loop. It could stop the loop for good, as a thread imports OpenTelemetry's
+    SDK: two threads that import the same packages can wait for each other.
     """
     offered = {
         "hubbubd.rpc.auth.jwt": settings.oidc_issuer,

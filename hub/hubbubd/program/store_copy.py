@@ -89,7 +89,7 @@ def require_vaults(*places: Place) -> None:
 class _Secrets:
     """The secrets that belong to a store; implements `store_transfer.SecretStore`.
 
-    They are opened when they are wanted: the store may not be there before.
+    The vault that has them is opened for each use: the store may not be there before.
     """
 
     def __init__(self, place: Place, store: LockedStore, settings: HubSettings) -> None:

@@ -19,9 +19,10 @@ _PACKAGES = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.grpc")
 
 
 def find_exporter(environ: Mapping[str, str], signal: str) -> str | None:
-    """Return the exporter of a signal (`traces`, `metrics`, `logs`): `otlp`, `console`, or None. Raises ConfigError.
+    """Return the exporter of a signal (`traces`, `metrics`, `logs`): `otlp`, `console`, or None to export nothing.
 
-    OTLP needs an endpoint: unlike the SDK, the hub does not try the default port when none is configured.
+    OTLP needs an endpoint: unlike the SDK, the hub does not try the default port when none is configured. Raises
+    ConfigError for an exporter or protocol that is not offered, and for packages that are missing.
     """
     if environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return None

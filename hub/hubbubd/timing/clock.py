@@ -70,7 +70,7 @@ class Clock:
     def on_jump(self, callback: Callable[[float], object]) -> None:
         """Call `callback` after each jump of the time, with the seconds by which the system's clock was set.
 
-        That is 0 after a suspension of the computer: then the clock was right, and the loop's clock stood still.
+        These are 0 after a suspension of the computer: then the clock was right, and the loop's clock stood still.
         """
         self._followers.append(callback)
 

@@ -27,7 +27,7 @@ class Deadline:
         self._timer: asyncio.TimerHandle | None = None
 
     def move(self, at: float) -> None:
-        """Set the time, in seconds of the event loop's clock; infinite for none. One that has come ends the work."""
+        """Set the time, in seconds of the event loop's clock; infinite for none. A time that has come ends the work."""
         self._at = at
         if self._scope is not None and (self._timer is None or at < self._timer.when()):
             self._update_timer()
@@ -45,7 +45,10 @@ class Deadline:
             await anyio.lowlevel.checkpoint_if_cancelled()
 
     async def run(self, work: Callable[[], Awaitable[T]]) -> T | None:
-        """Do the work and return its result; None if it was ended: at its first wait, if the time is over before."""
+        """Do the work and return its result; None if the work was ended.
+
+        If the time is over before the work begins, the work still runs to its first wait.
+        """
         try:
             with anyio.CancelScope() as self._scope:
                 self._update_timer()

@@ -17,7 +17,10 @@ class Slots:
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     async def take(self) -> Callable[[], None]:
-        """Wait for a slot, and return what gives it back; to call that again does nothing."""
+        """Wait for a slot, and return a function that gives it back; a second call of the function does nothing.
+
+        The slot is given back in any case after `hold_s` seconds.
+        """
         loop = asyncio.get_running_loop()
         if self._free:
             self._free -= 1
@@ -27,7 +30,7 @@ class Slots:
             try:
                 await slot
             except asyncio.CancelledError:
-                if not slot.cancelled():  # it has a slot already
+                if not slot.cancelled():  # a slot was given to it in the same moment
                     self._give_back()
                 raise
         taken = True

@@ -47,7 +47,7 @@ class _Turns:
     async def wait(self) -> None:
         """Let other work of the loop go first, and pause where the processor is busy."""
         async with self._lock:
-            before = thread_time()
+            before = thread_time()  # the next line takes as long as one round of the loop's other work
             await anyio.lowlevel.checkpoint()
             took_s, now = thread_time() - before, perf_counter()
             if took_s > IDLE_S:

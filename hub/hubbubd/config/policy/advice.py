@@ -13,7 +13,7 @@ from hubbubd.errors import PermissionDenied
 
 
 def render_allowing_setting(refusal: PermissionDenied, config: ServerConfig, hub: HubSettings) -> str | None:
-    """Return the TOML of the setting that would allow a refused server; None where no setting should, or could.
+    """Return the TOML of the setting that would allow a refused server; None where no setting could or should do so.
 
     ARGUMENTS stands for its arguments: they may be secret, and others see the refusal.
     """

@@ -49,8 +49,8 @@ class Confinement:
     def check(self, config: ServerConfig, environ: Mapping[str, str]) -> None:
         """Check whether a server may be added. A server with unset variables passes, and is checked when it connects.
 
-        Raises PermissionDenied (COMMAND_NOT_ALLOWED, HOST_NOT_ALLOWED, VARIABLE_NOT_ALLOWED; with `toml`, a setting
-        that would allow it, where one would) and InvalidServerConfig.
+        Raises PermissionDenied (COMMAND_NOT_ALLOWED, HOST_NOT_ALLOWED, VARIABLE_NOT_ALLOWED) and InvalidServerConfig.
+        If there is a setting that would allow the server, it is in the metadata `toml` of the denial.
         """
         if wrong := tuple(find_problems(config, self.hub)):
             raise InvalidServerConfig.fields(wrong)

@@ -68,7 +68,7 @@ class FleetSettings(BaseModel):
     def check_certificate(self) -> None:
         """Read the TLS files, and check that the certificate names this member, which others look for.
 
-        Raises ConfigError as `TlsFiles.read` does.
+        Raises ConfigError, whose key is `tls_cert`, `tls_key` or `tls_client_ca` for `cert`, `key` or `ca`.
         """
         uris, hosts = read_certificate_names(self.tls.read().chain)
         for kind, name, found in (("URI", f"{MEMBER_URI}{self.name}", uris), ("DNS name", self.name, hosts)):

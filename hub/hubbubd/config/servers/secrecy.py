@@ -63,12 +63,12 @@ def is_secret(name: str, value: str) -> bool:
     if _SECRET_NAME.search(name) is not None and _PLAIN_NAME.fullmatch(name) is None:
         return not (_is_loopback(value) or _is_open_url(value))
     if _PLAIN_NAME.fullmatch(name) is not None:
-        return "@" in value
+        return "@" in value  # a user, perhaps with a password, stands before it
     return not all(map(_is_plain, value.split(",")))
 
 
 def _is_plain(value: str) -> bool:
-    """Return whether a value has the form of something that is no secret."""
+    """Return whether a value has the form of no secret: words, a number, a path, a loopback or an open address."""
     value = value.strip()
     if any(form.fullmatch(value) for form in (_WORDS, _NUMBER)) or _PATH.match(value):
         return True

@@ -18,7 +18,7 @@ _INVISIBLE: Final = frozenset({"Cc", "Cf"})
 
 
 def is_tool_call(method: str) -> bool:
-    """Return whether a method calls a tool; compared loosely, as a careless server may read it so."""
+    """Return whether a method calls a tool. Case and outer spaces do not count: careless servers ignore them, too."""
     return method.strip().casefold() == CALL
 
 

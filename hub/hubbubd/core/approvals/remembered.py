@@ -34,7 +34,7 @@ class RememberedApproval:
     def covers(
         self, tool: str, caller: str, rule: ApprovalRule, definition: str, digest: str, now: float, *, folder: str = ""
     ) -> bool:
-        """Return whether a call of its server that `rule` asks about needs no other approval.
+        """Return whether this approval also holds for a call of the same server about which `rule` asks.
 
         `tool` and `caller` are those of the call, `definition` and `digest` the digests of its tool and of its
         arguments. `folder` is the one in which a host wants to use its own tool, else "". `now` is in seconds since the
@@ -43,6 +43,6 @@ class RememberedApproval:
         return (
             now < self.expires_at
             and (self.tool, self.caller, self.definition, self.folder) == (tool, caller, definition, folder)
-            and self.arguments_digest in ("", digest)
+            and self.arguments_digest in ("", digest)  # "": the approval holds for any arguments
             and self.terms == digest_terms(rule)
         )

@@ -54,7 +54,10 @@ class Replay:
         self._rows: dict[tuple[str, Action, str, str], _Tally] = {}
 
     def judge_in_steps(self, calls: Iterable[tuple[Call, CallFacts]]) -> Iterator[int]:
-        """Judge calls of tools, newest first; yield how many are judged: after each CALLS_AT_A_TIME, and at the end."""
+        """Judge calls of tools, newest first.
+
+        Yield how many are judged so far: after each CALLS_AT_A_TIME, so that others get their turn, and at the end.
+        """
         count = 0
         for count, (call, facts) in enumerate(calls, start=1):
             self._add(call, facts, self._rules.decide(facts))
@@ -101,7 +104,7 @@ class _Tally:
     callers: dict[str, None] = field(default_factory=dict[str, None])
 
     def as_row(self, rule: str, action: Action, server: str, tool: str) -> ReplayRow:
-        """Return the row of these calls; the arguments are its key in `Replay`."""
+        """Return the row of these calls; the arguments are the key of the row in `Replay`."""
         return ReplayRow(
             rule=rule,
             action=action,

@@ -72,22 +72,24 @@ def define_tool(entry: bytes) -> ToolDefinition:
 def canonical_digest(value: object) -> str:
     """Return the SHA-256 of a JSON value in its canonical form (RFC 8785).
 
-    RFC 8785 has no form for integers beyond 53 bits: a value with such a number is serialized with its members in
-    order. So is a value beyond MAX_EXACT_BYTES that has fractions, or keys with characters beyond 16 bits.
+    Some values are only serialized with sorted keys instead: those with integers beyond 53 bits, for which RFC 8785 has
+    no form; and those beyond MAX_EXACT_BYTES with fractions, or with characters beyond 16 bits in keys.
     """
     canonical = payload.dumps_canonical(value)
     if len(canonical) <= MAX_EXACT_BYTES and not _is_canonical(canonical):
         import rfc8785  # needed with the first such arguments that are asked about
 
-        with suppress(rfc8785.CanonicalizationError, UnicodeEncodeError, RecursionError):  # else it has no such form
+        # A value that has no such form keeps the one with sorted keys.
+        with suppress(rfc8785.CanonicalizationError, UnicodeEncodeError, RecursionError):
             canonical = rfc8785.dumps(cast("Any", value))
     return f"sha256:{hashlib.sha256(canonical).hexdigest()}"
 
 
 def _is_canonical(document: bytes) -> bool:
-    """Return whether a document whose members are in order is certain to be as RFC 8785 writes it.
+    """Return whether it is certain that a JSON document with sorted keys is as RFC 8785 writes it.
 
-    It is if it has no escaped characters, none beyond 16 bits, and of numbers only integers of up to 15 digits.
+    True takes three things: no character is escaped by its number, none is beyond 16 bits (RFC 8785 sorts keys by
+    UTF-16), and all numbers are integers of up to 15 digits. False means only that this is not certain.
     """
     if b"\\u" in document or not _BEYOND_16_BITS.isdisjoint(document):
         return False
@@ -111,7 +113,7 @@ def approved_params(call: Call) -> dict[str, Any]:
 
 
 def digest_terms(rule: ApprovalRule) -> str:
-    """Return the digest of what a rule asks for: who approves, and how many. Which calls it matches is no part."""
+    """Return the digest of what a rule asks for: who approves, and how many; not of which calls the rule matches."""
     return canonical_digest([rule.name, rule.needed, rule.not_by_caller, sorted(rule.approvers)])
 
 
@@ -126,9 +128,9 @@ def make_document(
 ) -> bytes:
     """Return the document of a pending request of kind approval, as JSON; docs/approvals.md describes it.
 
-    `before` are ids of the caller's calls, newest first. Known secrets are redacted; arguments that have any cannot be
+    `before` are ids of the caller's calls, newest first. Known secrets are redacted; arguments with secrets cannot be
     edited. Raises InvalidArgument for arguments that are no object, and FailedPrecondition (APPROVAL_TOO_LARGE) for
-    those that nobody could read.
+    arguments beyond MAX_SHOWN_BYTES, which nobody could read.
     """
     arguments = tool_arguments(params)
     if not isinstance(arguments, Mapping):
@@ -164,12 +166,13 @@ def make_document(
         "caller": _describe_caller(call),
         "before": list(before)[:MAX_CALLS_BEFORE],
     }
-    if call.server == PEOPLE:
+    if call.server == PEOPLE:  # a host asks whether it may use a tool of its own
         more = {"cwd": read_folder(call.server, params), "suggestions": describe_offers(params)}
         document |= {key: value for key, value in more.items() if value}
     shown = REDACTION.redact_value(document)
     if shown["arguments"] != arguments:  # a person cannot change what is hidden without losing it
         shown["rule"]["edit"] = False
+    # Digests are compared later, so redaction must not change them.
     return payload.dumps({**shown, "digest": document["digest"], "definition": document["definition"]})
 
 
@@ -193,7 +196,10 @@ def read_folder(server: str, params: Mapping[str, Any]) -> str:
 
 
 def arguments_digest(request: PendingRequest) -> str:
-    """Return the digest of the arguments that are to be approved now; "" for other kinds of requests."""
+    """Return the digest of the arguments that are to be approved now, as the last voter may have changed them.
+
+    "" for requests that are not for an approval.
+    """
     if request.votes:
         return request.votes[-1].digest
     return str(payload.loads(request.request).get("digest", ""))

@@ -61,12 +61,15 @@ class CallRules:
 
     @classmethod
     def from_settings(cls, settings: ApprovalSettings, servers: Mapping[str, ServerConfig]) -> Self:
-        """Return the rules of the file, then those for `confirm` of each server, then those for that of the hub."""
+        """Return the rules of the file, then those that `confirm` of each server makes, then those of the hub's own."""
         presets = (rule for name, config in servers.items() for rule in _make_confirm_rules(config.confirm, name))
         return cls((*settings.rules, *presets, *_make_confirm_rules(settings.confirm)), settings.default)
 
     def for_server(self, config: ServerConfig) -> "CallRules":
-        """Return the rules that concern a server, with those of its option `confirm` added, as in `from_settings`."""
+        """Return the rules that concern a server, with the rules that its option `confirm` stands for.
+
+        Those come after the rules of the file, and before the rules of the hub's own `confirm`.
+        """
         kept = [each.rule for each in self._cached_for_server(config.name)]
         first_preset = next((at for at, rule in enumerate(kept) if rule.preset), len(kept))
         own = _make_confirm_rules(config.confirm, config.name)
@@ -81,8 +84,8 @@ class CallRules:
     def decide(self, facts: CallFacts) -> Judgement:
         """Return the verdict of the rules on a call.
 
-        A rule whose condition fails to evaluate counts as one that asks, and the rules after it are looked at as well:
-        the stricter of the two verdicts counts, and of two that ask the first.
+        A rule whose condition fails to evaluate counts as a rule that asks. Then the rules after it are judged as well,
+        and the stricter of the two verdicts counts; of two that ask, the first counts.
         """
         find = self._cached_for_tool if len(facts.tool) <= LONGEST_TOOL else self._find_for_tool
         context = EvaluationContext(facts)
@@ -107,6 +110,7 @@ class CallRules:
             ]:
                 yield f"rule {rule.name!r}: no server matches {_join_quoted(unknown)}"
             matching = [name for name in names if each.has_server(name)]
+            # Whether a pattern of tools matches nothing is certain only if the tools of all these servers are known.
             if not matching or not all(name in tools for name in matching):
                 continue
             offered = [tool for name in matching for tool in tools[name]]
@@ -118,7 +122,10 @@ class CallRules:
         return tuple(each for each in self._patterns if each.has_server(server))
 
     def _find_for_tool(self, server: str, tool: str) -> "tuple[_RuleGroup, ...]":
-        """Return the rules for a tool, in order, up to the first without a condition, in groups of MOST_TOGETHER."""
+        """Return the rules for a tool, in order, up to the first without a condition.
+
+        They are in groups of MOST_TOGETHER, whose conditions are evaluated in one go.
+        """
         plain = plain_name(tool) if len(tool) <= LONGEST_TOOL else ""
         found: list[ApprovalRule] = []
         for each in self._cached_for_server(server):
@@ -221,6 +228,7 @@ class _Patterns:
         patterns = rule.tools if tools is None else tools
         self._servers = _compile(rule.servers)
         self._tools = _compile(patterns)
+        # None: a rule that allows matches exact names only.
         self._plain_tools = None if rule.action is Action.ALLOW else _compile([plain_name(each) for each in patterns])
 
     def has_server(self, name: str) -> bool:
@@ -228,7 +236,10 @@ class _Patterns:
         return self._servers.match(name) is not None
 
     def has_tool(self, tool: str, plain: str) -> bool:
-        """Return whether a tool matches; `plain` is its name as `plain_name` returns it. See LONGEST_TOOL."""
+        """Return whether a tool matches; `plain` is its name as a careless server may read it (`plain_name`).
+
+        A name longer than LONGEST_TOOL matches each rule that asks or denies, and none that allows.
+        """
         if len(tool) > LONGEST_TOOL:
             return self._plain_tools is not None
         if self._tools.match(tool) is not None:
@@ -252,7 +263,8 @@ def _compile(patterns: Iterable[str]) -> re.Pattern[str]:
 
 
 def _make_confirm_rules(confirm: Sequence[str], server: str = "") -> Iterator[ApprovalRule]:
-    """Yield the rules that an option `confirm` stands for: of a server, or of the hub."""
+    """Yield the rules that an option `confirm` stands for: that of a server, or the hub's own if `server` is empty."""
+    # Not validated below: rules of a file may not have these names.
     name, servers = (f"{CONFIRM} of {server}", (server,)) if server else (CONFIRM, (ANY,))
     if confirmed.WRITES in confirm:
         yield ApprovalRule.model_construct(name=name, servers=servers, when=_WRITES)
@@ -264,7 +276,7 @@ _WRITES: Final = Condition(WRITES)
 
 
 def _can_ask_or_deny(rule: ApprovalRule) -> bool:
-    """Return whether a rule can ask or deny; one that allows asks where its condition fails."""
+    """Return whether a rule can ask or deny. A rule that allows counts as one that asks if its condition fails."""
     return rule.action is not Action.ALLOW or rule.when is not None
 
 

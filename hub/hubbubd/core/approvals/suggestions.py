@@ -77,6 +77,7 @@ def describe_suggestion(given: object) -> str:
     if not isinstance(kind, str) or not isinstance(destination, str):
         return ""
     members, until = _MEMBERS.get(kind), _UNTIL.get(destination)
+    # Another member than these could mean more than the words say.
     if members is None or until is None or update.keys() != {"type", "destination", *members}:
         return ""
     what = _describe_change(kind, update)

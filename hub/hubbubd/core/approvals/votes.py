@@ -70,9 +70,9 @@ def approve(
 ) -> PendingRequest:
     """Return the request with one more vote, answered if these are enough. Idempotent by `answer_id`.
 
-    Raises FailedPrecondition (ALREADY_APPROVED, ARGUMENTS_CHANGED, and as `request_states.answer`), PermissionDenied
-    (NOT_AN_APPROVER), and InvalidArgument for a digest of no arguments of the call, and for arguments or a time to
-    remember that the rule or the tool does not allow.
+    Raises FailedPrecondition if the request is closed or claimed by others (see `request_states.answer`), and for
+    ALREADY_APPROVED and ARGUMENTS_CHANGED; PermissionDenied (NOT_AN_APPROVER); and InvalidArgument for a digest of
+    other arguments, and for arguments, suggestions or a time to remember that are not allowed.
     """
     if answer_id and any((vote.answer_id, vote.by) == (answer_id, by) for vote in request.votes):
         return request
@@ -98,14 +98,14 @@ def approve(
         suggestions=_check_suggestions(document, given.suggestions),
         answer_id=answer_id,
     )
-    votes = (vote,) if changed is not None else (*request.votes, vote)
+    votes = (vote,) if changed is not None else (*request.votes, vote)  # earlier votes are of other arguments
     voted = replaced(request, votes=votes, changed=request.changed if changed is None else changed)
     if len(votes) >= rule["needed"]:
         answer = Answer(payload=payload.dumps(_make_approval_answer(voted)))
         return core.as_answered(voted, answer, by, now, under_claim, answer_id=answer_id, trace=trace, via=via)
     agent = under_claim is not None and under_claim.worker
     noted = core.with_event(voted, RequestEventType.APPROVED, now, by, agent=agent, trace=trace, via=via)
-    return replaced(noted, claim=None)
+    return replaced(noted, claim=None)  # others have to approve now
 
 
 def _other_arguments_error(request: PendingRequest) -> FailedPrecondition | InvalidArgument:
@@ -147,7 +147,7 @@ def approval_outcome(request: PendingRequest) -> str:
 
 
 def _make_approval_answer(request: PendingRequest) -> dict[str, Any]:
-    """Return the answer of a request with enough votes. Beyond this call it allows what every vote allows."""
+    """Return the answer of a request with enough votes. Beyond this call the answer allows what every vote allows."""
     answer: dict[str, Any] = {"action": "approve", "by": [vote.by for vote in request.votes]}
     if request.changed is not None:
         answer["arguments"] = payload.loads(request.changed)
@@ -207,7 +207,7 @@ def _check_remember_s(rule: Mapping[str, Any], remember_s: float) -> float:
 
 
 def _check_suggestions(document: Mapping[str, Any], indices: Sequence[int]) -> tuple[int, ...]:
-    """Return the indices of the suggestions taken, sorted. Raises InvalidArgument if there are none such."""
+    """Return the indices of the suggestions taken, sorted. Raises InvalidArgument for an index of no suggestion."""
     offered = len(document.get("suggestions", ()))
     if any(not 0 <= index < offered for index in indices):
         hint = f"must be indices of its suggestions, 0 to {offered - 1}" if offered else "has none to choose from"

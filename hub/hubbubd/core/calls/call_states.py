@@ -166,8 +166,9 @@ def move(call: Call, state: CallState, now: float, *, result: bytes | None = Non
 def merge_change(before: Call | None, after: Call, stored: Call | None) -> Call | None:
     """Return the record to store of a call that has changed from `before` to `after`; `stored` is its record by now.
 
-    If that has changed meanwhile, only the fields that differ between `before` and `after` are carried over. But an end
-    is final, a record that is gone stays gone (None), and another call under the same id is left alone.
+    If `stored` differs from `before`, others have changed the record meanwhile: then only the fields that differ
+    between `before` and `after` are carried over. But an end is final, a record that is gone stays gone (None), and
+    another call under the same id is left alone.
     """
     if stored is before:  # records are never changed in place: the same object says that nobody else has written
         return after
@@ -297,11 +298,11 @@ class CallClock:
         self._timeout_left = self.timeout_s
 
     def deadline(self) -> float | None:
-        """Return when the first budget runs out; None while held."""
+        """Return when the first of the two budgets runs out; None while the clock is held, and so stands still."""
         return None if self._hold_count else self._running_since + min(self._timeout_left, self.max_s)
 
     def has_used_up_max(self, now: float) -> bool:
-        """Return whether it is `max_s` that has run out."""
+        """Return whether the budget `max_s` has run out; False while the clock is held."""
         return not self._hold_count and now >= self._running_since + self.max_s
 
     def restart(self, now: float) -> None:

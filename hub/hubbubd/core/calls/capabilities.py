@@ -22,7 +22,7 @@ def declared_capabilities(params: bytes) -> Mapping[str, Any] | None:
 
 
 def can_answer(capabilities: Mapping[str, Any], kind: RequestKind, params: Mapping[str, Any]) -> bool:
-    """Return whether a client with these capabilities answers such a request. `params` is the MCP params."""
+    """Return whether a client with these capabilities can answer a request of this kind with these MCP params."""
     match kind:
         case RequestKind.ELICITATION_FORM | RequestKind.APPROVAL:
             return "form" in _elicitation_modes(capabilities)

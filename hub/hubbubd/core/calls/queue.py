@@ -96,7 +96,7 @@ class CallQueue:
         if not self._waiting or self._counts[Slot.IN_FLIGHT] >= self._max_in_flight:
             return None
         if self._one_question_at_a_time and self._counts[Slot.PARKED]:
-            return None
+            return None  # only the parked call can be the cause of what the server asks
         call_id, size = self._waiting.popitem(last=False)
         self._bytes -= size
         self._move(call_id, Slot.IN_FLIGHT)

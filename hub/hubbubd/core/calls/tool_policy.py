@@ -12,8 +12,8 @@ CALL, LIST = "tools/call", "tools/list"
 def find_denial(config: ServerConfig, method: str, params: Mapping[str, Any]) -> PermissionDenied | None:
     """Return the refusal of a call to a tool that is not allowed; None when it may be sent.
 
-    The method is compared loosely, as a careless server may read it so. `params` must be the parsed object that is
-    sent: of duplicate keys only the last is left.
+    Case and outer spaces of the method do not count: careless servers ignore them, too. `params` must be the parsed
+    object that is sent: of duplicate keys only the last is left.
     """
     if method.strip().casefold() != CALL or config.has_tool(params.get("name")):
         return None
@@ -26,7 +26,7 @@ def find_denial(config: ServerConfig, method: str, params: Mapping[str, Any]) ->
 
 
 def without_denied_tools(config: ServerConfig, method: str, result: dict[str, Any]) -> dict[str, Any]:
-    """Return a `tools/list` result without the tools that may not be called."""
+    """Return a `tools/list` result without the tools that may not be called; results of other methods unchanged."""
     tools = result.get("tools")
     if method.strip().casefold() != LIST or not config.limits_tools or not isinstance(tools, list):
         return result

@@ -47,10 +47,10 @@ class PagesRead:
 
 
 def select_servers(candidates: Sequence[str], read: PagesRead) -> Sequence[str]:
-    """Return the servers whose page may call a tool, of the candidates: all servers that have a tool of this name.
+    """Return which of the `candidates`, the servers that have a tool of a name, a page may mean that calls this name.
 
-    These are the candidates whose pages the host has read. If it has read none of theirs, these are all candidates; but
-    none if it is certain (`is_complete`) that the host has read pages, and of other servers only.
+    These are the candidates whose pages the host has read. If the host has read no page of theirs, all candidates stay.
+    But none stays if it is certain (`is_complete`) that the host has read pages, and of other servers only.
     """
     among_read = [each for each in candidates if each in read.servers]
     return among_read if among_read or (read.is_complete and read.servers) else candidates

@@ -54,14 +54,14 @@ def app_entry(capabilities: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def declared_by_profile(servers: Iterable[Mapping[str, Any]], *, has_pages: bool) -> dict[str, Any]:
-    """Return the extensions that a profile declares to hosts. `servers` are the entries of each server shown.
+    """Return the extensions that a profile declares to hosts. `servers` has the entries of extensions of each server.
 
-    `has_pages` says whether any tool that is shown has a page: its server need not declare anything.
+    `has_pages` says whether any tool that is shown has a page: a server with pages need not declare the extension.
     """
     known = list(servers)
     declared: dict[str, Any] = {}
     if has_pages or any(UI in entries for entries in known):
-        named = [APP_PAGE] if has_pages else []
+        named = [APP_PAGE] if has_pages else []  # a server may declare pages without their types
         named += (each for entries in known for each in page_mime_types(entries))
         declared[UI] = {"mimeTypes": list(dict.fromkeys(named or [APP_PAGE]))[:MAX_MIME_TYPES]}
     return declared
@@ -73,9 +73,10 @@ def declared_by_endpoint(entries: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def select_stored_entries(capabilities: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the entries of a host that are stored, without those that do not fit into MAX_KEPT_BYTES.
+    """Return those entries of a host's extensions that are stored with its session.
 
-    Those that the hub itself reads are stored in any case, as far as it reads them.
+    The entries that the hub itself reads (tasks and pages) are stored in any case, without members that the hub does
+    not read. Of the others those are stored that fit into the rest of MAX_KEPT_BYTES.
     """
     entries = extension_entries(capabilities)
     kept: dict[str, Any] = {TASKS: {}} if TASKS in entries else {}

@@ -55,7 +55,10 @@ def flatten_schemas(tool: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _iterate_references(schema: object, steps: Iterator[int], *, within_definitions: bool = True) -> Iterator[str]:
-    """Yield the references to definitions, and to the whole, in a schema; each value takes one of `steps`."""
+    """Yield the references in a schema to definitions and to the whole; end early once `steps` are used up.
+
+    Each value takes one of `steps`. Without `within_definitions` the definitions of the schema itself are skipped.
+    """
     unvisited = [schema]
     while unvisited and next(steps, None) is not None:
         node = unvisited.pop()
@@ -93,9 +96,10 @@ class _SchemaFlattener:
         self.nodes = 0
 
     def flatten(self, node: object, depths: Mapping[str, int]) -> Any:
-        """Return a node with its references written out. Raises OverflowError if that becomes too large.
+        """Return a node with the definition itself in place of each reference. Raises OverflowError beyond MAX_NODES.
 
-        `depths` says how often each reference is written out around the node already.
+        `depths` says how often each reference is written out around the node already. In place of a reference that is
+        written out often enough (`levels`) stands a schema that takes anything.
         """
         self.nodes += 1
         if self.nodes > MAX_NODES:
@@ -124,7 +128,7 @@ class _SchemaFlattener:
 def _flatten_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
     """Return a recursive schema written out, with LEVELS levels, or with the most that are not too large.
 
-    If even one without any is too large, return a schema that takes any object.
+    If even the schema without any level is too large, return a schema that takes any object.
     """
     for levels in range(LEVELS, -1, -1):
         try:

@@ -108,7 +108,10 @@ class NameRule:
         return run_at_once(self.make_names_in_steps(entries))
 
     def make_names_in_steps(self, entries: Iterable[Origin]) -> Generator[None, None, HostNames]:
-        """Return the same as `make_names`, but yield after each short step."""
+        """Return the names of these tools or prompts, and yield after each short step, so that other work goes on.
+
+        A repeated entry counts once. A name that several want, or that does not fit, is given digits of a hash.
+        """
         origins: dict[str, Origin] = {}
         if self.bare:
             entries = yield from self._keep_bare_in_steps(entries, origins)
@@ -179,7 +182,11 @@ class NameRule:
         return fits and SEPARATOR not in name and not name.startswith(OWN_TOOL_PREFIX)
 
     def _is_allowed_plain(self, shown_name: str, cleaned_name: str) -> bool:
-        """Return whether a name may be shown without digits if it is the only one."""
+        """Return whether a name may be shown without digits of a hash if nothing else wants it.
+
+        Not if its own part is empty, if the name is too long, or if it looks like a name with digits or one of the
+        hub's own tools.
+        """
         looks_own = not self.prefixed and shown_name.startswith(OWN_TOOL_PREFIX)
         return (
             bool(cleaned_name)
@@ -189,9 +196,10 @@ class NameRule:
         )
 
     def _choose_keeper(self, rivals: list[Origin]) -> Origin | None:
-        """Return which of those that want one name keeps it: the only one, or the only one that is called exactly so.
+        """Return which of the tools or prompts that want one name keeps the name without digits.
 
-        None if there is no such one. Where an alias equals another server's name, that server has the older right.
+        That is the only one of them, or the only one whose own name needs no cleaning; None if there are several. Where
+        an alias equals another server's name, that server has the older right.
         """
         if len(rivals) == 1:
             return rivals[0]
@@ -203,9 +211,9 @@ class NameRule:
     def _name_with_digits(
         self, unnamed: list[Origin], prefixes: Mapping[str, str], origins: dict[str, Origin]
     ) -> Generator[None, None, None]:
-        """Name in `origins` what needs digits; those whose names are still equal get two more digits, and so on.
+        """Name in `origins` what needs digits of a hash. Names that are still equal get two more digits, and so on.
 
-        Names that share all 14 are left out: that takes a server that searched for them among its own.
+        Names that share all 14 digits are left out: only a server that has searched for such names has any.
         """
         for digits in range(DIGITS, NAME_ROOM, 2):
             origins_by_name: defaultdict[str, list[Origin]] = defaultdict(list)

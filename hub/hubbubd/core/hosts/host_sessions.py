@@ -52,14 +52,17 @@ def with_level(level: str, session: HostSession | None) -> HostSession | None:
 
 
 def with_resource(uri: str, session: HostSession | None) -> HostSession | None:
-    """Return a session that watches a resource as well; unchanged if it may not watch more."""
+    """Return a session that watches a resource as well; unchanged if it may not watch more. None (ended) stays None."""
     if session is None or uri in session.resources or not can_watch_more(session.resources, uri):
         return session
     return replace(session, resources=(*session.resources, uri))
 
 
 def with_page_of(server: str, session: HostSession | None) -> HostSession | None:
-    """Return a session whose host has read a page of a server; only so many servers are remembered."""
+    """Return the session with a note that its host has read a page of this server; None (ended) stays None.
+
+    The note helps to tell which server a page means that calls a tool. Only the last MAX_READ_FROM servers are noted.
+    """
     if session is None or server in session.read_from:
         return session
     return replace(session, read_from=(*session.read_from, server)[-MAX_READ_FROM:])
@@ -72,17 +75,17 @@ def can_watch_more(watched: Collection[str], uri: str) -> bool:
 
 
 def without_resource(uri: str, session: HostSession | None) -> HostSession | None:
-    """Return a session that watches a resource no more."""
+    """Return a session that watches a resource no more; None (the session has ended) stays None."""
     if session is None or uri not in session.resources:
         return session
     return replace(session, resources=tuple(each for each in session.resources if each != uri))
 
 
 def end_unless_used(since: float, session: HostSession | None) -> HostSession | None:
-    """Return None for a session that was used last at `since`; one that was used meanwhile goes on."""
+    """Return None, which ends the session, if its last use was at `since`; a session that was used since goes on."""
     return session if session is not None and session.used_at != since else None
 
 
 def with_last_use(now: float, session: HostSession | None) -> HostSession | None:
-    """Return a session that was used at this time."""
+    """Return the session with `now` as the time of its last use; None (the session has ended) stays None."""
     return session if session is None or session.used_at == now else replace(session, used_at=now)

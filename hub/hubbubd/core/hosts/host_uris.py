@@ -61,8 +61,8 @@ def split_prefix(uri: str) -> tuple[str, str] | None:
 def respell_for_host(server: str, subscribed: str, spelled: str, uri: str) -> str:
     """Return a server's own `uri` as a host expects it. The host subscribed to `subscribed`, written as `spelled`.
 
-    The URI of the subscription comes as the host wrote it. A host that writes URIs as the server does gets all others
-    so, too; any other host gets them with the prefix.
+    The URI of the subscription comes as the host wrote it. A host that wrote it as the server does gets all other URIs
+    as the server writes them, too; any other host gets them with the prefix.
     """
     if uri == subscribed:
         return spelled
@@ -86,7 +86,7 @@ def find_page_uri(meta: object) -> str | None:
 
 
 def may_have_uris(document: bytes) -> bool:
-    """Return whether a JSON document may have a place that `rewrite_uris` changes. False is certain."""
+    """Return whether a JSON document may have a place that `rewrite_uris` changes. False is certain, True is not."""
     names = b'uri"' in document or b'Uri"' in document or b'Template"' in document
     return names or (b"\\u00" in document and _ESCAPED_LETTER.search(document) is not None)
 
@@ -100,9 +100,9 @@ USUAL_SPELLING: Final[Spelling] = MappingProxyType({})
 def rewrite_uris(document: Mapping[str, Any], server: str, spelled: Spelling = USUAL_SPELLING) -> Json:
     """Return a result, or the params of a sampling request, with all of the server's URIs as hosts see them.
 
-    Those of the entries of lists, of skills and their files, of contents, of links and embedded resources wherever
-    content is, of the user interface in `_meta`, and of what a round asks. Not those in `structuredContent`, in schemas
-    or in text: nobody knows that they are URIs. The document itself stays as it is.
+    Rewritten are the URIs of entries of lists, of skills and their files, of contents, of links and embedded resources
+    wherever content is, of the user interface in `_meta`, and of what a round asks. URIs in `structuredContent`, in
+    schemas or in text stay: nobody knows that they are URIs. The document itself is not changed.
     """
     return _UriRewriter(lambda uri: spelled.get(uri) or add_prefix(server, uri)).rewrite(document)
 

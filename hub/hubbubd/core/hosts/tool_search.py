@@ -48,7 +48,7 @@ class Index:
 
 
 def search_in_steps(indexes: Sequence[Index], query: str, most: int) -> Generator[None, None, list[str]]:
-    """Return the keys of the texts, at most `most`, that fit a query best, the best first, over all indexes.
+    """Return the keys of the texts of all indexes that fit a query best, the best first; at most `most`.
 
     Yields after each short step. Texts that fit equally well are in the order of the indexes.
     """
@@ -68,6 +68,7 @@ def search_in_steps(indexes: Sequence[Index], query: str, most: int) -> Generato
                 scores[index_number, place] += (
                     rarity * count * (K1_SATURATION + 1) / (count + K1_SATURATION * length_factor)
                 )
+    # Places are negative here, so that of texts that fit equally well the earlier one stays.
     best: list[tuple[float, int, int]] = []
     for (index_number, place), score in scores.items():
         yield

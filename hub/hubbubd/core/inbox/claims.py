@@ -24,7 +24,7 @@ class Claim:
     """The MCP host for which the request is held, as the host calls itself: it may answer before all others."""
 
     def is_held_by(self, by: str) -> bool:
-        """Return whether a principal holds the claim in person. It may not use a claim of its worker."""
+        """Return whether a principal holds the claim in person. A claim of the principal's worker does not count."""
         return self.by == by and not self.worker
 
 

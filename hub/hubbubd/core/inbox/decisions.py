@@ -27,7 +27,7 @@ def place_decision(request: Mapping[str, Any], result: dict[str, Any]) -> dict[s
 def complete_decision(request: Mapping[str, Any], result: dict[str, Any], *, check: bool = False) -> dict[str, Any]:
     """Return the result with the decision that its action stands for, unless the result has a decision already.
 
-    With `check`, raises InvalidArgument if that one contradicts the action.
+    With `check`, raises InvalidArgument if the decision that the result has contradicts the action.
     """
     decisions = find_decisions(request)
     if decisions is None:
@@ -38,7 +38,7 @@ def complete_decision(request: Mapping[str, Any], result: dict[str, Any], *, che
         default = decisions.find_default(action)
         return result if default is None else {**result, decisions.member: default.value}
     decision = decisions.find(given)
-    # An unknown decision may be one of a newer version of the agent, and a yes: so only with a yes is it let through.
+    # A decision unknown here may be of a newer version of the agent, and mean yes: it passes only with a yes (accept).
     if check and (decision.action if decision is not None else "accept") != action:
         raise InvalidArgument.field(f"result.{decisions.member}", f"does not go with the action {action}")
     return result
@@ -47,9 +47,10 @@ def complete_decision(request: Mapping[str, Any], result: dict[str, Any], *, che
 def _place_field_decision(
     decisions: AgentDecisions, result: dict[str, Any], value: object, other_fields: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return the result of a form with the decision that the `value` of a field names, where the agent reads that.
+    """Return the result of a form with the decision that the `value` of a field names, put where the agent reads it.
 
-    `other_fields` are the rest of the content. Raises InvalidArgument.
+    `other_fields` are the rest of the content. Raises InvalidArgument for an unknown decision, for an action other than
+    accept, and for other fields beside a no.
     """
     decision = decisions.find(value)
     if decision is None:

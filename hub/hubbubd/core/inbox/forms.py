@@ -224,8 +224,8 @@ def _check_elicitation(result: dict[str, Any], kind: RequestKind, request: Mappi
 def check_arguments(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:
     """Raise InvalidArgument, with a violation per problem, for arguments that a tool's input schema does not allow.
 
-    The schema is a server's: it may refer to nothing outside itself. One that is no schema allows everything, as the
-    server checks its arguments anyway.
+    The schema is a server's: it may refer to nothing outside itself. A document that is no schema allows everything, as
+    the server checks the arguments anyway.
     """
     import jsonschema_rs
 
@@ -418,7 +418,7 @@ def _offered_tools(request: Mapping[str, Any]) -> set[str]:
 
 
 def _check_tool_use(path: str, block: object, offered: set[str]) -> list[tuple[str, str]]:
-    """Return the problem of a block that uses a tool which the server has not offered; none for others."""
+    """Return the problem of a block that uses a tool which the server has not offered; empty for other blocks."""
     fields = _as_mapping(block)
     if fields.get("type") != "tool_use" or fields["name"] in offered:
         return []

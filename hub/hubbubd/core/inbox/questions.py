@@ -12,7 +12,7 @@ from hubbubd.core.inbox.request_states import RequestKind
 
 
 def find_problem(kind: RequestKind, params: Mapping[str, Any]) -> str | None:
-    """Return why this must not be put to a person; None when it is valid. `params` is the MCP params."""
+    """Return why a server's request must not be put to a person; None when it is valid. `params` is the MCP params."""
     match kind:
         case RequestKind.ELICITATION_URL:
             return _url_problem(params.get("url"))

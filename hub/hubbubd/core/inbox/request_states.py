@@ -258,7 +258,7 @@ def answer(
 def require_answerable(request: PendingRequest, by: str, claim_id: str | None, now: float) -> Claim | None:
     """Return the claim under which the request may be answered now; None if nobody has claimed it.
 
-    Raises FailedPrecondition as `answer`.
+    Raises FailedPrecondition if the request is closed, claimed by others, or the claim `claim_id` is no longer valid.
     """
     _require_open(request, now)
     current_claim = request.valid_claim(now)
@@ -325,8 +325,8 @@ def after_call_ended(request: PendingRequest, call_id: str, why: str, now: float
     answer, and a receiver task waits whatever becomes of the call: then the request notes the end (`cause_ended`). An
     answer that would have been sent with the call can no longer be delivered.
 
-    A call that is only a candidate is removed. A single candidate left does not become the cause: the removed one may
-    have been that.
+    A call that is only a candidate is removed. A single candidate left does not become the cause: the removed call may
+    have been the cause.
     """
     if is_over(request):
         return request
@@ -412,7 +412,7 @@ def without_worker_claim(request: PendingRequest) -> PendingRequest:
 
 
 def due_at(request: PendingRequest) -> float | None:
-    """Return when time alone changes the request next (end of lease or deadline, epoch seconds), or None."""
+    """Return when time alone changes the request next (end of claim or deadline, epoch seconds); None for never."""
     if request.state is not RequestState.OPEN:
         return None
     times = [t for t in (request.deadline, request.claim.expires_at if request.claim else None) if t is not None]

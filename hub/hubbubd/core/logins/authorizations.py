@@ -56,7 +56,10 @@ def read_parameters(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 
 def choose_redirect_uri(client: LoginClient, params: Mapping[str, str]) -> str:
-    """Return where the browser is to be sent. Raises LoginRefusal, and then it may be sent nowhere."""
+    """Return where the browser is to be sent with the answer. Raises LoginRefusal: then it may be sent nowhere.
+
+    `redirect_uri` of `params` counts. A program that has registered only one URI may leave it out.
+    """
     asked = params.get("redirect_uri")
     if asked is None:
         if len(client.redirect_uris) != 1:
@@ -127,7 +130,10 @@ def parse_resource(resource: str | None, base: str) -> EndpointName:
 
 
 def make_answer_url(redirect_uri: str, iss: str, state: str | None, **members: str) -> str:
-    """Return where the browser is sent with an answer: the redirect URI, with these parameters (RFC 9207)."""
+    """Return where the browser is sent with an answer: the redirect URI with `members` as parameters.
+
+    Parameters are also `state`, which the host wants back, and `iss`, which names the hub as the issuer (RFC 9207).
+    """
     params = {**members, **({} if state is None else {"state": state}), "iss": iss}
     added = "&".join(f"{name}={quote(value, safe='')}" for name, value in params.items())
     return f"{redirect_uri}{'&' if '?' in redirect_uri else '?'}{added}"

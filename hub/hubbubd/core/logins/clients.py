@@ -117,7 +117,7 @@ def is_document_address(client_id: str) -> bool:
 
 
 def check_document_address(client_id: str) -> str:
-    """Return the address of a program's document. Raises LoginRefusal for one that no document may have."""
+    """Return a client id that is the address of a program's document. Raises LoginRefusal if it is not a valid one."""
     parts = _split_uri(client_id) if len(client_id) <= MAX_REDIRECT else None
     if (
         parts is None
@@ -158,7 +158,7 @@ def check_redirect_uri(uri: object) -> str:
 
 
 def matches_redirect(registered: Sequence[str], asked: str) -> bool:
-    """Return whether the browser may be sent to a URI: one that is registered, compared as text.
+    """Return whether the browser may be sent to a URI: whether it is registered, compared as text.
 
     On loopback the port is free, as a program learns its own when it starts (RFC 8252, 7.3).
     """
@@ -169,7 +169,7 @@ def matches_redirect(registered: Sequence[str], asked: str) -> bool:
 
 
 def clean_client_name(text: object) -> str:
-    """Return a program's name as it may be shown: printable, on one line, not too long."""
+    """Return a program's name as it may be shown: printable, on one line, not too long; "" for what is no text."""
     words = text.split() if isinstance(text, str) else []
     shown = "".join(filter(str.isprintable, " ".join(words)))
     return shown if len(shown) <= MAX_CLIENT_NAME else f"{shown[: MAX_CLIENT_NAME - 1]}…"

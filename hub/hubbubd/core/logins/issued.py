@@ -76,7 +76,10 @@ class RefreshVerdict(Enum):
 
 
 def judge_refresh(login: TokenLogin, family: str, refresh: str, now: float) -> RefreshVerdict:
-    """Return the verdict on a refresh token, by the digests of its parts."""
+    """Return the verdict on a refresh token, by the digests of its parts: what its log-in shares, and its secret.
+
+    A token before the current one is REPEATED within GRACE_S if nobody has used the tokens that it gave, else STOLEN.
+    """
     if not hmac.compare_digest(login.family, family):
         return RefreshVerdict.UNKNOWN
     if hmac.compare_digest(login.refresh, refresh):
@@ -107,8 +110,8 @@ def with_new_tokens(login: TokenLogin, access: str, new: Digests, now: float, *,
 def intersect_patterns(person: Sequence[str], shown: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:
     """Return the patterns of the servers that an endpoint shows (`shown`) and a person may call (`person`).
 
-    Where neither is everything, they are names that match both: those among them without wildcards, and those of the
-    servers `known` now.
+    If one side is all servers, these are the patterns of the other side. Else these are names that match both sides:
+    names among the patterns, which have no wildcards, and names of the servers `known` now.
     """
     if ANY in person:
         return tuple(dict.fromkeys(shown))

@@ -257,7 +257,7 @@ def timeout_fault(server: str, kind: CatalogKind, limit_s: float, option: str) -
 
 
 def after_disconnect(before: CatalogList) -> CatalogList:
-    """Return the list after the connection ended. A fetch broken off only by that has not failed."""
+    """Return the list after the connection ended. A fetch that only this end broke off does not count as failed."""
     if before.fault is None or before.fault.code not in BROKEN_OFF:
         return as_outdated(before)
     freshness = Freshness.UNKNOWN if before.fetched_at is None else Freshness.STALE
@@ -267,7 +267,7 @@ def after_disconnect(before: CatalogList) -> CatalogList:
 def next_fetch(record: CatalogList, now: float, *, notifies: bool) -> float:
     """Return when the list is due again if nothing else happens: seconds since the epoch, or infinity.
 
-    `notifies` says whether the server notifies of changes. With it a cache time of 0 (do not cache) causes no polling.
+    `notifies` says whether the server notifies of changes. If so, a cache time of 0 (do not cache) causes no polling.
     """
     if record.fault is not None:
         return (
@@ -327,7 +327,7 @@ class Pages:
             if not self._add_entry(payload.dumps(entry)):
                 break
         ttl_ms = bounds.clamp_whole(result.get("ttlMs"), high=bounds.LONGEST_MS)
-        if ttl_ms is not None:
+        if ttl_ms is not None:  # the shortest cache time of all pages counts
             self.ttl_s = min(ttl_ms / 1000, bounds.LONGEST_S if self.ttl_s is None else self.ttl_s)
         # Servers that send an empty cursor mean that there is no next page.
         self.cursor = self._choose_next_cursor(result.get("nextCursor") or None)

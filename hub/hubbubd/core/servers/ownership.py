@@ -63,7 +63,8 @@ class MemberView:
     def takers_in_order(self, server: str) -> list[str]:
         """Return the names of the members that may take a server, the first one first.
 
-        First the one for which it was given up, then the one that had it, if that has started again, then by hash.
+        First comes the member for which the server was given up. Then comes the member that had the server, if it has
+        started again. The others follow in the order of a hash.
         """
         lease = self.leases.get(server) or Lease(server=server)
         names = [member.name for member in self.members.values() if member.serves]
@@ -72,8 +73,8 @@ class MemberView:
     def servers_to_take(self, servers: Iterable[str], delay_s_of: Callable[[str], float | None]) -> list[str]:
         """Return the servers that this member should take now.
 
-        `delay_s_of` has the seconds by which it lets others go first beyond its turn, for reasons of its own; None if
-        it must not have a server.
+        `delay_s_of` returns the seconds by which this member lets others go first, beyond its turn in the order; None
+        if this member must not have the server.
         """
         me = self.members.get(self.me)
         if me is None or me.life != self.life or me.standing is not MemberStatus.LIVE:
@@ -117,7 +118,10 @@ class MemberView:
         return None
 
     def _servers_by_holder(self) -> dict[str, list[str]]:
-        """Return the servers that each member is known to have, by the member's name; without the upkeep."""
+        """Return the servers that each member is known to have, by the member's name.
+
+        The lease UPKEEP is left out: it is no server's, but stands for the care of the store.
+        """
         servers_by_holder: dict[str, list[str]] = {}
         for server in self.leases.keys() - {UPKEEP}:
             if (member := self.holder(server)) is not None:

@@ -76,7 +76,7 @@ class SdkMeter(Meter):
     def observe(self, metric: Metric, read: Callable[[], Iterable[Reading]]) -> None:
         """Register a callback that reads a metric at collection. Called in other threads, it must not block.
 
-        A later callback of a metric replaces the earlier one, as in a member's next term.
+        A later callback of a metric replaces the earlier one, as when a member of a fleet starts anew.
         """
         was_registered, self._reads[metric.name] = metric.name in self._reads, read
         if was_registered:

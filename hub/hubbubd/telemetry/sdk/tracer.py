@@ -105,7 +105,7 @@ class SdkTracer(Tracer):
     def begin(self, parent: Trace | None, name: str = "", kind: SpanKind = SpanKind.INTERNAL) -> Trace:
         """Return the place (ids) of a new span below `parent`, or at the root of a new trace.
 
-        The only place that samples; spans below a sampled span of the hub are sampled, too.
+        Only here it is decided whether a span is sampled (exported); spans below a sampled span of the hub always are.
         """
         trace_id = parent.trace_id if parent else f"{random.getrandbits(128) or 1:032x}"
         sampled = parent is not None and parent.own
@@ -174,7 +174,7 @@ class SdkTracer(Tracer):
         self._processor.on_end(finished)
 
     def _limit_attributes(self, attributes: Attributes) -> SdkAttributes:
-        """Apply the SDK's limits: OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT, OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT, ..."""
+        """Return attributes within the limits of OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT, ..._VALUE_LENGTH_LIMIT and others."""
         max_count, max_chars = self._limits.max_span_attributes, self._limits.max_span_attribute_length
         if max_chars is None and (max_count is None or len(attributes) <= max_count):
             return attributes
@@ -193,7 +193,10 @@ def _iterate_texts(name: str, *attributes: Attributes) -> Iterator[str]:
 
 
 def shut_down(provider: SdkShutdown, exporter: SdkShutdown) -> None:
-    """Flush and end a provider. It waits for its exporter without a limit, so that one is shut down after CLOSE_MS."""
+    """Flush and end a provider, in CLOSE_MS at most.
+
+    A provider waits for its exporter without a limit, so the exporter is shut down once the time is over.
+    """
     timer = threading.Timer(CLOSE_MS / 1000, exporter.shutdown)
     timer.start()
     try:
