@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def print_trial(trial: "Trial") -> None:
-    """Print what came of connecting in one kind of revision: why it failed, or what the host sees."""
+    """Print what came of connecting as a host with one kind of MCP revision: why it failed, or what the host sees."""
     if trial.failure:
         say(f"{trial.revision}: {trial.failure}")
         return
@@ -24,9 +24,9 @@ def print_trial(trial: "Trial") -> None:
 
 
 def print_permits(trial: "Trial", machine: Machine) -> None:
-    """Print whether the hub has the tool that asks for permission, and whether Claude Code's settings use it.
+    """Print whether the hub has the tool that asks people for permission, and whether Claude Code's settings use it.
 
-    Nothing is printed if neither is so.
+    Nothing is printed if the hub has no such tool and the settings use none.
     """
     file = permits.find_settings_file(machine)
     if trial.permits:

@@ -36,16 +36,16 @@ def note_direct_servers(settings: "Settings", request: "EntryRequest", *, replac
 
 
 def list_direct_servers(tables: Iterable[ServerTable]) -> list[FoundServer]:
-    """Return the servers in some tables that are also in the hub's configuration, and not switched off.
+    """Return the servers in some tables of hosts that the hub's configuration has, too, and that are not switched off.
 
-    Empty if the configuration cannot be read.
+    Empty also if the hub's configuration cannot be read.
     """
     try:
         configured = config_file.list_servers(config_file.read_config(choose_config_file(None)))
     except (config_file.Unchangeable, OSError):
         return []
     environment = make_text_environment(Machine.here())
-    # One at a time, since `make_offers` would take two that are the same for one.
+    # One at a time: of two equal servers in different tables, `make_offers` would return only one.
     offered = [
         offer
         for table in tables

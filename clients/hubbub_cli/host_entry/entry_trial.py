@@ -60,7 +60,7 @@ def find_headers(entry: Mapping[str, Any]) -> dict[str, str]:
 
 
 def has_variables(entry: Mapping[str, Any]) -> bool:
-    """Return whether the address or a header of an entry names variables, which its host replaces."""
+    """Return whether the URL or a header of an entry has variables, which only the host can replace by their values."""
     url = find_url(entry)
     texts = [url, *find_headers(entry).values()] if url is not None else []
     return any(entry.get(key) for key in VARIABLE_KEYS) or any(map(VARIABLE.search, texts))
@@ -79,7 +79,7 @@ def find_command(entry: Mapping[str, Any]) -> tuple[list[str], dict[str, str]]:
 
 
 def _find_table(entry: Mapping[str, Any], keys: tuple[str, ...]) -> dict[str, str]:
-    """Return the first of some members that is a table, with its values as texts."""
+    """Return the first member of an entry, among `keys`, that is a table, with its values as texts; {} for none."""
     for key in keys:
         if isinstance(table := entry.get(key), dict):
             return {str(name): str(value) for name, value in cast("dict[object, object]", table).items()}
@@ -87,15 +87,15 @@ def _find_table(entry: Mapping[str, Any], keys: tuple[str, ...]) -> dict[str, st
 
 
 async def try_entry(entry: Mapping[str, Any]) -> EntryTrial:
-    """Connect to the hub as an entry of a host says, and return what came of it."""
+    """Connect to the hub as an entry of a host says, over HTTP or by the bridge, and return what came of that."""
     url = find_url(entry)
     return await asyncio.to_thread(_try_url, url, find_headers(entry)) if url else EntryTrial(await _try_bridge(entry))
 
 
 async def _try_bridge(entry: Mapping[str, Any]) -> str:
-    """Start the bridge of an entry, and return what is wrong with it; empty if nothing is.
+    """Start the command of an entry, which is the bridge to the hub, and return what is wrong; empty if nothing is.
 
-    A command of another name is not started, and nothing is said of it.
+    A command that is not called `hubbub` is not started; empty for such a command, too, if it exists.
     """
     try:
         command, variables = find_command(entry)
@@ -119,7 +119,7 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
 
 def _try_url(url: str, headers: Mapping[str, str]) -> EntryTrial:
-    """Send `server/discover` to a URL with these headers, and return what came of it. It leaves nothing behind."""
+    """Send `server/discover` to a URL with these headers, and return what came of that; no session is opened there."""
     prefix = "io.modelcontextprotocol/"
     client = {f"{prefix}clientInfo": {"name": "hubbub-mcp-check", "version": "1"}, f"{prefix}clientCapabilities": {}}
     meta = {f"{prefix}protocolVersion": REVISION, **client}
@@ -148,7 +148,8 @@ def _try_url(url: str, headers: Mapping[str, str]) -> EntryTrial:
 def find_login_url(url: str) -> str | None:
     """Return the URL at which hosts log in at the endpoint `url`; None if the hub lets no host log in.
 
-    The endpoint is asked for it, since a proxy may show it under another URL. If it does not say, it is `url`.
+    The endpoint is asked for this URL, since a proxy may show the endpoint under another one. Without a usable answer
+    the result is `url`.
     """
     parts = urlsplit(url)
     try:
@@ -162,7 +163,7 @@ def find_login_url(url: str) -> str | None:
 
 
 def _is_endpoint_url(shown: object, path: str) -> bool:
-    """Return whether a value is an http or https URL with the path of an endpoint."""
+    """Return whether a value that an endpoint has sent is an http or https URL with the path `path`."""
     if not isinstance(shown, str) or len(shown) > MAX_URL_CHARS or not shown.isascii() or not shown.isprintable():
         return False
     try:

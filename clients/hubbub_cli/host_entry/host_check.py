@@ -103,14 +103,14 @@ async def check_host(settings: "Settings", host: HostProgram, limit_s: float) ->
 
 
 def _is_read_by(host: HostProgram, table: ServerTable) -> bool:
-    """Return whether a host reads a table of servers; Claude Code also reads the `.mcp.json` of a folder."""
+    """Return whether a host reads a table of servers: its own, and for Claude Code the `.mcp.json` of a folder."""
     return table.host == host.name or (table.host == "folder" and host.name == "claude-code")
 
 
 def _find_entries(findings: HostFindings, tables: list[ServerTable], install: str) -> FoundServer | None:
-    """Return the host's entry of the hub; None if it has none.
+    """Return the host's entry of the hub; None if the host has none. Of several, the one of the usual name counts.
 
-    What is found of it, and what is wrong with it and with the host's files, is added to the findings.
+    What is known of the entry, and what is wrong with it and with the host's files, is added to the findings.
     """
     entries: list[FoundServer] = []
     for each in (each for table in tables for each in read_servers(table)):
@@ -139,7 +139,7 @@ def _find_entries(findings: HostFindings, tables: list[ServerTable], install: st
 
 
 def _find_switch(host: HostProgram, found: FoundServer) -> str:
-    """Return, for people, how to switch on a server that is switched off."""
+    """Return in words how to switch on a server that is switched off at a host."""
     off = found.place.off_list
     if off is not None and found.is_off:
         return f"take {found.name} out of `{'.'.join(off.path)}` in {off.file}"
@@ -158,7 +158,7 @@ async def _run_listing(findings: HostFindings, listing: Listing, limit_s: float)
     status, output = await _run_command([program, *command[1:]], limit_s)
     lines = split_lines(output)
     findings.warnings = find_warnings(lines)
-    # An entry for a folder is called `NAME in FOLDER` in the findings, and NAME in the list.
+    # An entry for a folder is called `NAME in FOLDER` in the findings, and NAME in the host's list.
     findings.said = find_listed_server(lines, next(iter(findings.entries), NAME).partition(" in ")[0])
     if status is None:
         step = "start it by hand; a server of its own may keep it waiting (`--limit S` waits longer)"
@@ -176,7 +176,10 @@ async def _run_listing(findings: HostFindings, listing: Listing, limit_s: float)
 
 
 def _find_listing_faults(findings: HostFindings) -> Iterator[EntryFault]:
-    """Yield what is wrong according to the host's own list: the hub is not approved, or switched off."""
+    """Yield what is wrong according to the host's own list: the hub is not approved, or switched off.
+
+    If the findings already say that the hub is switched off, this is not repeated.
+    """
     host, said = findings.host, findings.said
     match said.state if said else None:
         case "not approved":
@@ -214,14 +217,18 @@ async def _run_command(command: list[str], limit_s: float) -> tuple[int | None, 
     except TimeoutError:
         pass
     finally:
-        with contextlib.suppress(ProcessLookupError):  # what it started and left behind, too
+        # The whole group: what the command has started and left behind is ended, too.
+        with contextlib.suppress(ProcessLookupError):
             processes.kill_group(process.pid)
         await process.wait()
     return status, output.decode(errors="replace")
 
 
 async def _try_entry(findings: HostFindings, entry: Mapping[str, Any], install: str) -> None:
-    """Try the entry, and add to the findings whether it works, and what to do next."""
+    """Connect as the entry says, and add to the findings what is wrong, and what to do next.
+
+    An entry with variables is not tried. What the host itself said of the hub decides how a failure is explained.
+    """
     host, state = findings.host, findings.said.state if findings.said else None
     if has_variables(entry):
         findings.warnings.append(f"the entry was not tried: only {host.title} knows the variables in it")

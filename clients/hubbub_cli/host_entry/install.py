@@ -27,8 +27,9 @@ TOKEN_PLACEHOLDER = "TOKEN"  # noqa: S105 - stands for one in what is printed
 
 
 def install_entry(context: typer.Context, request: EntryRequest, *, replace: bool) -> None:
-    """Write the entry into the host's files, with a token if it needs one.
+    """Write the entry into the host's files, with a token of its own if the host reaches the hub by one.
 
+    Nothing is written, and no token made, unless each file can be changed and the hub has the profile or server.
     Raises Usage, TyperException, HubbubError.
     """
     settings = get_settings(context)
@@ -61,7 +62,7 @@ def install_entry(context: typer.Context, request: EntryRequest, *, replace: boo
 
 
 def print_entry(context: typer.Context, request: EntryRequest) -> None:
-    """Print the entry without writing it, and links that install it if the host has such. Raises Usage."""
+    """Print the entry without writing it, and the link that installs it if the host has one. Raises Usage."""
     settings, host = get_settings(context), request.host
     entry = _make_entry(settings, request)
     text = files.render_snippet(request.file.suffix, host.section, NAME, entry)
@@ -143,7 +144,7 @@ def make_own_args(settings: Settings, *words: str) -> tuple[str, ...]:
 
 
 def _make_entry(settings: Settings, request: EntryRequest) -> dict[str, Any]:
-    """Return the entry; where a token is still to be made, it has TOKEN_PLACEHOLDER."""
+    """Return the host's entry of the hub; TOKEN_PLACEHOLDER stands in it for a token that is still to be made."""
     if request.url is None:
         return _make_bridge_entry(settings, request)
     return _make_http_entry(request, None if request.log_in else TOKEN_PLACEHOLDER)
@@ -170,7 +171,7 @@ def _make_http_entry(request: EntryRequest, token: str | None) -> dict[str, Any]
 
 
 def _write_entry(settings: Settings, request: EntryRequest, entry: dict[str, Any]) -> None:
-    """Change the host's files, and say what was done, what is there twice, and what to do next.
+    """Change the host's files, and print what was done, which servers the host also has directly, and what to do next.
 
     Raises TyperException for a file that cannot be changed.
     """
@@ -215,7 +216,10 @@ def _write_entry(settings: Settings, request: EntryRequest, entry: dict[str, Any
 
 
 def _report_direct_servers(settings: Settings, request: EntryRequest, ways_back: list[tuple[str, ...]]) -> None:
-    """Print which servers the host has directly, what became of them, and how to go back."""
+    """Print which servers of the hub the host also has directly, or that they were switched off, and how to go back.
+
+    `ways_back` are the commands that restore the files as they were.
+    """
     host, off = request.host, request.switch_off
     if off.taken_out:
         note(f"taken out, since the hub has them: {', '.join(off.taken_out)}")
@@ -235,7 +239,10 @@ def _report_direct_servers(settings: Settings, request: EntryRequest, ways_back:
 
 
 def _install_hook(file: Path) -> dict[str, Any]:
-    """Put the hook into the host's settings; return what was done, for JSON. Raises TyperException."""
+    """Put the hook, which asks people for permission, into the host's settings; return what was done, for JSON.
+
+    Raises TyperException.
+    """
     try:
         changed, backup = permits.install_hook(file)
     except (UnchangeableHostFile, OSError) as error:

@@ -28,9 +28,10 @@ BEARER: Final = "Bearer "
 
 
 async def check_endpoint(endpoint: "BridgeOptions") -> None:
-    """Check that the hub has a profile or a server; without a hub, look into its configuration file.
+    """Check that the hub has the profile or the server of an endpoint. Raises HubbubError if it has not.
 
-    Raises HubbubError, and TyperException for a profile that is nowhere.
+    Without a hub, the configuration file must have the profile: raises TyperException if not. A server is then not
+    checked.
     """
     from hubbub_bridge.uplink import fetch_question_routes
 
@@ -67,10 +68,10 @@ def make_token_name(request: "EntryRequest") -> str:
 
 
 async def find_or_make_token(hub: "Hub", settings: "Settings", request: "EntryRequest") -> str:
-    """Return the token in the host's file if the hub accepts it and its grants fit; else make one, and return that.
+    """Return the token in the host's file if the hub accepts it and it has the right grants; else make a token.
 
-    The token may only call, and only what the host is to see. An older one of the same name is revoked. Raises
-    HubbubError.
+    Grants say what a token may do: this one may only call, and only what the host is to see. An older token of the same
+    name is revoked. Raises HubbubError.
     """
     name = make_token_name(request)
     grants = (Grant(role="caller", servers=(request.server or "*",)),)

@@ -26,7 +26,7 @@ class Pusher:
     """Sends pushes to browsers."""
 
     def __init__(self, settings: Settings, config: Path | None) -> None:
-        """Read the rules, but for the urls, which may need variables that only `hubbub notify` has. Raises Usage."""
+        """Read the rules, without `urls`, which may need variables that only `hubbub notify` has. Raises Usage."""
         from hubbub_notify.rules import NoticeRuleProblem
 
         try:

@@ -46,7 +46,7 @@ class Notices:
             waiting.close()
 
     def queue_opened(self, event: WatchStep) -> None:
-        """Queue a delivery if this event opens a pending request."""
+        """Queue a delivery by each way if this event opens a pending request, once until the request is closed."""
         match event:
             case Upsert(record=PendingRequest(state="open") as request):
                 if request.id not in self._open:

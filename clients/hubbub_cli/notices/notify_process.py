@@ -51,7 +51,10 @@ def make_command_with_notify(data_dir: str | None, config: Sequence[str], listen
 
 @asynccontextmanager
 async def run_notify(file: Path | None, data_dir: str, *, aloud: bool) -> AsyncGenerator[None]:
-    """Run `hubbub notify` for a block, if a file has a table for it; with `aloud`, its output is shown here."""
+    """Run `hubbub notify` with the rules of a file for a block, and end it after; without a file, run nothing.
+
+    With `aloud`, its output is shown here. If it ends before the block, that is printed.
+    """
     if file is None:
         yield
         return

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 def read_rules(
     options: dict[str, Any], config: Path | None, *, ignored_keys: Collection[str] = ()
 ) -> "tuple[Rules, str]":
-    """Return the rules of the table [notify] with the options over them, and its place. Raises NoticeRuleProblem.
+    """Return the rules of the table [notify], replaced by options that are given, and for messages where they stand.
 
-    The table is that of `config`, else of the first file of HUBBUBD_CONFIG that has one, else of the default file; its
-    keys of `ignored_keys` are not read.
+    The table is in the file `config`, else in the first file of HUBBUBD_CONFIG that has one, else in the default file.
+    Its keys in `ignored_keys` are not read. Raises NoticeRuleProblem.
     """
     from hubbub_notify.rules import NoticeRuleProblem, parse_rules, read_table
 
@@ -54,9 +54,9 @@ def _name_option(key: str) -> str:
 
 
 def make_link_finder(settings: Settings, rules: "Rules") -> "AnswerAt":
-    """Return a function that finds where pending requests are answered.
+    """Return a function that finds where pending requests are answered: the link to a page, else a command.
 
-    That is the page that runs for this data directory, else a command.
+    The page is the one that the rules name, else the one that runs for this data directory.
     """
     import anyio.to_thread
 
@@ -65,7 +65,7 @@ def make_link_finder(settings: Settings, rules: "Rules") -> "AnswerAt":
     directory = find_data_dir(settings.data_dir)
 
     def find_link(requests: Sequence[PendingRequest], page_path: str) -> str:
-        """Return a link to the page, which logs in where that is possible; else a command. Blocks."""
+        """Return a link to the page; without a page, a command. The link logs in if the rules want that. Blocks."""
         running_page = find_page_url(directory)
         base_url = rules.link or running_page
         if base_url is None:

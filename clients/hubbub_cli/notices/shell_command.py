@@ -46,7 +46,7 @@ class Command:
                 note(f"{request.id}: the command ended with {status}")
 
     async def _run(self, stdin: bytes, variables: Mapping[str, str]) -> int:
-        """Run the command and return its exit status; what it has started ends with it, however this ends."""
+        """Run the command, and return its exit status. If this is cancelled, the command and what it started end."""
         # stdout belongs to the lines of the watch.
         process = await anyio.open_process(
             self._command,

@@ -94,7 +94,10 @@ LABEL_WIDTH = max(map(len, (*SERVER_FACTS, *CALL_FACTS, *TASK_FACTS)))
 
 
 def print_record(record: Record, as_json: bool) -> None:
-    """Print one record: a line of JSON, or for people one field per line, without empty ones."""
+    """Print one record: a line of JSON, or for people one field per line, without empty fields.
+
+    For people, a call, a server or a task is printed as a heading and facts instead.
+    """
     fields = record.to_json()
     if as_json:
         print_json(fields)
@@ -138,7 +141,7 @@ def print_details(record: Call | Server | Task) -> None:
 
 
 def print_claim(request: PendingRequest, settings: "Settings") -> None:
-    """Print who may answer a pending request now, and what to type next."""
+    """Print who may answer a pending request now, by its claim, and for one's own claim the commands to type next."""
     if settings.json:
         print_json(request.to_json())
         return
@@ -185,7 +188,10 @@ def _list_configured_options(server: Server) -> str | None:
 
 
 def _describe_desired_state(server: Server) -> str | None:
-    """Return the wanted state of a server, with the command that follows it; None if it is in that state."""
+    """Return the wanted state of a server; None if the server is in that state.
+
+    While the hub still connects the server, the command that shows its further states is added.
+    """
     if server.desired_state == server.state:
         return None
     on_its_way = server.desired_state == "connected" and not (server.error or server.gave_up)

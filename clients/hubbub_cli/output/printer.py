@@ -163,9 +163,10 @@ def print_table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def lay_out_plain_table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> str | None:
-    """Return a table as rich lays it out for no terminal, since importing rich takes longer than to ask the hub.
+    """Return a table in the layout that rich has where there is no terminal: importing rich would take too long.
 
-    None if only rich can: for letters that are not ASCII, whose widths differ, and lines too long for PIPE_WIDTH.
+    None if rich has to lay it out: for letters that are not ASCII, whose widths differ, and for lines longer than
+    PIPE_WIDTH.
     """
     lines = [names, *rows]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
@@ -175,7 +176,7 @@ def lay_out_plain_table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> 
 
 
 def _takes_plain_text() -> bool:
-    """Return whether stdout is no terminal, nor stands for one according to the variables that rich reads."""
+    """Return whether stdout gets plain text: it is no terminal, and no variable has rich treat it as one."""
     return not (sys.stdout.isatty() or any(os.environ.get(name) for name in ("FORCE_COLOR", "TTY_COMPATIBLE")))
 
 
@@ -247,12 +248,12 @@ def _render_coloured(text: "Text") -> str:
 
 
 def make_row(record: Record) -> list[tuple[str, str]]:
-    """Return the columns of a record, each with its name."""
+    """Return the cells of a record in a table, each after the name of its column."""
     return [(name, make_cell(show(record))) for name, show in COLUMNS[type(record).__name__].items()]
 
 
 def find_style(column: str, cell: str) -> str:
-    """Return the colour of a cell that has a state; empty for other columns."""
+    """Return the colour of a cell in a column of states; empty for other columns, and for a state without a colour."""
     if column not in COLOURED_COLUMNS:
         return ""
     from hubbub_frontend.display.text import STYLES
@@ -261,5 +262,5 @@ def find_style(column: str, cell: str) -> str:
 
 
 def make_cell(value: object) -> str:
-    """Return a value as one line of a table."""
+    """Return a value as the text of one cell of a table, in one line; `-` for None and for an empty text."""
     return NOTHING if value is None or value == "" else clean(str(value)).replace("\n", " ")

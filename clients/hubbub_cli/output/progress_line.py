@@ -27,7 +27,7 @@ class ProgressLine:
             note(text)
 
     def show(self, text: str, done: float | None = None, total: float | None = None) -> None:
-        """Show progress in the moving line; without one, print nothing."""
+        """Show progress in the moving line; where no line can move, print nothing. `total` is None if not known."""
         if not self._moving:
             return
         if self._bar is None:

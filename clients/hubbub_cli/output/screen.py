@@ -15,7 +15,10 @@ class Screen(Console):
     """
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Render as rich does; clean each piece of text, and use only letters that the stream can write."""
+        """Yield the pieces that rich renders, each text cleaned of control characters.
+
+        Letters that the stream cannot write become `?`.
+        """
         encoding = self.encoding
         takes_all = encoding.startswith("utf")
         for segment in super().render(renderable, options):

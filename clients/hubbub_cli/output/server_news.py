@@ -18,7 +18,7 @@ WAIT_LINE_S = 3.0
 
 
 async def print_while_waiting(describe_wait: Callable[[], str]) -> None:
-    """Print every WAIT_LINE_S what is waited for, unless that is empty, until cancelled."""
+    """Print every WAIT_LINE_S, until cancelled, what is waited for; nothing while `describe_wait` returns ""."""
     import asyncio
 
     began = time.monotonic()
@@ -31,7 +31,7 @@ async def print_while_waiting(describe_wait: Callable[[], str]) -> None:
 async def print_server_states(hub: "Hub") -> None:
     """Print a line when a server is connected, and when it fails, until cancelled. Raises HubbubError.
 
-    Until each is one or the other, print now and then which are waited for.
+    While some servers are still connecting for the first time, their names are printed every WAIT_LINE_S.
     """
     import asyncio
 
@@ -68,13 +68,16 @@ async def print_server_states(hub: "Hub") -> None:
 
 
 async def _print_connected(hub: "Hub", server: "Server", took_s: float | None) -> None:
-    """Print that a server is connected, and how; also after how many seconds, if `took_s` says it."""
+    """Print that a server is connected, how, and after how many seconds; `took_s` is None if that is not known."""
     description = await _describe_connection(hub, server)
     say(f"{server.name}: connected ({description if took_s is None else f'{description}, {took_s:.1f} s'})")
 
 
 async def _describe_connection(hub: "Hub", server: "Server") -> str:
-    """Return how a server is reached, and how many tools it has: waits until the hub has their list, or an error."""
+    """Return how a server is reached, and how many tools it has; wait until the hub has fetched their list.
+
+    If the hub cannot fetch the list, the number is left out.
+    """
     from hubbub_client.data.watch_events import Upsert
 
     if "tools" not in (server.capabilities or {}):

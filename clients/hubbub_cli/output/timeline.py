@@ -24,7 +24,10 @@ OTHER_MARK = "✗"
 
 
 def print_timeline(call: Call, line: Timeline) -> None:
-    """Print a row for each kind of part, and one for each pending request with its events."""
+    """Print how the time of a call was spent: a row of bars for each kind of part, which is queue, server or person.
+
+    Then come two rows for each pending request of the call, with its events, and the summary.
+    """
     out = console()
     width = max(min(out.width, 100) - LABEL_WIDTH - 2, 10)
     head = f"{call.method} on {call.server}: {call_state(call)} after {format_duration(line.total_s)}"

@@ -86,9 +86,10 @@ class Rows:
         self._has_heading = False
 
     def print(self, cells: Sequence[str], state: str = "") -> None:
-        """Print a row; of fewer cells than columns, the last one takes the rest of the line.
+        """Print a row, and the heading before the first row. The last of fewer cells than columns takes the rest.
 
-        Cells of a state have its colour. With `state`, the last cell is coloured as that state.
+        A cell in a column of states has the colour of its state. With `state`, the last cell has the colour of this
+        state.
         """
         shown_cells = [make_cell(cell) for cell in cells]
         for number, cell in enumerate(shown_cells[:-1]):
@@ -110,7 +111,7 @@ class Lines:
     """Prints the steps of one watch of records: JSON lines, or rows for people."""
 
     def __init__(self, empty: str | None = None, *, as_json: bool) -> None:
-        """With `empty`, people are told in these words that there is nothing yet, and how to end the watch."""
+        """`empty` tells people that there is nothing yet, before how to end the watch; None: they are told nothing."""
         self._empty = empty
         self._as_json = as_json
         self._rows: dict[str, Rows] = {}
@@ -148,7 +149,10 @@ class Lines:
         rows.print((_format_now(), *(show(record) or "" for show in columns.values())), state)
 
     def _print_line(self, about: str, what: str) -> None:
-        """Print what is no record, in the columns of the first records that were printed, if there are any."""
+        """Print a line about something that is no record, such as progress.
+
+        It stands in the columns of the first kind of records that was printed; before any, in columns of its own.
+        """
         rows = next(iter(self._rows.values()), None) or self._rows.setdefault("", Rows(("time", "id", "what")))
         rows.print((_format_now(), about, what))
 
@@ -161,7 +165,7 @@ async def print_steps(steps: "AsyncGenerator[WatchStep]", lines: Lines) -> None:
 
 
 def _fold_text(text: str, indent: int) -> str:
-    """Return the text of a last column, at a terminal folded between words; words stay whole."""
+    """Return the text of a last column; at a terminal folded between words, its lines indented by `indent`."""
     columns = get_terminal_size().columns - indent
     if not sys.stdout.isatty() or not text.isascii() or columns < MIN_FOLD_COLUMNS:
         return text

@@ -118,7 +118,10 @@ def ask_hub(ctx: Any, work: "Callable[[Hub], Awaitable[T]]") -> T | None:
 
 
 def add_advice(ctx: Any, error: Any) -> None:
-    """Add to an error of the hub what was perhaps meant, and the command to type next."""
+    """Add to an error of the hub what was perhaps meant, and the command to type next. With `--json` nothing is added.
+
+    For this the hub may be asked again, for LIMIT_S at most.
+    """
     settings: Settings = ctx.obj
     if settings.json:
         return
@@ -131,7 +134,7 @@ def add_advice(ctx: Any, error: Any) -> None:
     add_notes(error, _describe_setting(ctx, error))
     if next_command := NEXT_COMMANDS.get(f"{ctx.info_name} {error.reason}") or NEXT_COMMANDS.get(error.reason):
         values = {**_select_text_params(ctx.params), **error.metadata}
-        with suppress(KeyError):  # what is not known cannot be typed
+        with suppress(KeyError):  # a command whose names are not known is not advised
             add_notes(error, f"next: {settings.command(*(word.format_map(values) for word in next_command.split()))}")
     _advise_on_catalog(
         ctx, lambda note: add_notes(error, note), error.message if error.reason in MISSING_IN_CATALOG else ""
@@ -139,7 +142,10 @@ def add_advice(ctx: Any, error: Any) -> None:
 
 
 def advise_on_failed_call(ctx: Any) -> None:
-    """Print, for a call whose tool reports an error, whether there are such a tool and such arguments."""
+    """Print, after a call whose tool reports an error, what the hub's catalog says of the tool and its arguments.
+
+    Nothing is printed with `--json`, or if the catalog has the tool and the arguments.
+    """
     from hubbub_cli.output.printer import note
 
     if not ctx.obj.json:
@@ -147,9 +153,10 @@ def advise_on_failed_call(ctx: Any) -> None:
 
 
 def _describe_setting(ctx: Any, error: Any) -> str:
-    """Return the setting that would allow a server, as the hub says, with the arguments that were typed.
+    """Return the setting that the hub names in an error as the one that would allow a server.
 
-    Empty if the error has no such setting.
+    The arguments of the server's command, which the hub leaves out, are those that were typed. Empty if the error
+    names no setting.
     """
     toml, file = error.metadata.get("toml"), error.metadata.get("file", "the hub's configuration file")
     if not toml:
@@ -177,9 +184,10 @@ CATALOG_PARAMS: "dict[str, tuple[CatalogKind, str]]" = {
 
 
 def _advise_on_catalog(ctx: Any, print_advice: Callable[[str], None], earlier_message: str = "") -> None:
-    """Print whether the server of a command that failed has the tool, prompt or resource that it names.
+    """Print what the catalog says of the tool, prompt or resource that a failed command has named.
 
-    `earlier_message` is an error that says so already; empty if there is none.
+    If its server has none of this name, similar names follow; else what is wrong with the arguments. `earlier_message`
+    is the text of an error which says already that it is missing; empty if there is none.
     """
     if ctx.info_name not in CATALOG_PARAMS or "server" not in ctx.params:
         return
@@ -217,7 +225,10 @@ def _advise_on_catalog(ctx: Any, print_advice: Callable[[str], None], earlier_me
 
 
 def _advise_on_arguments(given: Sequence[str], known: Mapping[str, bool], print_advice: Callable[[str], None]) -> None:
-    """Print which given arguments are unknown, and which required ones are missing; `known` says which are required."""
+    """Print which given arguments are unknown, and which required ones are missing.
+
+    `known` has the names of all arguments, each with whether it is required.
+    """
     for name in given:
         if known and name not in known:
             suggestion = (
@@ -229,7 +240,10 @@ def _advise_on_arguments(given: Sequence[str], known: Mapping[str, bool], print_
 
 
 def _find_argument_names(arguments: object) -> list[str]:
-    """Return the names of arguments as the command line has them: a JSON object, or words NAME=VALUE."""
+    """Return the names in the arguments of a command line: of a JSON object, or of words NAME=VALUE.
+
+    Words that are neither are skipped.
+    """
     words = [arguments] if isinstance(arguments, str) else cast("Sequence[Any]", arguments or ())
     names: list[str] = []
     for word in map(str, words):
@@ -244,7 +258,7 @@ def _find_argument_names(arguments: object) -> list[str]:
 
 
 def _find_known_arguments(kind: str, entry: "CatalogEntry") -> dict[str, bool]:
-    """Return the arguments that a tool or prompt has, and whether each is required."""
+    """Return the names of the arguments that a tool or prompt has, each with whether it is required."""
     if kind == "prompt":
         listed = as_objects(as_object(entry.object).get("arguments"))
         return {str(each["name"]): bool(each.get("required")) for each in listed if "name" in each}

@@ -15,9 +15,10 @@ MAX_TERMINAL_SIZE = "10000"
 
 
 def check_seconds(value: float | None) -> float | None:
-    """Return a number of seconds that is at most MAX_SECONDS: the callback of options with a number.
+    """Return a number of seconds as it is. Typer calls this for the value of an option, None without the option.
 
-    Raises BadParameter for a larger one, and for NaN. What is too small, the option's `min` refuses.
+    Raises BadParameter for more than MAX_SECONDS, and for NaN. A number that is too small is refused by the option's
+    `min`.
     """
     if value is not None and not value <= MAX_SECONDS:  # not `>`, which is false for NaN
         raise typer.BadParameter(f"must be a number up to {MAX_SECONDS:g}.")
@@ -25,7 +26,10 @@ def check_seconds(value: float | None) -> float | None:
 
 
 def clamp_terminal_size() -> None:
-    """Clamp COLUMNS and LINES, which libraries read as integers however long; drop what is no number."""
+    """Set COLUMNS and LINES to MAX_TERMINAL_SIZE where they are larger, and unset them where they are no number.
+
+    Libraries read these variables of the environment as integers, however long.
+    """
     for name in ("COLUMNS", "LINES"):
         size = os.environ.get(name, "")
         digits = size.lstrip("0") if size.isascii() and size.isdigit() else ""

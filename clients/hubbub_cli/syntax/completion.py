@@ -28,7 +28,11 @@ SAFE_WORD = re.compile(r"[\w./:@%+,][\w./:@%+,-]*", re.ASCII)
 def _make_list_completer(
     module: str, rpc: str, find_names: Callable[[Any], list[str]], condition: Mapping[str, Any] | None = None
 ) -> Callable[[typer.Context, str], list[str]]:
-    """Return a function that completes a word by a list of the hub, newest first; `module` has the list's messages."""
+    """Return a function that completes a word by names in a list of the hub, newest first.
+
+    The function lists by `rpc`, whose messages are in `module` of the API, with `condition` as its filter; `find_names`
+    takes the names out of a response.
+    """
 
     def complete(context: typer.Context, incomplete: str) -> list[str]:
         return _list_matching_names(context, incomplete, module, rpc, find_names, condition)
@@ -67,7 +71,7 @@ pages = _make_request_completer(kinds=["PENDING_REQUEST_KIND_ELICITATION_URL"])
 def _make_catalog_completer(kind: str) -> Callable[[typer.Context, str], list[str]]:
     """Return a function that completes the name of an entry of the catalog, at the server that the command names.
 
-    Without `kind`, the command names the kind, too.
+    If `kind` is empty, the command names the kind, too.
     """
 
     def complete(context: typer.Context, incomplete: str) -> list[str]:
@@ -106,9 +110,10 @@ def _list_matching_names(
     condition: Mapping[str, Any] | None = None,
     max_pages: int = 1,
 ) -> list[str]:
-    """Return the names in a list of the hub that begin with a word; empty if anything goes wrong.
+    """Return the names in a list of the hub that begin with the word `incomplete`; empty if anything goes wrong.
 
-    `module` has the messages of the list.
+    `rpc` lists, up to `max_pages` pages; its messages are in `module` of the API. `find_names` takes the names out of
+    a response.
     """
     from hubbub_client.transport.discovery import Where, discover_all
 
@@ -137,7 +142,10 @@ def _list_matching_names(
 
 
 def _call_first_that_answers(endpoints: "deque[HubAddress]", rpc: str, request: bytes, give_up_at: float) -> bytes:
-    """Return the response of the first address that answers, and drop those before it. Raises grpc.RpcError."""
+    """Return the response of the first address that answers, and remove those before it from `endpoints`.
+
+    The time until `give_up_at` is shared out among the addresses. Raises grpc.RpcError if none answers.
+    """
     from grpc import RpcError
 
     while len(endpoints) > 1:

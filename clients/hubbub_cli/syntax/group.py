@@ -64,9 +64,9 @@ class LightCommand(_LightBase, TyperCommand):
             formatter.write(f"\n  {self.epilog}\n")
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command. If it is refused for the beginning of an id, run it again with the whole id.
+        """Run the command. If the hub refuses it for the beginning of an id, run it again with the whole id.
 
-        Other mistakes get notes on what was perhaps meant.
+        Other errors get notes on what was perhaps meant.
         """
         with _add_notes_to_errors(ctx):
             return self._run_with_advice(ctx)
@@ -87,7 +87,8 @@ class LightCommand(_LightBase, TyperCommand):
                 raise
             from hubbub_cli.syntax import advice, id_prefix
 
-            if id_prefix.complete_ids(ctx, error):  # each time one more parameter is whole
+            # Each time, one more parameter becomes a whole id, so this ends.
+            if id_prefix.complete_ids(ctx, error):
                 return self._run_with_advice(ctx)
             advice.add_advice(ctx, error)
             raise
@@ -109,7 +110,10 @@ class LightGroup(_LightBase, TyperGroup):
             formatter.write_dl([(name, get_first_paragraph(each)) for name, each in self.commands.items()])
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command that is named; without one, say which there are."""
+        """Run the command that is named. Without a name, run the group's own function, or raise a usage error.
+
+        The error lists the commands.
+        """
         with _add_notes_to_errors(ctx):
             return super().invoke(ctx)
 
@@ -139,7 +143,8 @@ class Commands(typer.Typer):
     ) -> Callable[["HubWork"], object]:
         """Return a decorator that makes a coroutine function a command, which connects to the hub first.
 
-        `example` is that of `command`, `endless` that of `run_with_hub`.
+        `example` is a command line without `hubbub`. An `endless` command waits for a hub, and SIGINT ends it with
+        status 0.
         """
         from hubbub_cli.run.session import hub_command  # imported late: the help of the root needs no session
 
@@ -152,7 +157,10 @@ def get_first_paragraph(command: Any) -> str:
 
 
 def _prepare_params(command: Any, ctx: Any, own: Sequence[Any]) -> Sequence[Any]:
-    """Return the parameters of a command, with its copies of the root's options; plain values are read fast."""
+    """Return the parameters of a command, with copies of the root's options, and have them read plain values fast.
+
+    The copies are made once, and kept at the command.
+    """
     for each in own:
         read_plain_values(each)
     if "of_root" not in vars(command):
@@ -185,7 +193,7 @@ def _add_notes_to_errors(ctx: Any) -> Generator[None]:
         wrong: Any = error
         if getattr(wrong, "ctx", None) is None:
             wrong.ctx = ctx
-        if not hasattr(wrong, "explained"):  # the groups around a command see the same error
+        if not hasattr(wrong, "explained"):  # the groups around a command see the same error, and add nothing
             wrong.explained = True
             add_usage_notes(wrong)
         raise

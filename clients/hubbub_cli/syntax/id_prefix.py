@@ -15,9 +15,10 @@ MAX_SHOWN = 10
 
 
 def complete_ids(ctx: Any, error: Any) -> bool:
-    """Replace the beginning of an id among the parameters by the id; return whether there was one.
+    """Replace the beginning of an id among the command's parameters by the whole id, and say so.
 
-    `error` is the hub's refusal of it. Raises Usage if several ids begin so.
+    `error` is the refusal by the hub, which knows no such id. Return whether a parameter was replaced. Raises Usage if
+    several ids begin in this way.
     """
     noun = NOUNS.get(error.reason) if error.reason in HAVE_IDS else None
     prefix = noun and error.metadata.get(noun.key)

@@ -18,7 +18,10 @@ from hubbub_client.data.records import (
 
 
 def make_repeatable_choice(option: str, choices: Any, text: str, metavar: str = "NAME") -> Any:
-    """Return an option that takes several of the choices, a Literal: Typer itself lets one choose a single one."""
+    """Return an option that can be given several times, each time with one of `choices`, the texts of a Literal.
+
+    Typer itself has choices only for an option with a single value.
+    """
     names: tuple[str, ...] = get_args(choices)
 
     def check_values(values: list[str] | None) -> list[str]:

@@ -15,7 +15,7 @@ PLAIN_NUMBERS: dict[Any, re.Pattern[str]] = {
 
 
 class PlainValues:
-    """Reads the values of one parameter, in place of what `get_runtime_param` of Typer's parameters returns."""
+    """Reads the values of one parameter in place of Typer's own reader, the result of its `get_runtime_param`."""
 
     def __init__(self, param: Any) -> None:
         self._make_runtime_param = param.get_runtime_param

@@ -13,7 +13,10 @@ OUTPUT, OUTPUTS = ("-o", "--output"), (JSON, "text")
 
 
 def copy_root_options(command: Any, ctx: Any, own_params: Sequence[Any]) -> list[Any]:
-    """Return the root's options as options of a command; none for the root itself, and for a command on its own."""
+    """Return copies of the root's options for a command, without those that the command has itself.
+
+    None for the root itself, and for a command that runs without a root.
+    """
     root = ctx.find_root()
     if root.command is command or not getattr(root.command, "shares_options", False):
         return []
@@ -31,9 +34,9 @@ def _may_follow_command(param: Any) -> bool:
 
 
 def _copy_for_command(param: Any) -> Any:
-    """Return a copy of a root's option that gives its value to the root."""
+    """Return a copy of a root's option for a command; a value that is given to the copy becomes the root's."""
     shared = copy.copy(param)
-    # With a blank in it, the name can be that of no parameter of the command.
+    # A name with a blank can be that of no parameter of the command.
     shared.name, shared.expose_value, shared.of_root = f"root {param.name}", False, param.name
     shared.callback = _pass_value_to_root
     shared.checked_by = param.callback
@@ -46,7 +49,10 @@ def is_from_root(param: Any) -> bool:
 
 
 def _pass_value_to_root(ctx: Any, param: Any, value: Any) -> Any:
-    """Set the option of the root to the value that stands here, and make the settings of this run again."""
+    """Set the root's option to a value that stands after the command, and make the settings of this run again.
+
+    A value that is not on the command line, such as a default, changes nothing.
+    """
     source = ctx.get_parameter_source(param.name)
     if source is None or source.name != "COMMANDLINE":
         return value
@@ -62,7 +68,7 @@ def _pass_value_to_root(ctx: Any, param: Any, value: Any) -> Any:
 
 
 def wants_json(words: Iterable[str]) -> bool:
-    """Return whether a command line asks for JSON, also one that cannot be parsed."""
+    """Return whether a command line asks for JSON output, also if Typer cannot parse it: the error is JSON, too."""
     wanted, output, previous = False, None, ""
     for word in words:
         if word == "--":

@@ -70,7 +70,10 @@ OTHER_WORDS_OF_GROUPS = {
 
 
 def find_close_names(word: str, known: Iterable[str]) -> list[str]:
-    """Return the known names that are spelled like a word, the closest first, also those that contain it."""
+    """Return the known names that are spelled like a word, the closest first, then those that contain the word.
+
+    MAX_SUGGESTED at most; the word itself is left out.
+    """
     names = list(dict.fromkeys(known))
     lowered = {name.lower(): name for name in names}
     matches = [lowered[each] for each in get_close_matches(word.lower(), lowered, n=MAX_SUGGESTED)]
@@ -84,7 +87,7 @@ def format_did_you_mean(names: Sequence[str]) -> str:
 
 
 def add_notes(error: BaseException, *notes: str) -> None:
-    """Add notes to an error, but the empty ones."""
+    """Add notes to an error, without the empty ones."""
     for note in filter(None, notes):
         error.add_note(note)
 
@@ -98,6 +101,7 @@ class Failed(typer.Exit):
 
 def make_plain_message(error: Any) -> str:
     """Return the message of an error in plainer words, without Typer's own suggestions."""
+    # An error about an unknown option has its suggestions apart, and a plain message.
     if hasattr(error, "option_name") and hasattr(error, "possibilities"):
         return error.message
     message = error.format_message().partition(" Did you mean ")[0]
@@ -107,7 +111,10 @@ def make_plain_message(error: Any) -> str:
 
 
 def add_usage_notes(error: Any) -> None:
-    """Add to a wrong command line what was perhaps meant, how the command is used, and where more is."""
+    """Add to the error of a wrong command line what was perhaps meant, how the command is used, and where more is.
+
+    If only a command is missing, the help of the group is added instead.
+    """
     context = error.ctx
     if context is None:
         add_notes(error, "help: hubbub --help")
@@ -129,7 +136,7 @@ def _suggest_names(error: Any, context: Any) -> Sequence[str]:
     if option := getattr(error, "option_name", None):
         known = [name for each in context.command.get_params(context) for name in each.opts]
         full_names = {name.removeprefix("--"): name for name in known if name.startswith("--")}
-        return (  # of an option that exists, the value is wrong, and not the name
+        return (  # if the option exists, its value is wrong, and not its name
             [] if option in known else [full_names[each] for each in find_close_names(option.lstrip("-"), full_names)]
         )
     if (word := getattr(error, "command_word", None)) is not None:
@@ -143,7 +150,10 @@ def _suggest_names(error: Any, context: Any) -> Sequence[str]:
 
 
 def _suggest_commands(word: str, context: Any) -> list[str]:
-    """Return the whole commands that a wrong word was perhaps meant to be."""
+    """Return the commands that a wrong word was perhaps meant to be, each as a whole line with `hubbub`.
+
+    Words that other programs have for a command come first.
+    """
     known, name = context.command.commands, word.lower()
     if context.parent is None:
         elsewhere = [OTHER_WORDS[name]] if name in OTHER_WORDS else []
