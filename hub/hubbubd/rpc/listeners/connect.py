@@ -115,7 +115,7 @@ async def serve_connect(
     It is reached under names of loopback, and under the current `hosts`.
 
     On leaving, open RPCs have the time of `grpc_server.wait_for_open_rpcs`; the hub must have been drained before.
-    `within` and what is raised: as in `grpc_server.serve`.
+    `within` goes around each RPC, inside its span, audit entry and quotas. Raises ConfigError, OSError.
     """
     app = make_application(hub, gate=gate, origins=origins, max_message_bytes=max_message_bytes, within=within)
     async with serve_application(
@@ -137,7 +137,7 @@ def make_application(
     max_message_bytes: int,
     within: tuple[Around, ...] = (),
 ) -> ASGIApp:
-    """Return an ASGI application with all services of a hub; `within` as in `grpc_server.serve`."""
+    """Return an ASGI application with all services of a hub; `within` goes around each RPC, inside its quotas."""
 
     def make_endpoints(rpcs: Sequence[Rpc]) -> dict[str, Any]:
         return {r.path: _make_endpoint(r, gate, oversight, reading) for r in rpcs if not r.method.client_streaming}
@@ -226,6 +226,7 @@ def _limit_time(app: Callable[..., Any], dropped: Callable[[], None]) -> ASGIApp
     """
 
     async def serve_in_time(scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request: it must come within REQUEST_S, and each send be taken within STALL_S."""
         deadline = anyio.current_time() + REQUEST_S
         is_read = False
 
@@ -248,11 +249,12 @@ def _limit_time(app: Callable[..., Any], dropped: Callable[[], None]) -> ASGIApp
             return
         host, _ = scope.get("client") or ("", 0)
         peer = Peer(local=is_loopback(host), certificate=scope.get(CERTIFICATE))
+        # LET_IN has what to call once the caller is known: strangers' connections are limited.
         amend_context(peer=peer, on_admitted=scope.get(LET_IN, lambda: None))
         try:
             headers = [(key, _to_utf8(value)) for key, value in scope.get("headers", ())]
             await app({**scope, "headers": headers}, receive_in_time, send_in_time)
-        except TimeoutError:
+        except TimeoutError:  # of `send_in_time`
             dropped()
             log.warning("caller read nothing; stream ended", path=scope["path"], seconds=STALL_S)
 
@@ -281,7 +283,7 @@ class _Access(MetadataInterceptor[None]):
         self._oversight = oversight
 
     async def on_start(self, ctx: RequestContext[Any, Any]) -> None:
-        """Authenticate the RPC. Raises ConnectError."""
+        """Authenticate the caller of an RPC, and note that its connection is no stranger's. Raises ConnectError."""
         path = f"/{ctx.method.service_name}/{ctx.method.name}"
         amend_context(address=ctx.client_address or "")
         here, headers = current(), ctx.request_headers.allitems()
@@ -360,7 +362,7 @@ class _JsonRequest:
 
 
 async def _read_request(request: "bytes | _JsonRequest", reading: anyio.CapacityLimiter) -> bytes:
-    """Return a request as protocol buffer bytes."""
+    """Return a request as protocol buffer bytes; long JSON is parsed in a thread, one request at a time."""
     if isinstance(request, bytes):
         return request
     if len(request.raw) <= JSON_AT_ONCE:
@@ -388,6 +390,7 @@ def _make_unary_handler(rpc: Rpc, gate: auth.Gate, oversight: Oversight, reading
     """Return a coroutine function that serves an RPC with one response."""
 
     async def serve_unary(asked: bytes | _JsonRequest, _context: object) -> _Response:
+        """Serve the RPC while the credential of its caller is valid. Raises ConnectError."""
         try:
             raw = await _read_request(asked, reading)
             with gate.while_valid(_current_caller(), rpc.path, oversight):
@@ -402,6 +405,7 @@ def _make_stream_handler(rpc: Rpc, gate: auth.Gate, oversight: Oversight, readin
     """Return an async generator function that serves an RPC with many responses."""
 
     async def serve_stream(asked: bytes | _JsonRequest, _context: object) -> AsyncGenerator[_Response, None]:
+        """Yield the responses while the credential of the caller is valid. Raises ConnectError."""
         try:
             raw = await _read_request(asked, reading)
             async with aclosing(rpc.serve(rpc.parse(raw))) as responses:

@@ -206,6 +206,7 @@ def make_servicers(
 
 
 def _server_options(max_message_bytes: int) -> list[tuple[str, int]]:
+    """Return gRPC's options of the server: limits of messages, metadata, streams, idle time and pings."""
     return [
         ("grpc.so_reuseport", 0),  # a second hub on the port must fail, not share it
         # Above our own limit, so that a request slightly too long gets our refusal, with details.

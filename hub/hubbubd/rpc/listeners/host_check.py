@@ -21,8 +21,8 @@ _AUTHORITY: Final = re.compile(r"[A-Za-z0-9._:\[\]-]{1,300}")
 def is_served(authority: str, address: str, hosts: tuple[str, ...], *, secure: bool) -> bool:
     """Return whether a request's `Host` is one of this port's: one of `hosts`, or the `address` that it came to.
 
-    On loopback, and without TLS, loopback's names are, too. With TLS off loopback, and no `hosts`, all names are: a
-    page that rebinds a name of its own lacks the certificate for it.
+    On loopback, or without TLS, the names of loopback count, too. With TLS beyond loopback all names count if `hosts`
+    is empty: a page that rebinds a name of its own lacks the certificate for it.
     """
     name = parse_host(authority)
     if name is None:
@@ -36,7 +36,7 @@ def is_served(authority: str, address: str, hosts: tuple[str, ...], *, secure: b
 
 
 def parse_host(authority: str) -> str | None:
-    """Return the host of `HOST[:PORT]`, in lower case, without the brackets of IPv6; None if it is no such thing."""
+    """Return the host of `HOST[:PORT]`, in lower case, without the brackets of IPv6; None for any other text."""
     if _AUTHORITY.fullmatch(authority) is None:
         return None
     try:
@@ -57,6 +57,7 @@ def wrap_with_host_check(
     """Return the application behind a check that refuses DNS rebinding and pages of other Origins (simple requests)."""
 
     async def serve_checked(scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve the request, or refuse it: 421 for a Host that is not served here, 403 for another Origin."""
         headers, (address, _) = dict(scope["headers"]), scope.get("server") or ("", 0)
         origin = headers.get(b"origin", b"").decode("latin-1")
         served: ASGIApp = app

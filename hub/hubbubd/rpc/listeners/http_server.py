@@ -31,9 +31,9 @@ async def serve_application(
 ) -> AsyncGenerator[str, None]:
     """Serve an ASGI application for the block, with TLS if there are files for it, and yield its base URL.
 
-    More than `max_requests` at once are refused. On leaving, open requests have `grace_s` seconds, or, with `closing`,
-    until that returns; it gets a future that is done once all have ended. Raises as `sockets.open_listener`, and
-    ConfigError.
+    More than `max_requests` at once are refused. On leaving, open requests have `grace_s` seconds; with `closing`,
+    until `closing` returns, which gets a future that is done once all have ended. Raises ConfigError for an address or
+    TLS files that cannot be used, OSError for an address that cannot be bound.
     """
     context = ssl_context(tls) if tls else None
     config = uvicorn.Config(

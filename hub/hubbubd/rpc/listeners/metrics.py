@@ -28,7 +28,7 @@ STALL_S = 10.0
 
 @asynccontextmanager
 async def serve_metrics(listen: str, exposition: Callable[[], tuple[str, bytes]]) -> AsyncGenerator[str, None]:
-    """Serve what `exposition` returns, which may block, and yield its URL. Raises as `serve_application`."""
+    """Serve what `exposition` returns, and yield its URL; `exposition` may block. Raises ConfigError, OSError."""
     app, connections = make_application(exposition), make_connection_class(open_to_all=True)
     async with serve_application(app, listen, connections=connections, grace_s=1) as url:
         yield f"{url}{PATH}"
@@ -40,6 +40,7 @@ def make_application(exposition: Callable[[], tuple[str, bytes]]) -> Any:
     active = 0
 
     async def serve_counted(scope: Any, receive: Any, send: Any) -> None:
+        """Serve a request, and count it as open meanwhile."""
         nonlocal active
         active += 1
         try:
@@ -48,6 +49,7 @@ def make_application(exposition: Callable[[], tuple[str, bytes]]) -> Any:
             active -= 1
 
     async def send_metrics(scope: Any, send: Any) -> None:
+        """Send the metrics, or a status without a body; give up after STALL_S if the caller does not read."""
         status, about, body = 200, [], b""
         if active > MAX_SCRAPES:
             status = 503

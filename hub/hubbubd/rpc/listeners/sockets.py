@@ -34,7 +34,10 @@ def bind(server: grpc.aio.Server, listen: str, credentials: grpc.ServerCredentia
 
 
 def open_listener(listen: str, *, secure: bool = False) -> tuple[socket.socket, str]:
-    """Return a listening socket on HOST:PORT (0 picks a free port), and the address to connect to. Raises as `bind`."""
+    """Return a listening socket on HOST:PORT (0 picks a free port), and the address to connect to.
+
+    Raises ConfigError for an address beyond loopback unless it is `secure`, OSError for one that cannot be bound.
+    """
     name, port, shown, family = _parse_address(listen, secure=secure)
     try:
         listener = socket.create_server((name, port), family=family)
@@ -86,7 +89,7 @@ def _add_port(server: grpc.aio.Server, address: str, credentials: grpc.ServerCre
 
 
 def _remove_stale_socket(path: Path) -> None:
-    """Remove a stale Unix socket. Raises OSError when anything else is there."""
+    """Remove a Unix socket on which no process listens. Raises OSError when anything else is there."""
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:

@@ -35,7 +35,7 @@ def grpc_credentials(files: TlsFiles) -> grpc.ServerCredentials:
 
 
 def channel_credentials(files: TlsFiles) -> Callable[[], grpc.ChannelCredentials]:
-    """Return a function that returns credentials for channels: others once the files have changed.
+    """Return a function that returns credentials for channels; new ones once the files have changed.
 
     Raises ConfigError for unusable files.
     """
@@ -48,6 +48,7 @@ def ssl_context(files: TlsFiles) -> ssl.SSLContext:
     context = followed.current()
 
     def use_current_context(connection: ssl.SSLObject | ssl.SSLSocket, _name: object, _context: object) -> None:
+        """Give a new connection the context of the files as they are now."""
         connection.context = followed.current()
 
     context.sni_callback = use_current_context  # also called for clients that send no SNI

@@ -50,7 +50,10 @@ class LoginConsents:
         self._persons = persons
 
     async def serve_question(self, request: HostHttpRequest, base: str) -> None:
-        """Serve the page that asks whether a program is let in; a person without a visit enters a code first."""
+        """Serve the page that asks whether a program is let in.
+
+        A person whom the browser's cookie does not name is first sent to the page for a code.
+        """
         query: bytes = request.scope.get("query_string", b"")
         try:
             params = _parse_query(query)
@@ -94,7 +97,10 @@ class LoginConsents:
         await self._show_consent(request, asked, client.document_host, visitor, cookie, servers)
 
     async def serve_decision(self, request: HostHttpRequest, base: str) -> None:
-        """Serve the form with a person's decision. Raises Unavailable, ResourceExhausted."""
+        """Serve the form with a person's decision, if its signed question is not too old and was shown to this browser.
+
+        Sends the browser to the program with the answer, or shows what is wrong. Raises Unavailable, ResourceExhausted.
+        """
         fields = await person.read_own_form(request, base)
         if fields is None:
             return
@@ -160,7 +166,7 @@ class LoginConsents:
         if not servers:
             return pages.ENDPOINT_GONE
         consent = AuthorizationCode(
-            id="",
+            id="",  # `allow` sets it, and the time
             client_id=asked.client_id,
             client_name=asked.client_name,
             redirect_uri=asked.redirect_uri,
@@ -194,7 +200,10 @@ class LoginConsents:
         )
 
     def _find_servers(self, endpoint: EndpointName, visitor: Visitor) -> tuple[str, ...]:
-        """Return the patterns of the servers at an endpoint that a person may call. Raises LoginRefusal."""
+        """Return the patterns of the servers at an endpoint that a person may call; empty if there are none.
+
+        Raises LoginRefusal if there is no such endpoint, or it is a server that the person may not call.
+        """
         known = [server.name for server in self._hub.servers.all()]
         may = sorted(visitor.principal.servers(Permission.CALL))
         if endpoint.kind == PROFILE:

@@ -42,7 +42,7 @@ class ClientDocuments:
         self._fetching = anyio.CapacityLimiter(AT_A_TIME)
 
     async def fetch(self, url: str) -> object:
-        """Return the JSON at an https address. Raises LoginRefusal."""
+        """Return the JSON at an https address, FRESH_S old at most. Raises LoginRefusal if it cannot be had."""
         kept = self._kept.get(url)
         if kept is not None and self._now() - kept[0] < FRESH_S:
             return kept[1]

@@ -316,6 +316,7 @@ def _render_names(names: Sequence[str], summary: str, *, always: bool = False) -
 
 
 def _render_day_choices(view: ConsentView) -> str:
+    """Return the choice of days for which the program is let in, as HTML."""
     return "".join(
         f'<label><input type="radio" name="days" value="{days}"{" checked" if days == view.days_chosen else ""}>'
         f"{days} {'day' if days == 1 else 'days'}</label>"

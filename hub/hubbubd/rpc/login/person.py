@@ -58,10 +58,10 @@ class LoginPersons:
         self._rate_of_all = Rate("codes", ALL_CODES_PER_S, hub.clock.steady, reason="TOO_MANY_ATTEMPTS")
 
     async def find(self, request: HostHttpRequest, statement: str | None = None) -> tuple[Visitor, str] | None:
-        """Return who is at the browser, and its cookie; None if the hub does not know. Raises Unavailable.
+        """Return who is at the browser, and the browser's cookie; None if the hub does not know. Raises Unavailable.
 
-        With the `statement` of a decision, a visit that this very decision has ended counts as well. The connection of
-        a person who is known is no longer limited as that of a stranger.
+        `statement` is the signed question that a decision answers: a visit (the log-in of a browser) that this very
+        decision has ended still counts. The connection of a known person is no longer limited as that of a stranger.
         """
         cookie = cookie_parser(request.headers.get("cookie", "")).get(self._cookie_name(request), "")
         visitor = await self._hub.visitors.find_visitor(cookie, statement)
@@ -71,7 +71,10 @@ class LoginPersons:
         return visitor, cookie
 
     async def end_visit_if_insecure(self, cookie: str, statement: str) -> None:
-        """End a person's visit after this decision, unless TLS protects the cookie. Raises Unavailable."""
+        """End a person's visit (the log-in of the browser) after this decision, unless TLS protects the cookie.
+
+        Raises Unavailable.
+        """
         if not self._secure:
             await self._hub.visitors.end_by_decision(cookie, statement)
 
@@ -90,7 +93,7 @@ class LoginPersons:
                 await send_page(request, pages.problem_page(pages.WRONG_FORM), 405, headers=[(b"allow", b"GET, POST")])
 
     async def _serve_form(self, request: HostHttpRequest, base: str) -> None:
-        """Serve the form with a code: on success set the cookie, and lead to what the person came for."""
+        """Serve the form with a code: on success set the cookie, and send the person on to the log-in, if one waits."""
         fields = await read_own_form(request, base)
         if fields is None:
             return

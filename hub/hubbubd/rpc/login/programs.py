@@ -31,7 +31,10 @@ class Programs:
         self._fetch = fetch
 
     async def register(self, members: object, now: float) -> dict[str, Any]:
-        """Return the response to a registration. Nothing is stored. Raises LoginRefusal, Unavailable."""
+        """Return the response to a registration. Raises LoginRefusal, Unavailable.
+
+        Nothing is stored: the id itself is a signed statement of what the program is.
+        """
         wanted, key = clients.parse_registration(members), await self._key()
         statement: dict[str, Any] = {
             "n": wanted.name,

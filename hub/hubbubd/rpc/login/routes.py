@@ -136,7 +136,10 @@ class LoginRoutes:
         await request.answer(201, payload.dumps(registered), _NO_STORE)
 
     async def _serve_tokens(self, request: HostHttpRequest, base: str) -> None:
-        """Serve tokens for a code or a refresh token. Raises as `_serve`."""
+        """Serve tokens for a code or a refresh token.
+
+        Raises LoginRefusal, HttpRefusal, ResourceExhausted, Unavailable.
+        """
         form = await _read_form(request)
         client_id = await self._authenticate(request, form)
         endpoint = authorizations.parse_resource(form["resource"], base).path if "resource" in form else None
@@ -176,7 +179,10 @@ class LoginRoutes:
         return await self._audit_if_refused(REFRESH, self._hub.logins.refresh(text, client_id, endpoint))
 
     async def _revoke(self, request: HostHttpRequest) -> None:
-        """End the log-in that a token belongs to; a token that is not known is answered alike. Raises as `_serve`."""
+        """End the log-in that a token belongs to; the answer is the same for a token that is not known.
+
+        Raises LoginRefusal, HttpRefusal, ResourceExhausted, Unavailable.
+        """
         form = await _read_form(request)
         client_id = await self._authenticate(request, form)
         ended = await self._hub.logins.revoke(_require_field(form, "token"), client_id)
@@ -202,7 +208,10 @@ class LoginRoutes:
         return client_id
 
     async def _audit_if_refused(self, action: str, check: Any) -> Any:
-        """Return the result of a check; a refusal is recorded in the audit log too. Raises as `_charge_if_refused`."""
+        """Return the result of `check`, an awaitable; record a refusal in the audit log, and charge it to the address.
+
+        Raises LoginRefusal, or ResourceExhausted after too many refusals.
+        """
         try:
             return await self._charge_if_refused(check)
         except LoginRefusal as exc:
@@ -210,7 +219,10 @@ class LoginRoutes:
             raise
 
     async def _charge_if_refused(self, check: Any) -> Any:
-        """Return the result of a check; a refusal is charged to the caller's address. Raises LoginRefusal."""
+        """Return the result of `check`, an awaitable; charge a refusal to the caller's address.
+
+        Raises LoginRefusal, or ResourceExhausted after too many refusals.
+        """
         try:
             return await check
         except LoginRefusal:

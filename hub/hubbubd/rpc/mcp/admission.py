@@ -90,7 +90,7 @@ class Admission:
         if (not public or host.lower() != public) and not is_served(host, address, self.hosts(), secure=self.secure):
             raise HttpRefusal(421, Refusal(INVALID_REQUEST, "this Host is not served here; mcp_hosts allows more"))
         origin = request.headers.get("origin")
-        if origin is None or request.scope["path"] in login.PAGES:  # they check where a form comes from
+        if origin is None or request.scope["path"] in login.PAGES:  # these pages check where a form comes from
             return
         if origin not in self.origins() and not _is_local_page(origin):
             message = "pages of this Origin may not use the hub; mcp_origins allows more"

@@ -101,7 +101,7 @@ async def serve_mcp(
 ) -> AsyncGenerator[str, None]:
     """Serve a hub's endpoints for hosts and yield their URL. The hub must have been drained when the block ends.
 
-    `handles` seal what hosts bring back with an answer. Raises as `grpc_server.serve`.
+    `handles` seal what hosts bring back with an answer. Raises ConfigError, OSError.
     """
     app = McpApplication(hub, gate=gate, handles=handles, secure=tls is not None)
     serving = serve_application(
@@ -170,6 +170,7 @@ class McpApplication:
         configuration, visitors = self._hub.configuration, self._hub.visitors
 
         def set_address(settings: HubSettings) -> None:
+            """Set the address at which people log in; None while there is no log-in."""
             visitors.address = (self._admission.public_url or url) if settings.has_login else None
 
         set_address(configuration.settings)
@@ -278,7 +279,7 @@ class McpApplication:
         )
 
     async def _serve_while_valid(self, caller: Principal, serve: Serve, host_request: HostRequest) -> bytes:
-        """Serve a request for as long as its credential is valid. Raises Unauthenticated once it has ended."""
+        """Serve a request while its credential is valid. Raises Unauthenticated when that ends before the response."""
         with self._gate.while_valid(caller, RPC, self._oversight):
             return await serve(host_request)
         raise AssertionError("it raises when the credential has ended")
@@ -432,7 +433,10 @@ def _start_request(
     *,
     hold_s: float | None,
 ) -> asyncio.Task[bytes]:
-    """Start to serve a request of a session; return a task with the response. Raises Refusal, ResourceExhausted."""
+    """Start to serve a request of a session; return a task with the response.
+
+    A refused request leaves no stream to resume. Raises Refusal, ResourceExhausted.
+    """
     try:
         return session.begin(message, replay, call_key, serve, hold_s=hold_s, presence=replay.presence)
     except (Refusal, HubError):

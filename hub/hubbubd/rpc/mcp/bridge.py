@@ -84,6 +84,7 @@ class McpService:
                 raise endpoint.removed_error
         finally:
             removed.cancel()
+            # The calls of a host that has left are cancelled now; otherwise the host may come back for a while.
             self._hosts.end_stream(host, left=stream.host_leaves or not current().is_credential_valid())
         if outlet.overrun:
             raise ResourceExhausted("this bridge does not read what the hub says", reason="WATCHER_TOO_SLOW")
@@ -177,7 +178,7 @@ class _BridgeStream:
 
 
 def _pack_frames(waiting: list[bytes], *, draining: bool) -> list[bytes]:
-    """Return messages as frames, several short ones in one."""
+    """Return messages as frames: short ones share a frame of TOGETHER_BYTES at most."""
     frames: list[bytes] = []
     together: list[bytes] = []
     size = 0

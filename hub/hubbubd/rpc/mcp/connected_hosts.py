@@ -51,6 +51,7 @@ def _render_host(hub: Hub, host: ConnectedHost) -> pb.ConnectedHost:
 
 
 def _render_request(hub: Hub, request: OpenRequest) -> pb.HostRequest:
+    """Return an open request of a host as a message, with the pending requests of its call."""
     try:
         pending = hub.calls.get(request.call_id).pending_ids if request.call_id else ()
     except NotFound:  # it is about to be made, or its server is gone

@@ -112,7 +112,10 @@ def _get_argument(arguments: object, path: tuple[str, ...]) -> object:
 
 
 def _repeats(argument: object, header: str | None) -> bool:
-    """Return whether a header repeats an argument; there must be none for null, and for what no header can express."""
+    """Return whether a header repeats an argument.
+
+    Null, and what no header can express, must come without a header.
+    """
     match argument:
         case bool():
             return header == ("true" if argument else "false")

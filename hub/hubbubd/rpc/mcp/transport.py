@@ -136,7 +136,7 @@ class HostHttpRequest:
 
     @property
     def hold_s(self) -> float | None:
-        """For how many seconds it is to be held while people are asked; None without the header. Raises Refusal."""
+        """For how many seconds to hold the request while people are asked; None without the header. Raises Refusal."""
         header = self.headers.get(HOLD)
         if header is None:
             return None
@@ -182,7 +182,7 @@ class HostHttpRequest:
         return self.scope[GONE]()
 
     async def answer(self, status: int, body: bytes = b"", headers: Sequence[tuple[bytes, bytes]] = ()) -> None:
-        """Send the whole response. One that has begun is ended instead."""
+        """Send the whole response. A response that has begun is only ended: its status was sent already."""
         if self.has_begun:
             await self.end()
             return
@@ -219,7 +219,10 @@ class HostHttpRequest:
 
 
 async def read_message(request: HostHttpRequest, max_bytes: int, reading: anyio.CapacityLimiter) -> Message | None:
-    """Return the message of a request; None where it was refused. Raises HttpRefusal, ConnectionError."""
+    """Return the message of a request; None for no valid message, after its refusal was sent.
+
+    Raises HttpRefusal, ConnectionError.
+    """
     content_type = request.headers.get("content-type") or ""
     if content_type.partition(";")[0].strip().lower() != "application/json":
         raise HttpRefusal(415, Refusal(INVALID_REQUEST, "Content-Type must be application/json"), CLOSE)
@@ -268,16 +271,16 @@ async def reply(request: HostHttpRequest, task: asyncio.Task[bytes], outbox: Hos
 async def reply_resumably(
     request: HostHttpRequest, task: asyncio.Task[bytes], replay: ReplayStream, revision: str
 ) -> None:
-    """Do as `reply` for a request of a session: it goes on when its connection breaks, and can be resumed.
+    """Send the response of a request of a session, and before it the messages that the request causes.
 
-    Raises HubError.
+    The request goes on when its connection breaks, and its host can resume the stream. Raises HubError.
     """
     replay.end_with(task)
     outbox, primed = replay.outlet, revision >= PRIMED
     gone = _watch_connection(request, replay, outbox)
     try:
         await outbox.wait_for_news(PRIME_S if primed else KEEPALIVE_S)
-        if gone.done():
+        if gone.done():  # the host has got no event to resume from
             replay.forget()
         elif task.done() and replay.is_unused:  # nothing of it is kept
             response = _get_response(task)
@@ -310,6 +313,7 @@ def _watch_connection(request: HostHttpRequest, replay: ReplayStream, outbox: Ho
     """
 
     def on_gone(gone: asyncio.Future[None]) -> None:
+        """Close the outbox, and note that the host is away, unless the request has been served."""
         if not gone.cancelled():
             outbox.close()
             if replay.outlet is outbox:  # else the host has resumed the stream over another connection
@@ -329,7 +333,10 @@ async def _send_replay(
     *,
     primed: bool,
 ) -> None:
-    """Send a stream that can be resumed, from its event `first` on, until it ends or the host is gone."""
+    """Send a stream that can be resumed, from its event `first` on, until it ends or the host is gone.
+
+    With `primed` an event without data comes first, from which the host can resume.
+    """
     stream = HostEventStream(request, lambda number: replay.event_id(first + number))
     await stream.begin()
     if primed:
@@ -343,7 +350,7 @@ async def _send_replay(
 
 
 def _get_response(task: asyncio.Task[bytes], error_id: Id | None = None) -> bytes | None:
-    """Return the response of a request; None if it was cancelled: then there is none.
+    """Return the response of a request; None for a request that was cancelled, which gets no response.
 
     Raises HubError for a request that was cut short. With `error_id` that error is the response, under this id.
     """
@@ -381,7 +388,7 @@ class HostEventStream:
         until.add_done_callback(lambda _: outbox.close())
         while True:
             if not await outbox.wait_for_news(KEEPALIVE_S):
-                await self._send(b": \n\n")
+                await self._send(b": \n\n")  # a comment: a sign of life
                 continue
             if until.done():
                 return
@@ -402,7 +409,7 @@ class HostEventStream:
                 await self._send_message(message)
 
     async def _send_message(self, message: bytes) -> None:
-        """Send one message as an event, or an error in its place if there is no room for it."""
+        """Send one message as an event. Without room for it, a response becomes an error, and others are dropped."""
         number = self._count
         try:
             await self._send(self._format_event(message))

@@ -80,7 +80,10 @@ STDERR = "stderr"
 
 
 def fault(record: Fault | None, *, details: bool, log: bool) -> common_pb2.Fault | None:
-    """Return a fault, None for None; `details` and `log` say whether with its details, and the server's log in them."""
+    """Return a fault as a message; None for None.
+
+    `details` says whether its details are shown, `log` whether lines of the server's log are among them.
+    """
     if record is None:
         return None
     shown = {key: value for key, value in record.details.items() if log or key != STDERR} if details else {}
@@ -95,6 +98,7 @@ def fault(record: Fault | None, *, details: bool, log: bool) -> common_pb2.Fault
 
 
 def counts(record: QueueCounts) -> server_pb2.QueueCounts:
+    """Return the numbers of calls of a server, by state."""
     return server_pb2.QueueCounts(
         queued=record.queued,
         in_progress=record.in_progress,
@@ -213,6 +217,7 @@ def call(record: Call, seen: Scope) -> call_pb2.Call:
 
 @never_failing
 def progress(event: ProgressEvent) -> call_pb2.Progress:
+    """Return the progress of a call."""
     return call_pb2.Progress(
         call_id=event.call_id, progress=event.progress, total=event.total, message=text(event.message)
     )
@@ -220,11 +225,13 @@ def progress(event: ProgressEvent) -> call_pb2.Progress:
 
 @never_failing
 def call_log(event: LogEvent) -> call_pb2.CallLog:
+    """Return a log message of a call."""
     return call_pb2.CallLog(call_id=event.call_id, params=event.params)
 
 
 @never_failing
 def task(record: Task) -> task_pb2.Task:
+    """Return a task of either role."""
     return task_pb2.Task(
         id=text(record.id),
         server=record.server,
@@ -258,6 +265,7 @@ def catalog_list(record: CatalogList, seen: Scope) -> catalog_pb2.CatalogList:
 
 @never_failing
 def event(record: ServerEvent) -> event_pb2.ServerEvent:
+    """Return an event of a server."""
     return event_pb2.ServerEvent(
         server=record.server,
         kind=EVENT_KINDS[record.kind],
@@ -282,6 +290,7 @@ def resource_update(record: ResourceUpdate, seen: Scope) -> event_pb2.ResourceUp
 
 @never_failing
 def audit_entry(record: AuditEntry) -> admin_pb2.AuditEntry:
+    """Return an entry of the audit log."""
     return admin_pb2.AuditEntry(
         id=record.id,
         kind=AUDIT_KINDS[record.kind],
@@ -299,6 +308,7 @@ def audit_entry(record: AuditEntry) -> admin_pb2.AuditEntry:
 
 @never_failing
 def store(stats: StoreStats) -> admin_pb2.StoreStatus:
+    """Return the size and revisions of the store."""
     return admin_pb2.StoreStatus(
         id=stats.id,
         revision=stats.revision,
@@ -312,6 +322,7 @@ def store(stats: StoreStats) -> admin_pb2.StoreStatus:
 
 @never_failing
 def finding(found: Finding) -> admin_pb2.Finding:
+    """Return a finding of the diagnostics."""
     return admin_pb2.Finding(
         about=found.about,
         severity=SEVERITIES[found.severity],
@@ -338,6 +349,7 @@ def token(record: Token) -> admin_pb2.ApiToken:
 
 
 def _token_login(login: TokenLogin) -> admin_pb2.TokenLogin:
+    """Return the log-in that a token belongs to."""
     return admin_pb2.TokenLogin(
         client_name=text(login.client_name),
         client_id=text(login.client_id),
@@ -349,6 +361,7 @@ def _token_login(login: TokenLogin) -> admin_pb2.TokenLogin:
 
 @never_failing
 def principal(caller: Principal) -> admin_pb2.Caller:
+    """Return a caller with its grants, without secrets."""
     return admin_pb2.Caller(
         name=text(caller.name),
         credential=text(caller.credential),

@@ -16,6 +16,7 @@ ACTIONS = {action: approval_pb2.ApprovalAction.Value(f"APPROVAL_ACTION_{action.n
 
 @never_failing
 def remembered(record: RememberedApproval) -> approval_pb2.RememberedApproval:
+    """Return a remembered approval."""
     return approval_pb2.RememberedApproval(
         id=record.id,
         server=record.server,
@@ -49,6 +50,7 @@ def rule(record: ApprovalRule) -> approval_pb2.ApprovalRule:
 
 
 def replay_row(row: ReplayRow) -> approval_pb2.ReplayApprovalsResponse.Row:
+    """Return what the rules would have said of some calls in the history."""
     return approval_pb2.ReplayApprovalsResponse.Row(
         rule=row.rule,
         action=ACTIONS[row.action],
@@ -63,6 +65,7 @@ def replay_row(row: ReplayRow) -> approval_pb2.ReplayApprovalsResponse.Row:
 
 
 def votes(given: tuple[Vote, ...]) -> list[inbox_pb2.PendingRequest.Approval]:
+    """Return the approvals that people have given to a call."""
     return [
         inbox_pb2.PendingRequest.Approval(by=text(vote.by), approved_at=timestamp(vote.at), comment=text(vote.comment))
         for vote in given

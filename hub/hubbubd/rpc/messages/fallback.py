@@ -24,7 +24,7 @@ log = structlog.get_logger(__name__)
 
 
 def never_failing(convert: Callable[Concatenate[T, P], M]) -> Callable[Concatenate[T, P], M]:
-    """Make a converter total: it shows what can be shown of any record, and sets `defect` where the message has it.
+    """Return a converter that never fails: it shows what it can of any record, and sets `defect` if the message has it.
 
     Only if the conversion fails, the record's values are clamped to the API's bounds and converted again.
     """
@@ -63,7 +63,10 @@ def _set_defect(message: M, defect: str) -> M:
 
 
 def _clamp_value(value: object, high: int) -> Any:
-    """Clamp a record's value to the API's bounds, `high` for integers; None for an invalid number or time."""
+    """Clamp a record's value to the API's bounds, `high` for integers; None for an invalid number or time.
+
+    At the last attempt (LARGEST_COUNT) mappings are emptied; before, they stay as they are.
+    """
     match value:
         case None | bool() | bytes() | Enum():
             return value

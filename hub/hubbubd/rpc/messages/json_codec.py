@@ -276,7 +276,7 @@ class _JsonReader:
     def _read_list(self, into: Any, field: FieldDescriptor, raw: msgspec.Raw, at: str) -> None:
         """Fill a repeated field from a JSON array."""
         _check_kind("an array", raw, at)
-        self._count_values(bytes(raw).count(b","))  # at least as many as it has values
+        self._count_values(bytes(raw).count(b","))  # counts all values but one, if not more, before any is decoded
         for place, value in enumerate(_ARRAY.decode(raw)):
             inside = _join_path(at, str(place))
             if field.message_type is not None:
@@ -333,7 +333,7 @@ def _check_kind(expected: str, raw: msgspec.Raw, at: str) -> None:
 
 
 def _read_string(raw: msgspec.Raw, at: str, expected: str = "a string") -> str:
-    """Return a JSON string; `expected` says in a refusal what it should be. Raises InvalidArgument, as all below."""
+    """Return a JSON string; `expected` says in a refusal what the value should be. Raises InvalidArgument."""
     if (found := _kind_of_value(raw)) != "a string":
         _refuse(at, f"must be {expected}, not {found}")
     try:
@@ -352,7 +352,7 @@ def _read_string_message(into: Any, raw: msgspec.Raw, at: str, expected: str) ->
 
 
 def _read_scalar(field: FieldDescriptor, raw: msgspec.Raw, at: str) -> Any:
-    """Return a value for a field that is no message."""
+    """Return a value for a field that is no message, as the field's type has it. Raises InvalidArgument."""
     if is_document(field):
         return _unmask(raw)
     if field.enum_type is not None:

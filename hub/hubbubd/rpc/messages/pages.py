@@ -97,7 +97,11 @@ def page_ordered(
     list_filter: Message,
     scope: Scope,
 ) -> tuple[list[M], str]:
-    """Do as `page_records` for records that are in order: `rest` yields those after a position, for None all."""
+    """Return one page of records, converted, and the token of the next, empty at the end.
+
+    `rest` yields, in order, the records after a position, for None all. `list_filter` is the list's filter and `scope`
+    its caller's; a token is only valid for the same list. Raises InvalidArgument.
+    """
     if not 0 <= request.page_size <= MAX_SIZE:
         raise InvalidArgument.field("page_size", f"must be 0 to {MAX_SIZE}")
     digest = _digest_list(list_filter, scope, request.order)

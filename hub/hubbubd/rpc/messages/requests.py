@@ -87,7 +87,7 @@ def worker_capacity(value: int) -> int:
 
 
 def parse_call_spec(spec: call_pb2.CallSpec, origin: CallOrigin) -> CallSpec:
-    """Return the spec of a call that comes from somewhere, with its params parsed."""
+    """Return the spec of a call; `origin` is where the call comes from."""
     server = identifier(spec.server, "spec.server")
     method = identifier(spec.method, "spec.method", longest=MAX_METHOD)
     call_id = optional_identifier(spec.call_id, "spec.call_id")
@@ -343,7 +343,7 @@ def _parse_names(values: Iterable[str], field: str) -> frozenset[str]:
 
 
 def _parse_filter_values(numbers: Iterable[int], table: Mapping[R, int], field: str) -> frozenset[R]:
-    """Return the members of a filter; 0 (unspecified) among them means any."""
+    """Return the members that a filter chooses; empty, which means any, if 0 (unspecified) is among the numbers."""
     chosen = set(numbers)
     return frozenset() if 0 in chosen else frozenset(_find_member(number, table, field) for number in chosen)
 

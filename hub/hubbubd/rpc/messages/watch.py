@@ -59,7 +59,7 @@ async def serialize_events(
                 try:
                     next_step = serialize_event(following)
                 except Exception:
-                    yield _join_steps(steps, response_type, token)  # what came before it is not lost
+                    yield _join_steps(steps, response_type, token)  # events before the one that fails are not lost
                     raise
                 if size + len(next_step) > TOGETHER_BYTES:
                     yield _join_steps(steps, response_type, token)

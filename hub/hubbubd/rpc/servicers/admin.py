@@ -104,7 +104,7 @@ class AdminService:
         return pb.CompactStoreResponse(compaction=compaction)
 
     async def backup_store(self, _request: pb.BackupStoreRequest) -> AsyncGenerator[bytes, None]:
-        """Stream a copy of the store in chunks, ending with its SHA-256; bookmarks while it is made."""
+        """Stream a copy of the store in chunks, ending with its SHA-256; bookmarks show life while the copy is made."""
         copying = asyncio.create_task(self._copy_store())
         try:
             while not copying.done():
@@ -119,6 +119,7 @@ class AdminService:
             end = pb.BackupEnd(sha256=digest.hexdigest())
             yield pb.BackupStoreResponse(size_bytes=size, end=end).SerializeToString()
         finally:
+            # The copy is closed even if the caller has gone while it was being made.
             copying.cancel()
             with anyio.CancelScope(shield=True):
                 await asyncio.wait([copying])
@@ -162,7 +163,7 @@ class AdminService:
         return pb.ListTokensResponse(tokens=found, next_page_token=token)
 
     async def revoke_token(self, request: pb.RevokeTokenRequest) -> pb.RevokeTokenResponse:
-        """End a token, or a log-in that the caller has granted. Raises NotFound, also if the caller may not."""
+        """End a token, or a log-in that the caller has granted. Raises NotFound, also if the caller may not end it."""
         name, caller = requests.identifier(request.name, "name"), principal()
         if not any(each.name == name and _may_end(caller, each) for each in self._hub.tokens.all()):
             raise NotFound("token", name)
@@ -237,7 +238,7 @@ def _count_states(states: Iterable[E]) -> list[tuple[E, int]]:
 
 
 def _may_end(caller: Principal, token: Token) -> bool:
-    """Return whether a caller may know of a token and end it."""
+    """Return whether a caller may know of a token and end it: an administrator, or who has granted the log-in."""
     return caller.may_everywhere(Permission.ADMINISTER) or (
         token.login is not None and token.login.granted_by == caller.name
     )

@@ -147,7 +147,10 @@ class ApprovalService:
         return record
 
     def _find_covering(self, verdict: Judgement, facts: CallFacts, definition: str) -> RememberedApproval | None:
-        """Return the remembered approval with which a call that is asked about would be sent; None if there is none."""
+        """Return the remembered approval with which a call would be sent that needs approval by these rules.
+
+        None if there is none, or the rules do not ask for approval.
+        """
         if verdict.action is not Action.ASK or verdict.problem:
             return None
         rule, digest = verdict.rule or DEFAULT_RULE, canonical_digest(facts.args)

@@ -185,6 +185,7 @@ class _CallStream:
         return message
 
     def _stop_taking_calls(self) -> None:
+        """Take no further calls; `write` returns once those under way, and the answers, have ended."""
         self._closed = True
         self._outbox_filled.set()
 
@@ -216,6 +217,7 @@ class _CallStream:
         """Make a call, and report its end to the caller."""
 
         async def serve_call() -> bytes:
+            """Make the call, and return its last step. Raises ResourceExhausted for a step too long for the caller."""
             limit = requests.max_response_bytes(start, "start") or DEFAULT_RESPONSE_BYTES
             with (
                 self._report_changes(start, limit) if start.follow else nullcontext(),
@@ -232,6 +234,7 @@ class _CallStream:
         """Answer a pending request, and report to the caller whether the answer was accepted."""
 
         async def serve_answer() -> bytes:
+            """Give the answer, and return its last step. Raises ResourceExhausted for a step too long for it."""
             limit = requests.max_response_bytes(answer, "answer") or DEFAULT_RESPONSE_BYTES
             self._open_answers.add(answer.request.id)
             try:
@@ -299,7 +302,10 @@ class _CallStream:
 
     @contextmanager
     def _register_worker(self, start: Start, limit: int) -> Generator[None]:
-        """Make the caller a worker for the pending requests of its call, during the block. Raises ResourceExhausted."""
+        """Make the caller a worker, which is assigned the pending requests of its call, during the block.
+
+        Raises ResourceExhausted.
+        """
         work, chosen = self._streams.work, requests.answered_requests(start, access.answerable_scope())
         assigned_ids: set[str] = set()
 
@@ -346,7 +352,7 @@ class _CallStream:
     def _enqueue_step(
         self, call_id: int, kind: object, step: bytes, limit: int = DEFAULT_RESPONSE_BYTES, at_once: bool = True
     ) -> bool:
-        """Put a step of a call into the outbox, and return whether its caller takes one of this length.
+        """Put a step of a call into the outbox; return False for a step longer than `limit`, which its caller takes.
 
         The step replaces an unwritten one of its kind. Unless it is to be written `at_once`, it goes with the next one.
         """
@@ -363,7 +369,7 @@ class _CallStream:
         self._enqueue_end(call_id, _serialize_failure(call_id, UpstreamError(cancelled_fault("its caller hung up"))))
 
     def _enqueue_end(self, call_id: int, step: bytes) -> None:
-        """Put the end of a call, or of the wait for an answer, into the outbox."""
+        """Put the last step of a call or an answer into the outbox; once it is taken out, the id is free again."""
         self._outbox[call_id, "end"] = call_id, step
         self._outbox_filled.set()
 

@@ -39,7 +39,7 @@ class CallService:
         )
 
     async def call_method(self, request: pb.CallMethodRequest) -> pb.CallMethodResponse:
-        """Make a call, wait for its end, and return it. Raises UpstreamError with the fault of a failed one."""
+        """Make a call, wait for its end, and return it. Raises UpstreamError with the fault of a call that failed."""
         call = await self._calls.call(_parse_spec(request.spec), principal().name, detached=request.detached)
         if call.fault is not None:
             failure = UpstreamError(call.fault)
@@ -48,7 +48,7 @@ class CallService:
         return pb.CallMethodResponse(call=_render_call(call))
 
     async def stream_calls(self, steps: AsyncIterator[pb.StreamCallsRequest], write: Write) -> None:
-        """Make the calls of a stream, each as `call_method`."""
+        """Make the calls of a stream, each like a CallMethod of its own, and send how each ends."""
         await self._streams.run(steps, write)
 
     async def start_call(self, request: pb.StartCallRequest) -> pb.StartCallResponse:

@@ -45,6 +45,7 @@ class EventService:
         seen = access.observable_servers()
         async with aclosing(self._subscriptions.watch(server, uri)) as steps:
             async for update in steps:
+                # None is a sign of life.
                 shown = update and api_records.resource_update(update, seen)
                 yield pb.WatchResourceResponse(update=shown).SerializeToString()
 

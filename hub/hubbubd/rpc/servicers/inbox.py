@@ -102,6 +102,7 @@ class InboxService:
         first = await anext(steps, None)
         if first is None or first.WhichOneof("step") != "ready":
             raise InvalidArgument.field("ready", "the first message must say who is ready for what")
+        # Only open requests are assigned, whatever states the filter names.
         chosen = replace(requests.request_filter(first.ready.filter, access.answerable_scope()), states=frozenset())
         capacity = requests.worker_capacity(first.ready.capacity)
         with self._work.join(principal().name, chosen, capacity, current().is_credential_valid) as worker:
@@ -126,6 +127,7 @@ class InboxService:
 
 
 def _work_response(step: Step) -> pb.WorkResponse:
+    """Return the message for a step of a worker: an assignment, its end, or a sign of life for None."""
     match step:
         case Assigned(request):
             return pb.WorkResponse(assigned=api_records.request(request, with_claim_id=True))

@@ -60,13 +60,13 @@ class FleetAdminService:
         return await self._operations().set_status(wanted, standing)
 
     async def expel_member(self, request: pb.ExpelMemberRequest) -> pb.ExpelMemberResponse:
-        """Declare a member gone that is overdue, or `dead`; return its name."""
+        """Declare a member gone that is overdue, or that the caller says is `dead`; return its name."""
         member = requests.identifier(request.member, "member")
         gone = await self._operations().expel(member, dead=request.dead, force=request.force)
         return pb.ExpelMemberResponse(member=gone)
 
     async def rotate_vault_key(self, _request: pb.RotateVaultKeyRequest) -> pb.RotateVaultKeyResponse:
-        """Seal all secrets of servers with the first key; return how many rows are, of how many."""
+        """Seal all secrets of servers with the first key; return the numbers of rows sealed so, and of all rows."""
         sealed, rows = await self._operations().rotate_key()
         return pb.RotateVaultKeyResponse(sealed=sealed, rows=rows)
 

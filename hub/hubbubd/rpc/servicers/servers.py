@@ -166,5 +166,8 @@ def _attach_current_state() -> Generator[None]:
 
 
 def _authorized_name(name: str, permission: Permission) -> str:
-    """Return the server's name if the caller has this permission on it. Raises as `access.check_server`."""
+    """Return the server's name if the caller has this permission on it.
+
+    Raises InvalidArgument, NotFound, PermissionDenied.
+    """
     return access.check_server(requests.identifier(name, "name"), permission)

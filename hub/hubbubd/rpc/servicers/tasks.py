@@ -49,5 +49,5 @@ class TaskService:
         return watch.serialize_events(watched, pb.WatchTasksResponse, api_records.task, batches=request.allow_batches)
 
     def _visible_task(self, task_id: str, permission: Permission = Permission.SEE) -> Task:
-        """Return a task if the caller has this permission on it. Raises as `access.check_task`."""
+        """Return a task if the caller has this permission on it. Raises InvalidArgument, NotFound, PermissionDenied."""
         return access.check_task(self._tasks.get(requests.identifier(task_id, "id")), permission)
