@@ -53,7 +53,7 @@ class TextTail:
         self.omitted = 0
 
     def append(self, text: str) -> None:
-        """Add to the end, and drop the beginning now and then, so that the time per character stays the same."""
+        """Add a text at the end. Drop the beginning only now and then, so that the time per character stays small."""
         self._parts.append(text)
         self._length += len(text)
         if self._length > 2 * self._max or len(self._parts) > 1024:

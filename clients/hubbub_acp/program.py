@@ -26,7 +26,7 @@ END_LIMIT_S = 1.0
 async def serve(
     options: AcpOptions, stdin: int = 0, stdout: int = 1, *, start_agent: ProcessStarter = AgentProcess.start
 ) -> None:
-    """Serve the host at these descriptors until it leaves, or SIGTERM or SIGINT; then end the agent."""
+    """Serve the host at these descriptors until the host leaves, or SIGTERM or SIGINT comes; then end the agent."""
     has_left = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

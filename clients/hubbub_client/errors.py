@@ -241,6 +241,7 @@ def from_status(document: bytes) -> HubbubError:
 
 def _make_error(code: StatusCode, message: str | None, details: dict[str, Any]) -> HubbubError:
     """Return the error for a status; `details` are its further fields."""
+    # Only Aborted has a conflict, and its constructor takes none.
     conflict, message = details.pop("conflict", None), message or code.name
     error = _BY_CODE.get(code, HubbubError)(message, code=code, **details)
     if isinstance(error, Aborted):

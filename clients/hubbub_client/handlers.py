@@ -110,7 +110,10 @@ class CallAnswers:
         )
 
     async def handle(self, request: PendingRequest) -> None:
-        """Answer a pending request. Raises as `serve`."""
+        """Answer a pending request by the callback of its kind. Raises what the callback raises, and HubbubError.
+
+        Unavailable is logged instead.
+        """
         answer = await _call_handler(self._by_kind[request.kind], request)
         try:
             await _answer_with(request, answer)
@@ -119,7 +122,7 @@ class CallAnswers:
 
 
 class StreamedAnswers:
-    """The same callbacks, for pending requests that come over the stream that carries the call."""
+    """The callbacks of one call, for pending requests that come over the stream that carries the call."""
 
     def __init__(self, link: HubConnection, answers: CallAnswers) -> None:
         self._link = link
@@ -129,19 +132,19 @@ class StreamedAnswers:
         """The stream that the call was last made on, and its id there."""
 
     def receive_step(self, stream: CallStream, step: Step) -> None:
-        """Receive a step of the call's stream; other than assignments and their ends are ignored."""
+        """Queue a step of the call's stream that assigns or revokes a pending request; ignore other steps."""
         if step.HasField("assigned") or step.HasField("revoked"):
             self._steps.put_nowait((stream, step))
 
     async def serve(self) -> None:
-        """Answer one pending request after the other until cancelled. Raises as `CallAnswers.serve`."""
+        """Answer pending requests of the call until cancelled. Raises what a callback raises, and HubbubError."""
         await run_in_task_group(self._serve)
 
     async def _serve(self, tasks: asyncio.TaskGroup) -> None:
         """Begin and end handlers as the hub assigns and revokes requests of the call."""
         while True:
             stream, step = await self._steps.get()
-            if (stream, step.id) != self._current_call:  # made again, since it broke; what was assigned before is over
+            if (stream, step.id) != self._current_call:  # made again after a break, which ended earlier requests
                 self._assignments.cancel_all()
                 self._current_call = stream, step.id
             if step.HasField("assigned"):
@@ -152,7 +155,7 @@ class StreamedAnswers:
 
 
 class _StreamedInbox(Inbox):
-    """The inbox as one pending request has it, whose answer goes over the stream that it came with."""
+    """The inbox of one pending request of a call: the answer goes over the stream that brought the request."""
 
     def __init__(self, link: HubConnection, stream: CallStream, call: int) -> None:
         super().__init__(link)

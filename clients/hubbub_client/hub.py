@@ -145,13 +145,21 @@ class Hub:
     async def call(
         self, server: str, method: str, params: Mapping[str, Any] | None = None, **options: Unpack[CallOptions]
     ) -> Any:
-        """Send any request and return its MCP result as JSON values. Else as `call_tool`."""
+        """Send any request, wait for its end, and return its MCP result as JSON values.
+
+        Cancelling the wait aborts the call. So does an exception in a callback, which this method raises.
+        Raises HubbubError; UpstreamError if the server responded with an error.
+        """
         return (await self.calls.call(server, method, params, **options)).result
 
     async def start_tool(
         self, server: str, tool: str, args: Mapping[str, Any] | None = None, **options: Unpack[CallOptions]
     ) -> CallHandle[ToolResult]:
-        """Queue a call of a tool and return its handle at once. As `start`."""
+        """Queue a call of a tool and return its handle at once; the call goes on even if this program ends.
+
+        The callbacks run only while the handle's `result` or `wait` is awaited. Raises HubbubError if the hub refuses
+        the call.
+        """
         return await self.start(server, TOOL_CALL, _tool_params(tool, args), **options)
 
     async def start(
@@ -165,7 +173,7 @@ class Hub:
         return await self.calls.start(server, method, params, **options)
 
     async def read_resource(self, server: str, uri: str, **options: Unpack[CallOptions]) -> dict[str, Any]:
-        """Read a resource (resources/read) and return the MCP result. As `call`."""
+        """Read a resource (resources/read) and return the MCP result. Raises HubbubError, as `call`."""
         return await self.call(server, "resources/read", {"uri": uri}, **options)
 
     def subscribe(self, server: str, uri: str) -> AsyncGenerator[ResourceUpdate, None]:
@@ -175,7 +183,7 @@ class Hub:
     async def get_prompt(
         self, server: str, name: str, arguments: Mapping[str, str] | None = None, **options: Unpack[CallOptions]
     ) -> dict[str, Any]:
-        """Get a prompt (prompts/get) and return the MCP result. As `call`."""
+        """Get a prompt (prompts/get) and return the MCP result. Raises HubbubError, as `call`."""
         params = {"name": name, "arguments": dict(arguments or {})}
         return await self.call(server, "prompts/get", params, **options)
 
@@ -244,8 +252,8 @@ class Hub:
     def on_approval(self, *, server: str | None = None) -> Callable[[H], H]:
         """As `on_form`, for calls that wait for approval: True approves, False denies; a text denies with this reason.
 
-        A mapping approves with these arguments in place of the call's, which `request.approval` has. It takes the
-        permission `approve`.
+        A mapping approves with these arguments in place of the call's, which `request.approval` has. The caller needs
+        the permission `approve`.
         """
         return self._handlers.on("approval", server)
 

@@ -50,7 +50,7 @@ async def run_beside(work: Coroutine[Any, Any, None]) -> AsyncGenerator[None]:
         yield
     except asyncio.CancelledError:
         ours, failed = failed, False
-        if not ours or caller.uncancel():
+        if not ours or caller.uncancel():  # somebody else has cancelled the caller, too
             raise
     finally:
         inside = False

@@ -59,8 +59,8 @@ async def follow_watch(
 ) -> AsyncGenerator[E, None]:
     """Yield the events of a watch without end; after a break, resume from the last token.
 
-    `request` is the RPC's, without the token; `parse` returns the event of a response. Raises HubbubError only if a
-    retry cannot help.
+    `request` is the RPC's, without the token, which is set here. `parse` returns the event of a response, None for one
+    to leave out. Raises HubbubError only if a retry cannot help.
     """
     request.resume_token, request.allow_batches = resume_token or "", True
     async with contextlib.aclosing(follow_stream(link, lambda: link.stream(method, request))) as responses:
@@ -74,7 +74,10 @@ async def follow_watch(
 
 
 async def follow_stream(link: HubConnection, stream: Callable[[], AsyncGenerator[L, None]]) -> AsyncGenerator[L, None]:
-    """Yield the responses of a stream without end; after a break, open it again. Raises as `follow_watch`."""
+    """Yield the responses of a stream without end; after a break, open the stream again.
+
+    Raises HubbubError only if a retry cannot help.
+    """
     pause_s = FIRST_PAUSE_S
     while True:
         try:

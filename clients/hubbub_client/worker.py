@@ -63,7 +63,7 @@ class Assignments:
             del self._busy[id_]
 
     async def _answer(self, request: PendingRequest, skip: Callable[[str], Awaitable[None]]) -> None:
-        """Handle a request, then skip it at the hub, in case it was left to others."""
+        """Handle a request, then skip it at the hub, in case its handler has left it to other workers."""
         try:
             await self._handle(request)
         except Exception as error:  # noqa: BLE001 - one failure must not end the others

@@ -63,7 +63,7 @@ def list_servers(text: str) -> dict[str, Mapping[str, Any]]:
 
 
 def add_server(text: str, name: str, spec: Mapping[str, Any], comment: str = "") -> str:
-    """Return the text with another server at its end. Raises Unchangeable, also if there is one of that name."""
+    """Return the text with another server at its end, below a `comment`. Raises Unchangeable, also for a taken name."""
     before = parse_config(text)
     if name in list_servers(text):
         raise Unchangeable(f"it has a server {name!r} already")
@@ -106,7 +106,7 @@ def split_key(key: str) -> tuple[str, ...]:
 
 
 def parse_value(text: str) -> Any:
-    """Return the value that somebody typed: parsed as TOML if it is, else the text itself."""
+    """Return the value that somebody typed: parsed if the text is a value of TOML, else the text itself."""
     try:
         found = tomllib.loads(f"value = {text}")
     except (ValueError, RecursionError):
@@ -120,7 +120,7 @@ def mask_secrets(text: str) -> dict[str, Any]:
 
 
 def _mask_values(value: object, path: tuple[str, ...]) -> object:
-    """Return a value with MASK for the secrets in it; `path` leads to it."""
+    """Return a value with MASK for the secrets in it; `path` are the keys that lead to the value."""
     if isinstance(value, list):
         return [_mask_values(each, path) for each in cast("list[object]", value)]
     if isinstance(value, str):
@@ -145,7 +145,7 @@ def _is_secret(key: str, value: object) -> bool:
 
 
 def _mask_server(spec: dict[str, object]) -> dict[str, object]:
-    """Mask all values of variables and headers but references, and elsewhere what looks like a secret."""
+    """Return a server with MASK for all variables and headers but references, and for what else looks like a secret."""
     masked = dict(spec)
     for key in _SECRET_TABLES:
         if isinstance(table := masked.get(key), dict):
@@ -179,7 +179,7 @@ def _is_reference(value: str) -> bool:
 
 
 def _check_text(text: str, expected: Mapping[str, Any]) -> None:
-    """Raise Unchangeable unless a text parses to what is expected."""
+    """Raise Unchangeable unless a changed text parses to what is expected."""
     try:
         is_expected = tomllib.loads(text) == expected
     except (ValueError, RecursionError):

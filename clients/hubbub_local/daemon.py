@@ -105,7 +105,8 @@ def launch_hub(
 ) -> "subprocess.Popen[bytes]":
     """Start a hub and return its process. Raises NotStarted.
 
-    It is in a session of its own, so that it goes on when this program ends. `log` goes into HUBBUBD_LOG_FILE.
+    The process has a session of its own, so that the hub goes on when this program ends. `log` goes into
+    HUBBUBD_LOG_FILE.
     """
     env = os.environ | ({LOG_VARIABLE: str(log)} if log else {})
     try:
@@ -125,7 +126,7 @@ def start_hub(
 ) -> Started:
     """Start a hub in the background and wait until it is ready. Raises NotStarted, and Unavailable as `find_log`.
 
-    `command_line` is another command that starts it, and says its ready line.
+    `command_line` starts the hub in place of `make_command`'s, and prints the hub's ready line too.
     """
     log = find_log(data_dir_option)
     command_line = command_line or make_command(data_dir_option, log=log, config=config, listen=listen)
@@ -182,7 +183,7 @@ def find_hub_pid(directory: Path) -> int | None:
         # Look for the process first: a lock that is tried could stand in the way of a hub that starts.
         if not pid or not processes.is_running(pid):
             return None
-        if not files.lock(lock, shared=True):
+        if not files.lock(lock, shared=True):  # the hub has it
             return pid
     finally:
         os.close(lock)
@@ -192,7 +193,8 @@ def find_hub_pid(directory: Path) -> int | None:
 def end_hub(directory: Path, pid: int, *, now: bool = False) -> Iterator[float]:
     """End the hub with this process id; yield the seconds it has taken, every REPORT_S, until it has ended.
 
-    The pid is that of `find_hub_pid`. With `now`, calls under way get no time to end. Raises NotEnded.
+    The pid is that of `find_hub_pid`; if it is not the hub's any more, do nothing. With `now`, calls under way get no
+    time to end. Raises NotEnded.
     """
     began_at = last_report_at = time.monotonic()
     second_signal_at = began_at + SECOND_SIGNAL_S if now else None

@@ -11,7 +11,7 @@ OWNER_ONLY = 0o600
 
 
 def replace_file(file: Path, text: str, *, private: bool = False) -> Path | None:
-    """Replace a file's content and return where the old one is now; None if there was none. A link stays one.
+    """Replace a file's content and return where the old one is now; None if there was none. A link stays a link.
 
     The rights stay as they were; a new file, and one that is to be `private`, is for its owner alone. Raises OSError.
     """

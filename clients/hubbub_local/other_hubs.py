@@ -40,7 +40,7 @@ def add_advice(message: str, beside_command: str) -> str:
 
     `beside_command` is the command that starts it at a free address.
     """
-    # So a hub says that its address is taken.
+    # A hub whose address is taken ends with such a message.
     other = find_hub_at_address(message) if "in use" in message else None
     if other is None:
         return message

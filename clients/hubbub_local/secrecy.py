@@ -70,7 +70,7 @@ class Secret:
 
     @property
     def where(self) -> str:
-        """The place in words, without the secret."""
+        """The place in words, without the secret: `env API_KEY`, `args token`, or `url` alone."""
         key, *rest = self.path
         return f"{key} {self.name}" if key != "url" and rest else str(key)
 
@@ -86,7 +86,7 @@ def find_secrets(spec: Mapping[str, Any]) -> list[Secret]:
 
 
 def find_prompted_paths(spec: Mapping[str, Any], ids: Collection[str]) -> list[SpecPath]:
-    """Return the paths of the texts that contain a prompt (`InputPrompt`) with one of these ids."""
+    """Return the paths of the texts in a spec that contain a prompt (`InputPrompt`) with one of these ids."""
     marks = [f"${{input:{each}}}" for each in ids]
 
     def has_mark(text: object) -> bool:
@@ -186,7 +186,7 @@ def _find_secrets_in_table(spec: Mapping[str, Any], key: str) -> Iterator[Secret
 
 def _find_secrets_in_args(spec: Mapping[str, Any]) -> Iterator[Secret]:
     """Yield the secrets among the arguments: `--token VALUE`, `--token=VALUE`, and values without a name."""
-    named = ""
+    named = ""  # the option before, if its value is the next argument
     for number, arg in enumerate(cast("Sequence[str]", spec.get("args", ()))):
         option = _OPTION.fullmatch(arg)
         name, value, before = named, arg, ""
@@ -203,7 +203,7 @@ def _find_secrets_in_args(spec: Mapping[str, Any]) -> Iterator[Secret]:
 
 
 def _find_secrets_in_url(spec: Mapping[str, Any]) -> Iterator[Secret]:
-    """Yield the query of the url if it has a secret."""
+    """Yield the whole query of the url, as one secret, if any value in it is a secret."""
     head, mark, query = str(spec.get("url", "")).partition("?")
     for pair in query.split("&") if mark else []:
         name, _, value = pair.partition("=")

@@ -177,7 +177,7 @@ def enable_service(machine: Machine) -> None:
 
 def start_service(machine: Machine) -> None:
     """Start the installed service. Raises ServiceFailed."""
-    find_installed_file(machine)
+    find_installed_file(machine)  # raises if there is none
     if find_service_kind(machine) == "launchd":
         _run_launchctl("bootstrap", str(find_service_file(machine, "launchd")), check=False)  # fails if it is loaded
         _run_launchctl("kickstart")
@@ -187,7 +187,7 @@ def start_service(machine: Machine) -> None:
 
 def stop_service(machine: Machine) -> None:
     """Stop the service until the next login. Raises ServiceFailed."""
-    find_installed_file(machine)
+    find_installed_file(machine)  # raises if there is none
     if find_service_kind(machine) == "launchd":
         _run_launchctl("bootout")
         return
@@ -198,7 +198,7 @@ def uninstall_service(machine: Machine) -> Path:
     """Stop the service and remove its file; return the file's path. Raises ServiceFailed if there is none."""
     path = find_installed_file(machine)
     if find_service_kind(machine) == "launchd":
-        _run_launchctl("bootout", check=False)
+        _run_launchctl("bootout", check=False)  # fails if it is not loaded
     elif is_manager_reachable(machine):
         _run_or_fail("systemctl", "--user", "disable", "--now", UNIT, check=False)
     try:
@@ -212,15 +212,18 @@ def uninstall_service(machine: Machine) -> Path:
 
 def make_status_command(machine: Machine) -> list[str]:
     """Return the command of the system that shows how the service is. Raises ServiceFailed."""
-    find_installed_file(machine)
+    find_installed_file(machine)  # raises if there is none
     if find_service_kind(machine) == "launchd":
         return ["launchctl", "print", f"{_make_launchd_domain()}/{LABEL}"]
     return ["systemctl", "--user", "--no-pager", "status", UNIT]
 
 
 def make_log_command(machine: Machine, log: Path, lines: int, *, follow: bool) -> list[str]:
-    """Return the command of the system that shows the last lines of the service's log. Raises ServiceFailed."""
-    find_installed_file(machine)
+    """Return the command of the system that shows the last lines of the service's log. Raises ServiceFailed.
+
+    `log` is the file of the log, used where the system keeps none itself.
+    """
+    find_installed_file(machine)  # raises if there is none
     if find_service_kind(machine) == "launchd":
         return ["tail", "-n", str(lines), *(["-F"] if follow else []), str(log)]
     following = ["--follow"] if follow else ["--no-pager"]
@@ -264,7 +267,8 @@ def _make_launchd_domain() -> str:
 
 
 def _run_launchctl(verb: str, *words: str, check: bool = True) -> None:
-    """Run a verb of launchctl on the service. Raises ServiceFailed as `_run_or_fail`."""
+    """Run a verb of launchctl on the service. Raises ServiceFailed; without `check`, only if it cannot be run."""
+    # To be loaded (bootstrap), a service is named by its domain and its file, which is one of the `words`.
     where = _make_launchd_domain() if verb == "bootstrap" else f"{_make_launchd_domain()}/{LABEL}"
     _run_or_fail("launchctl", verb, where, *words, check=check)
 

@@ -64,7 +64,7 @@ async def _read(descriptor: int) -> bytes:
 
 
 class PipeLineWriter:
-    """Lines for the other program, in order. `on_left` is called once if it reads no more."""
+    """Lines for the other program, in order. `on_left` is called once if that program reads no more."""
 
     def __init__(self, descriptor: int, on_left: Callable[[], None]) -> None:
         self._descriptor = descriptor

@@ -64,7 +64,8 @@ class AgentClient:
     ) -> "AgentClient":
         """Start an agent, introduce this client and log in where the options say so; return the client.
 
-        `handler` serves the agent's requests; the other two are those of AgentStream. Raises AgentFault.
+        `handler` serves the agent's requests, `on_update` gets its session updates. `on_loss` is called when a message
+        could not be read, with True for a request, which is refused then. Raises AgentFault.
         """
         process = await start_agent(options.command)
         try:
@@ -90,7 +91,7 @@ class AgentClient:
         return self._stream.is_open and self._stopping is None
 
     def has_capability(self, *path: str) -> bool:
-        """Return whether the agent has declared a capability, by the path of keys to it; null and false are none."""
+        """Return whether the agent has declared the capability at a path of keys; a null or false there is none."""
         found: Any = self.capabilities
         for key in path:
             found = cast("dict[str, Any]", found).get(key) if isinstance(found, dict) else None
@@ -223,7 +224,7 @@ def _make_handler(handler: Handler) -> Any:
     async def handle(method: str, params: Any, is_notification: bool) -> dict[str, Any] | None:
         """Serve a request. Raise RequestError if it fails, or if the agent withdraws it, which cancels it here."""
         given = as_object(params)
-        withdrawn = given.pop(WITHDRAWN)
+        withdrawn = given.pop(WITHDRAWN)  # from AgentStream: done once the agent takes the request back
         serving = asyncio.ensure_future(handler(method, given))
         try:
             await asyncio.wait({serving, withdrawn}, return_when=asyncio.FIRST_COMPLETED)

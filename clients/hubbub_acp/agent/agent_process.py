@@ -92,7 +92,7 @@ class AgentProcess:
         return cls(command, process, (own_stdin, own_stdout, own_stderr), mark)
 
     async def describe_end(self) -> str:
-        """Return how the agent ended, with what it wrote last; wait a moment for both."""
+        """Return, for people, how the agent ended and what it wrote to stderr last; wait a moment for both."""
         with suppress(TimeoutError):
             async with asyncio.timeout(EXIT_GRACE_S):
                 await self._process.wait()

@@ -85,7 +85,7 @@ class AgentRequests:
 
 
 def _read_path(params: Mapping[str, Any]) -> str:
-    """Return the path in a request's params. Raises AgentFault."""
+    """Return the path in a request's params. Raises AgentFault if there is none."""
     path = params.get("path")
     if not isinstance(path, str):
         raise AgentFault("ARGUMENT_INVALID", "`path` is a text")

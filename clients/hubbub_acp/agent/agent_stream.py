@@ -73,7 +73,7 @@ class AgentStream:
         async for line in self._lines:
             self._lines_read += 1
             if self._lines_read % TURN_MESSAGES == 0:
-                await asyncio.sleep(0)
+                await asyncio.sleep(0)  # other tasks have their turn
             message = None if isinstance(line, LineTooLong) else _parse_message(line)
             if message is None:
                 if (failure := await self._pass_over(line)) is not None:
@@ -141,7 +141,7 @@ class AgentStream:
         return None
 
     def _pass_update(self, given: object) -> None:
-        """Pass a session update on, if it names a session and has an update."""
+        """Pass a session update on to `on_update`; count one without a session or an update as a stray line."""
         params = as_object(given)
         session_id, update = params.get("sessionId"), params.get("update")
         if isinstance(session_id, str) and isinstance(update, dict):

@@ -57,7 +57,10 @@ class Terminal:
                 del self.output[: len(self.output) - self.limit]
 
     def to_wire(self) -> dict[str, Any]:
-        """Return the output, without a character that was cut, and the exit status once the command has ended."""
+        """Return the output as ACP has it, and the exit status once the command has ended.
+
+        A character that was cut at the beginning of the output is left out.
+        """
         # In UTF-8 a character begins with a byte that is not 10xxxxxx, and has four bytes at most.
         start = next((at for at, byte in enumerate(self.output[:4]) if byte & 0xC0 != 0x80), 0) if self.is_cut else 0
         result: dict[str, Any] = {"output": self.output[start:].decode(errors="replace"), "truncated": self.is_cut}
@@ -90,7 +93,9 @@ class Terminals:
         self._process_mark = ProcessMark()  # in the environment of all commands, to find what they leave running
 
     async def create(self, params: Mapping[str, Any], cwd: str) -> dict[str, Any]:
-        """Start a command in the folder that it names below the root, else in `cwd`; return its terminal's id.
+        """Start a command in the folder that the request names, else in `cwd`, and return its terminal's id.
+
+        The folder must be below the root.
 
         Raises AgentFault.
         """
@@ -158,7 +163,7 @@ class Terminals:
         return {}
 
     def release_all(self, session_id: str | None = None) -> None:
-        """End the commands of a session; None: of all."""
+        """End the commands of a session, or of all sessions (None), and forget their terminals."""
         for terminal in list(self._terminals.values()):
             if session_id in (None, terminal.session_id):
                 self._end_and_remove(terminal)

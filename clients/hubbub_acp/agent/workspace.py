@@ -47,7 +47,7 @@ class Workspace:
         return path
 
     def read(self, given: str, line: int | None = None, limit: int | None = None) -> str:
-        """Return the text of a file: from `line` on, counted from 1, at most `limit` lines; None: no such bound."""
+        """Return the text of a file, from `line` on (counted from 1) and at most `limit` lines; None sets no bound."""
         path = self.resolve(given)
         with self._open_parent(path) as folder, _translate_errors(path):
             # NONBLOCK: opening a named pipe would wait for a writer.

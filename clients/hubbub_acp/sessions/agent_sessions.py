@@ -113,7 +113,7 @@ class AgentSessions:
                     self._early.clear()
             try:
                 await self._select_choices(client, session, answer, mode, model)
-            except BaseException:  # nobody is to go on in a session that is in another mode
+            except BaseException:  # nobody is to go on in a session whose mode was not asked for
                 del self._sessions[session.id]
                 self._on_change(session)
                 raise
@@ -192,7 +192,7 @@ class AgentSessions:
         await self._file.wait_until_saved()
 
     def apply_update(self, session_id: str, update: Mapping[str, Any]) -> None:
-        """Apply an update to its session. If that is unknown, it waits while one is opened; else it is dropped."""
+        """Apply an update to its session. For an unknown session, keep it while one is being opened, else drop it."""
         session = self._sessions.get(session_id)
         if session is None or session.home is None:
             if self._opening and len(self._early) < MAX_EARLY and estimate_size(update) <= KEPT_CHARACTERS:
@@ -208,7 +208,7 @@ class AgentSessions:
         self._on_change(session)
 
     def _warn_of_loss(self, is_refused: bool) -> None:
-        """Warn in each turn under way that a message of the agent was not read, as any of them may have been meant."""
+        """Warn in each turn under way that a message of the agent was not read: any of the turns may be concerned."""
         text = "A message of the agent was too long to be read. If it waits for an answer now, cancel the turn"
         if is_refused:
             text = "A request of the agent was too long, or no JSON, so it was refused"
@@ -219,7 +219,7 @@ class AgentSessions:
                 self._on_change(session)
 
     async def ask_permission(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Ask people for a permission, and return the outcome; cancelled outside of a turn, or without options."""
+        """Ask people for a permission, and return their outcome; CANCELLED outside of a turn, or without options."""
         session = self._sessions.get(str(params.get("sessionId")))
         if session is None or session.turn is None:
             log(f"hubbub acp: the agent asked outside of a turn: {make_line(params.get('sessionId'), 100)}")
@@ -372,7 +372,7 @@ class AgentSessions:
             self._waiting_for_launch -= 1
             if not self._waiting_for_launch:
                 launch.cancel()
-                self._launch = None  # it may take long to end: a further turn starts another one
+                self._launch = None  # a cancelled launch may take long to end: a further turn starts another
 
     async def _launch_client(self) -> AgentClient:
         """Start the agent, and have it get the turns from now on. Raises AgentFault."""
@@ -412,7 +412,7 @@ class AgentSessions:
         session.is_lost = False
         try:
             await self._select_choices(client, session, answer)
-        except BaseException:  # the next turn is to load it again, and not to go on in another mode
+        except BaseException:  # the next turn loads it again, since its mode may not be the one asked for
             session.home = None
             raise
 

@@ -21,7 +21,7 @@ MAX_SHOWN: Final = 50
 
 
 def check_prompt(prompt: str) -> None:
-    """Raise AgentFault (PROMPT_INVALID) for a prompt that no agent gets."""
+    """Raise AgentFault (PROMPT_INVALID) for a prompt that is empty, too long, or not expressible in UTF-8."""
     if not prompt.strip():
         raise AgentFault("PROMPT_INVALID", "the prompt is empty: say what the agent is to do")
     try:

@@ -84,7 +84,7 @@ class AgentSession:
         self.transcript.add(PROMPT, prompt)
 
     def end_turn(self, at: str, *, stop_reason: str | None = None, error: str | None = None) -> None:
-        """Set how the turn ended, and say so in the transcript, unless it ended as usual (`end_turn`)."""
+        """Set how the turn ended; say so in the transcript, unless ACP's reason is the usual one (`end_turn`)."""
         self.updated_at = at
         self.stop_reason = stop_reason
         self.error = None if error is None else shorten(strip_escapes(error), ERROR_CHARACTERS)

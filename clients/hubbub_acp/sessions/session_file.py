@@ -94,7 +94,7 @@ class SessionFile:
             log(f"hubbub acp: {self._path} cannot be written, so sessions are not found after a restart: {exc}")
 
     def write_soon(self, sessions: Mapping[str, AgentSession]) -> None:
-        """Write the sessions in the background. Calls during a write are served by one write after it."""
+        """Write the sessions in the background. During a write, further calls cause one more write after that."""
         self._unsaved = sessions
         if self._saving is None or self._saving.done():
             self._saving = asyncio.create_task(self._write_unsaved())

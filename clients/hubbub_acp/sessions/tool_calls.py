@@ -66,7 +66,7 @@ class ToolCallView:
 
     @property
     def changed(self) -> list[str]:
-        """The files that it has changed."""
+        """The files that the call has changed; empty until it is completed."""
         if self.status != "completed":
             return []
         return self.diff_paths or (self.paths if self.kind in CHANGING_KINDS else [])

@@ -75,7 +75,7 @@ class QuestionAsker:
         self._asking: set[asyncio.Task[None]] = set()
 
     def ask_new(self) -> None:
-        """Begin to put each question to the host that is not put to it yet; do not wait for answers."""
+        """Begin to put each new question of the turn to the host; do not wait for answers."""
         for key, question in self._turn.questions.items():
             if not question.is_asked:
                 question.is_asked = True
@@ -148,7 +148,7 @@ async def wait_for_round(turn: Turn, context: Context) -> CallToolResult | Input
 
 
 def _cancel_open_questions(questions: list[TurnQuestion]) -> None:
-    """Cancel those of the questions that are not answered."""
+    """Cancel those of the questions that are not answered, since the call that was to bring answers stayed away."""
     for question in questions:
         question.drop(f"the call did not come back within {ABANDONED_S / 3600:g} h")
 

@@ -70,7 +70,7 @@ class TurnTasks:
         server.add_request_handler("tasks/cancel", _TaskParams, self._cancel_task)
 
     def declare(self, capabilities: ServerCapabilities) -> None:
-        """Say in a handshake that calls of tools can be tasks; leave out the extension, of revisions without one."""
+        """Say in a handshake that calls of tools can be tasks. No revision that has a handshake has extensions."""
         wire: dict[str, Any] = {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}
         capabilities.tasks = ServerTasksCapability.model_validate(wire)
         capabilities.extensions = None
@@ -113,7 +113,10 @@ class TurnTasks:
         cancelling.add_done_callback(self._background.discard)
 
     async def _create_for_caller(self, ctx: Context, call_next: CallNext) -> HandlerResult:
-        """Make a call a task where its caller wants one (2025-11-25); the SDK has no such result of a call."""
+        """Make a call a task where its caller wants one (2025-11-25), and pass on all other requests.
+
+        This is middleware, since the SDK has no such result of a call.
+        """
         params = ctx.params or {}
         is_wanted = ctx.method == "tools/call" and ctx.protocol_version == REVISION and "task" in params
         if not is_wanted or params.get("name") not in TURN_TOOLS:
@@ -121,7 +124,7 @@ class TurnTasks:
         arguments = params.get("arguments")
         try:
             turn = await self._begin_turn(str(params["name"]), as_object(arguments))
-        except AgentFault as fault:
+        except AgentFault as fault:  # the task has failed: its result says why
             turn = Turn()
             turn.end(fault=fault)
             self._sessions.keep(turn)

@@ -163,7 +163,7 @@ def other_members(kind: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
         read.add(TOOL_CALL)
     of_mcp = MCP_MEMBERS.get(kind, ())
     unread = {name: value for name, value in params.items() if name not in of_mcp and name not in read}
-    # What is in `params`, too, was read there.
+    # Of a member that is in `params` as well as in `_meta`, only that in `params` was read.
     unread_meta = {f"_meta.{name}": value for name, value in meta.items() if name not in read or name in params}
     return unread | unread_meta | unread_of_call
 
@@ -259,7 +259,7 @@ def _read_diff(change: Mapping[str, Any], kind: object) -> FileChange:
 def _unread_of_tool_call(asked: Mapping[str, Any]) -> dict[str, Any]:
     """Return the members of a tool call that `AgentQuestion` does not have, those of its input as `input.NAME`.
 
-    Without a command or changes the input is shown whole, as `AgentQuestion.input`; else only the command of it is.
+    Without a command or changes the whole input is shown, as `AgentQuestion.input`; else only the command in the input.
     """
     call = as_object(asked.get("toolCall"))
     unread = {f"toolCall.{name}": value for name, value in call.items() if name not in READ_OF_TOOL_CALL}

@@ -159,7 +159,7 @@ def _bounded_texts(value: object) -> tuple[str, ...]:
 
 
 def _read_time(value: object) -> datetime | None:
-    """Return a moment; None for what is none."""
+    """Return the time in a text of ISO 8601, in UTC; None for any other value. Without a time zone, UTC is meant."""
     if not isinstance(value, str):
         return None
     try:

@@ -105,7 +105,7 @@ def enum_name(message: Message, field: str) -> str:
 
 
 def _enum_prefix(enum: EnumDescriptor) -> str:
-    """Return what the names of an enum's values begin with."""
+    """Return what the names of an enum's values begin with: `CALL_STATE_` of CALL_STATE_UNSPECIFIED and the others."""
     zero = enum.values_by_number[0].name
     return zero.removesuffix("UNSPECIFIED")
 
@@ -137,7 +137,10 @@ def _make_field_reader(spec: FieldDescriptor, *, may_be_none: bool) -> Callable[
 
 
 def _make_value_converter(spec: FieldDescriptor, unset: str | None) -> Callable[[Any], Any]:
-    """Return the function that converts one value of a field; `unset` stands for an empty one."""
+    """Return the function that converts one value of a field.
+
+    An empty string becomes `unset`; enum zero becomes None if `unset` is None, else UNKNOWN.
+    """
     match spec.type:
         case FieldDescriptor.TYPE_BYTES:
             return payload.loads

@@ -33,6 +33,7 @@ class ServerSpec(SpecOptions):
 
     def to_json(self) -> dict[str, Any]:
         """Return the options that are set, by key."""
+        # An empty `withheld` is its default; other options are set also by an empty value, as their default is None.
         found = super().to_json()
         return {key: value for key, value in found.items() if value is not None and (key != "withheld" or value)}
 

@@ -72,6 +72,7 @@ class AuditLog(HubService):
 def _audit_filter(
     principal: str | None, action: str | None, target: str | None, since: datetime | None
 ) -> admin_pb2.AuditFilter:
+    """Return a filter for entries that match all given conditions; a condition that is None matches all."""
     condition = admin_pb2.AuditFilter(principal=principal or "", action=action or "", target=target or "")
     if since is not None:
         condition.earliest_created_at.FromDatetime(since)

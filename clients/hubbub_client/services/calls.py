@@ -70,7 +70,7 @@ class CallHandle(Generic[R]):
         return cast("R", ToolResult(call.result) if call.method == TOOL_CALL else call.result)
 
     async def wait(self) -> Call:
-        """As `result`, but return the call, in whatever state it ended."""
+        """Wait for the end and return the call, in whatever state it ended; else as `result`."""
         last: Call | None = None
         reporter = Reporter(self._callbacks)
         async with (
@@ -115,7 +115,7 @@ class CallHandle(Generic[R]):
             return await self.get()
 
     async def _events(self) -> AsyncGenerator[CallEvent, None]:
-        """Yield the events of the call's watch up to its end. Raises NotFound."""
+        """Yield the events of the call's watch until the call ends. Raises NotFound if the hub has no such call."""
         is_call_seen = False
         async with contextlib.aclosing(self._calls.watch(ids=[self._id])) as events:
             async for event in events:
@@ -168,7 +168,7 @@ class Calls:
             return await self._call(spec)
         try:
             return await self._call_on_stream(spec, reporter, answers)
-        except NotSent:
+        except NotSent:  # no stream takes the call: RPCs of their own carry what is asked, and the answers
             async with _answer_meanwhile(answers):
                 return await (self._call_with_reports(spec, reporter) if reporter.has_callbacks else self._call(spec))
 
@@ -185,7 +185,10 @@ class Calls:
         return CallHandle(self, self._inbox, call.id, options, call)
 
     def handle(self, id: str, **callbacks: Unpack[CallCallbacks]) -> CallHandle[ToolResult | dict[str, Any]]:  # noqa: A002 - the field's name
-        """Return a handle of any call, even one that does not exist yet; callbacks as in `start`."""
+        """Return a handle of any call, even one that does not exist yet.
+
+        The callbacks run only while the handle's `result` or `wait` is awaited.
+        """
         return CallHandle(self, self._inbox, id, callbacks)
 
     async def _call_with_reports(self, spec: call_pb2.CallSpec, reporter: Reporter) -> Call:
@@ -306,7 +309,10 @@ class Calls:
     async def _report_events(
         self, call_id: str, reporter: Reporter, following: asyncio.Event, ended: asyncio.Event
     ) -> None:
-        """Report the events of a call until it ends; set `following` once no event can be missed."""
+        """Report the events of a call until cancelled.
+
+        Set `following` once no event can be missed, and `ended` once the end of the call is reported.
+        """
         async with contextlib.aclosing(self.watch(ids=[call_id])) as events:
             async for event in events:
                 await reporter.report(event)
@@ -326,7 +332,8 @@ class _CallNews:
         self._end_reported = asyncio.Event()
 
     def receive_step(self, step: call_pb2.StreamCallsResponse.Step) -> None:
-        """Receive a step of the call's stream; other than progress and changes are ignored."""
+        """Queue the progress or the change that a step of the call's stream tells; ignore other steps."""
+        # The events get "" for a resume token: a call's stream has none.
         if step.HasField("progress"):
             self._enqueue("progress", Progressed("", read(Progress, step.progress)))
         elif step.HasField("changed"):

@@ -32,6 +32,7 @@ class Events(HubService):
         dropped, begun = 0, False
 
         def open_stream() -> AsyncGenerator[event_pb2.WatchEventsResponse, None]:
+            """Open a stream, whose dropped events the hub counts from 0 again."""
             nonlocal dropped, begun
             dropped, begun = 0, False
             return self._link.stream(lambda hub: hub.events.WatchEvents, request)
@@ -60,6 +61,7 @@ class Events(HubService):
         last = seen = EPOCH
 
         def open_stream() -> AsyncGenerator[event_pb2.TailLogsResponse, None]:
+            """Open a stream, and note up to which time its lines were yielded before."""
             nonlocal seen
             seen = last
             return self._link.stream(lambda hub: hub.events.TailLogs, request)

@@ -105,7 +105,7 @@ class Fleet(HubService):
     async def move(self, server: str, member: str | None = None) -> Moved:
         """Hand a server on to a member, by default one that the hub chooses.
 
-        It takes the server within seconds, as a `status` of a later revision shows.
+        That member takes the server within seconds, as a `status` of a later revision shows.
         """
         request = fleet_pb2.MoveServerRequest(server=server, member=member or "")
         return read(Moved, await self._link.call(lambda hub: hub.fleet.MoveServer, request))
@@ -123,21 +123,21 @@ class Fleet(HubService):
     async def expel(self, member: str, *, dead: bool = False, force: bool = False) -> str:
         """Declare a member gone that is overdue, and return its name.
 
-        With `dead`, somebody knows that its process has ended: it need not be overdue, but it must not answer the
-        member that is connected. With `force`, it may.
+        With `dead`, the caller knows that the member's process has ended. Then the member need not be overdue, but it
+        must not answer the member that is connected; with `force`, it may answer.
         """
         request = fleet_pb2.ExpelMemberRequest(member=member, dead=dead, force=force)
         return (await self._link.call(lambda hub: hub.fleet.ExpelMember, request)).member
 
     async def rotate_key(self) -> Rotation:
-        """Seal all secrets of servers with the first key of the member that is connected."""
+        """Seal all secrets of servers with the first key of the member that is connected; return how many are so."""
         request = fleet_pb2.RotateVaultKeyRequest()
         return read(Rotation, await self._link.call(lambda hub: hub.fleet.RotateVaultKey, request))
 
     async def finish_upgrade(self) -> int:
-        """Have hubs refused that are of an older version; return the version of the store's schema.
+        """End an upgrade: have hubs of an older version refused, and return the version of the store's schema.
 
-        Raises FailedPrecondition (MEMBERS_OUTDATED) as long as there is one among the members.
+        Raises FailedPrecondition (MEMBERS_OUTDATED) while a member is of an older version.
         """
         request = fleet_pb2.FinishUpgradeRequest()
         return (await self._link.call(lambda hub: hub.fleet.FinishUpgrade, request)).schema

@@ -262,6 +262,7 @@ def _approve_message(given: ApproveOptions) -> inbox_pb2.AnswerPendingRequestReq
 def _request_filter(
     server: str | None, kinds: Collection[RequestKind], states: Collection[RequestState], call_id: str | None
 ) -> inbox_pb2.PendingRequestFilter:
+    """Return a filter for pending requests that match all given conditions; None and empty ones match all."""
     return inbox_pb2.PendingRequestFilter(
         server=server or "",
         kinds=enum_numbers(inbox_pb2.PendingRequestKind.DESCRIPTOR, kinds),

@@ -69,6 +69,7 @@ class Tasks(HubService):
 
 
 def _task_filter(server: str | None, role: TaskRole | None, statuses: Collection[TaskStatus]) -> task_pb2.TaskFilter:
+    """Return a filter for tasks that match all given conditions; None and empty ones match all."""
     return task_pb2.TaskFilter(
         server=server or "",
         role=enum_number(task_pb2.TaskRole.DESCRIPTOR, role) if role else task_pb2.TASK_ROLE_UNSPECIFIED,

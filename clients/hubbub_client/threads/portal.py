@@ -65,6 +65,7 @@ def open_portal() -> Generator[Portal]:
     process = os.getpid()
 
     async def serve_until_stopped() -> None:
+        """Hand out the portal, and keep the loop running until the portal is closed."""
         loop, stop = asyncio.get_running_loop(), asyncio.Event()
         loop.set_default_executor(ThreadPoolExecutor(MAX_CALLBACKS, "hubbub_client"))
         begun.set_result(Portal(loop, stop))
@@ -86,6 +87,6 @@ def open_portal() -> Generator[Portal]:
     try:
         yield portal
     finally:
-        if os.getpid() == process:
+        if os.getpid() == process:  # a forked process has no such thread to end
             portal.close()
             thread.join()

@@ -222,9 +222,10 @@ def make_iterating(
     """Return the method as one that yields its events, and waits for each; closing the iterator ends the watch."""
 
     def iterate(facade: Facade[S], /, *args: P.args, **kwargs: P.kwargs) -> Generator[R, None, None]:
+        """Start the watch on the loop, yield its events, and end it with the iterator."""
         wrapped = facade.wrap_callbacks(kwargs)
 
-        turn = asyncio.Lock()  # an interrupted next_event may still be ending
+        turn = asyncio.Lock()  # held by what uses `events`: an interrupted next_event may still be ending
 
         async def start_watch(part: S) -> AsyncGenerator[R, None]:
             return cast("Any", method)(part, *args, **wrapped)

@@ -70,6 +70,10 @@ class CallStream:
         on_revision: Callable[[str], None] = lambda _: None,
         on_closing: Callable[[], None] = lambda: None,
     ) -> None:
+        """`ready` is the hub's first response, with its limits; `on_revision` gets each revision that the hub reports.
+
+        `on_closing` is called when the hub shuts down.
+        """
         self._rpc = rpc
         self._on_revision = on_revision
         self._on_closing = on_closing
@@ -79,9 +83,9 @@ class CallStream:
         self._max_request = min(LONGEST_REQUEST, ready.max_request_bytes // 2)
         self._max_response = max_response_bytes
         self._ids = count(1)
-        # Calls and answers under way, by id: what their last step ends, and what gets the steps of a call before that.
+        # Calls and answers under way, by id: a future for the last step, and what gets the steps of a call before that.
         self._waiting: dict[int, tuple[asyncio.Future[Step], OnStep | None]] = {}
-        self._answering = 0  # how many of those are answers
+        self._answering = 0  # how many of `_waiting` are answers
         self._unwritten: dict[object, pb.StreamCallsRequest.Step] = {}
         """Steps to write, by their id; a skip by the ids of its call and of its pending request."""
         self._step_enqueued = asyncio.Event()
@@ -173,7 +177,7 @@ class CallStream:
             raise
 
     def _leave_hub(self) -> None:
-        """Use the stream no longer, as its hub shuts down. What was not sent yet fails with NotSent."""
+        """Use the stream no longer, as its hub shuts down, and call `on_closing`. Unsent steps fail with NotSent."""
         self._retired = True
         for id_ in [id_ for id_ in self._waiting if id_ in self._unwritten]:
             del self._unwritten[id_]
@@ -186,7 +190,7 @@ class CallStream:
         """Take no further calls; those under way may finish."""
         self._retired = True
         if not self._waiting:
-            self.end(HubbubError("no call is left to fail"))
+            self.end(HubbubError("no call is left to fail"))  # the error reaches nobody
 
     def end(self, error: HubbubError | NotSent, unsent: HubbubError | None = None) -> None:
         """End the stream; each call under way fails with the error, one that was not sent with `unsent` or NotSent."""
@@ -213,8 +217,8 @@ class CallStream:
             self._enqueue(id_, pb.StreamCallsRequest.Step(cancel=pb.StreamCallsRequest.Cancel(id=id_)))
 
     async def _write(self) -> None:
-        """Write steps as they come, several together."""
-        # Not by the callers themselves: a cancelled write would end the stream.
+        """Write steps as they come, several in a message; end the RPC when that fails or this task is cancelled."""
+        # Callers do not write by themselves: a write that is cancelled would end the stream.
         try:
             while True:
                 await self._step_enqueued.wait()
@@ -227,7 +231,10 @@ class CallStream:
             self._rpc.cancel()
 
     def _take_steps(self) -> list[pb.StreamCallsRequest.Step]:
-        """Take the next steps to write; gRPC takes its price per message."""
+        """Take the next steps to write in one message, at least one, up to the limits of bytes and of steps.
+
+        They go together since gRPC costs per message.
+        """
         steps: list[pb.StreamCallsRequest.Step] = []
         bytes_left = self._max_request
         for key, step in list(self._unwritten.items()):
@@ -238,7 +245,7 @@ class CallStream:
         return steps
 
     async def _read(self) -> None:
-        """Handle the responses of the hub until the stream ends."""
+        """Handle the responses of the hub until the stream ends; then calls and answers under way fail."""
         error = HubbubError("it has ended")
         try:
             while isinstance(response := await self._rpc.read(), pb.StreamCallsResponse):
@@ -254,7 +261,7 @@ class CallStream:
             self.end(_stream_error(error))
 
     def _handle_step(self, step: Step) -> None:
-        """Hand a step to the call or the answer that it is about."""
+        """Hand a step to the call or the answer that the step is about; `closing` says that the hub shuts down."""
         end, on_step = self._waiting.get(step.id, (None, None))
         if end is not None and step.WhichOneof("step") in ENDS:
             del self._waiting[step.id]
@@ -265,7 +272,7 @@ class CallStream:
         elif on_step is not None:
             on_step(self, step)
         if self._retired and not self._waiting:
-            self.retire()
+            self.retire()  # which ends the stream after its last call
 
     def _retire_if_idle(self) -> None:
         """End the stream if there was no call since the last look."""
@@ -296,14 +303,14 @@ class ClientCallStreams:
         self._pause_s = FIRST_PAUSE_S
 
     def current(self, key: object) -> CallStream | None:
-        """Return the stream for a key, if there is one that the hub has accepted."""
+        """Return the stream for a key; None if the hub has accepted none. Retire a stream for another key."""
         self._switch_to(key)
         return self._stream if self._stream is not None and self._stream.alive else None
 
     def open_if_needed(
         self, key: object, open_rpc: "Callable[[], Rpc]", on_closing: Callable[[], None] = lambda: None
     ) -> None:
-        """Open a stream for a key if there is none, unless this is the first call, or a refusal was a moment ago.
+        """Open a stream for a key if there is none, unless this is the first call, or a failure was a moment ago.
 
         `on_closing` is called when the hub of the stream shuts down.
         """
@@ -320,7 +327,7 @@ class ClientCallStreams:
         """End all streams; their calls fail with the error."""
         self._reset()
         for stream in self._retired:
-            stream.end(error, error)
+            stream.end(error, error)  # unsent calls fail as well: no other way is left to them
 
     def _switch_to(self, key: object) -> None:
         """Retire the current stream if it is of another key."""
@@ -360,14 +367,16 @@ class ClientCallStreams:
             if from_rpc(failure).reason == SHUTTING_DOWN:
                 on_closing()
         finally:
-            if self._opening is asyncio.current_task():
+            if self._opening is asyncio.current_task():  # else `_reset` has begun anew meanwhile
                 self._opening = None
                 self._open_after = asyncio.get_running_loop().time() + pause_s
                 self._pause_s = min(2 * pause_s, LAST_PAUSE_S) if pause_s else FIRST_PAUSE_S
 
 
 def _require_success(end: Step) -> Step:
-    """Return the last step of a call or an answer. Raises its error if it failed: HubbubError, or NotSent."""
+    """Return the last step of a call or an answer. Raises the error in the step: HubbubError, or NotSent if a hub that
+    shuts down had not begun the call.
+    """
     if end.HasField("failed"):
         error = from_status(end.failed)
         raise NotSent if error.reason == SHUTTING_DOWN and error.metadata.get("begun") == "false" else error
@@ -375,7 +384,7 @@ def _require_success(end: Step) -> Step:
 
 
 def _trace_position() -> TracePosition:
-    """Return the caller's place in a trace."""
+    """Return the caller's place in a trace, as fields of a step; empty without a trace."""
     place = dict(trace_context.metadata())
     return {"traceparent": place.get("traceparent", ""), "tracestate": place.get("tracestate", "")}
 
@@ -383,7 +392,7 @@ def _trace_position() -> TracePosition:
 def _stream_error(error: HubbubError) -> HubbubError | NotSent:
     """Return the error of the calls on a stream that ended with `error`: Unavailable, unless it is about the caller.
 
-    It is NotSent for a hub that shuts down, which has told the ends of all calls that it had begun.
+    Return NotSent if the hub shuts down: that hub has reported the end of each call that it had begun.
     """
     if error.reason == SHUTTING_DOWN:
         return NotSent()

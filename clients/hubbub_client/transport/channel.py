@@ -63,7 +63,7 @@ WATCHFUL: Sequence[tuple[str, int]] = (
     ("grpc.http2.ping_timeout_ms", 4_000),
     ("grpc.http2.max_pings_without_data", 0),
 )
-# Of the addresses of a name, too, each process has an order of its own.
+# gRPC tries the addresses of one DNS name in an order that each process draws for itself, to share the load.
 SHUFFLED = '{"loadBalancingConfig":[{"pick_first":{"shuffleAddressList":true}}]}'
 
 
@@ -91,7 +91,7 @@ class Stubs:
 
 
 def open_channel(endpoint: HubAddress, *, several: bool = False) -> aio.Channel:
-    """Return a channel to an address. It connects when its state is asked with `connect`.
+    """Return a channel to an address. The channel connects only when `is_ready` is called with `connect`.
 
     `several` says that the hub has more addresses: then a lost connection is noticed soon, to try another one.
     """
@@ -104,7 +104,7 @@ def open_channel(endpoint: HubAddress, *, several: bool = False) -> aio.Channel:
 
 
 def _keepalive_options() -> Sequence[tuple[str, int | str]]:
-    """Return the options of a channel of a hub with several addresses, where a frozen one is left soon."""
+    """Return the channel options for a hub with several addresses: by frequent pings, a frozen member is left soon."""
     return [*({**dict(OPTIONS), **dict(WATCHFUL)}).items(), ("grpc.service_config", SHUFFLED)]
 
 
@@ -128,7 +128,7 @@ class Channels:
         await self._retire(endpoint.key)
 
     async def retain(self, endpoints: Sequence[HubAddress]) -> None:
-        """Retire the channels to all other endpoints."""
+        """Retire the channels to all endpoints but these."""
         for key in self._current.keys() - {each.key for each in endpoints}:
             await self._retire(key)
 
@@ -158,14 +158,14 @@ def is_refused(channel: aio.Channel | None) -> bool:
 async def await_response(call: aio.UnaryUnaryCall[Q, A]) -> A:
     """Wait for the response, in a task: gRPC loses track of who cancelled a wait, which cancel scopes must know.
 
-    Done callbacks of gRPC would not do: a request that its core refuses has none.
+    A done callback of gRPC would not do: gRPC calls none for a request that its core refuses.
     """
     waiting = asyncio.ensure_future(_await_outcome(call))
     waiting.add_done_callback(lambda done: done.cancelled() or done.exception())  # read, or asyncio would log it
     try:
         await asyncio.wait((waiting,))
     finally:
-        call.cancel()  # does nothing if it is done
+        call.cancel()  # does nothing if the call is done
     return waiting.result()
 
 

@@ -67,6 +67,7 @@ class HubConnection:
         connect_timeout_s: float,
         silence_s: float,
     ) -> None:
+        """`name`: the author to record; a stream is dead if silent for `silence_s`. Connects to nothing yet."""
         self._where = where
         self._name = name
         self._connect_timeout_s = connect_timeout_s
@@ -101,9 +102,7 @@ class HubConnection:
     @cached_property
     def _seen_revisions(self) -> "SeenRevision":
         """The newest revision that this client has seen."""
-        from hubbub_client.transport.revisions import (
-            SeenRevision,  # imported late, as all that only several addresses need
-        )
+        from hubbub_client.transport.revisions import SeenRevision  # imported late: only several addresses need it
 
         return SeenRevision()
 
@@ -131,7 +130,7 @@ class HubConnection:
         return self._stubs
 
     async def refresh(self) -> bool:
-        """Look up the hub again and return whether its address or token has changed. Raises as `discover`."""
+        """Look up the hub again and use what is found; return whether address or token differ. Raises as `discover`."""
         found, before = discover_all(self._where), self._endpoint
         self._channels.several = len(found) > 1 or found[0].target.startswith(DNS)
         self._endpoints = found
@@ -164,7 +163,7 @@ class HubConnection:
             try:
                 return await self._find_stream(stubs, request).call(request)
             except NotSent:
-                stubs = await self.connected_stubs()  # it may have been a while
+                stubs = await self.connected_stubs()  # again: the wait for the stream may have been long
             key, metadata = self._stream_key(stubs), self._untraced_metadata()
             self._calls.open_if_needed(
                 key, lambda: stubs.calls.StreamCalls(metadata=metadata), lambda: self._leave_address(stubs)
@@ -176,13 +175,13 @@ class HubConnection:
     async def follow_call(
         self, request: call_pb2.CallMethodRequest, on_step: OnStep, *, follow: bool, answers: Kinds
     ) -> call_pb2.CallMethodResponse:
-        """Make a call over the stream of calls; `on_step` as in `CallStream.call`. Raises HubbubError, and NotSent."""
+        """Make a call over the stream of calls; `on_step` gets its steps. Raises HubbubError, and NotSent."""
 
         async def call_over_stream(stubs: Stubs) -> call_pb2.CallMethodResponse:
             stream = self._find_stream(stubs, request, with_answers=bool(answers))
             return await stream.call(request, on_step, follow=follow, answers=answers)
 
-        # Not within the RPC's span: there may be none.
+        # Looked for here too, outside of the trace's span for an RPC: without a stream no RPC is made.
         self._find_stream(await self.connected_stubs(), request, with_answers=bool(answers))
         return await self._send_with_retries(request, call_over_stream)
 
@@ -276,12 +275,13 @@ class HubConnection:
     async def open_dialogue(
         self, method: Callable[[Stubs], aio.StreamStreamMultiCallable[Q, A]]
     ) -> AsyncGenerator[tuple[Callable[[Q], Awaitable[None]], AsyncGenerator[A, None]], None]:
-        """Open a bidirectional RPC for the block; yield what sends a request, and the responses, as `stream` does."""
+        """Open a bidirectional RPC for the block; yield a function that sends a request, and the responses."""
         stubs = await self.connected_stubs()
         stream = method(stubs)(metadata=self._metadata())
         one_at_a_time = asyncio.Lock()  # two writes at once would break the stream without the hub's knowledge
 
         async def send_request(message: Q) -> None:
+            """Send a request. Raises HubbubError, also if the stream has ended."""
             try:
                 async with one_at_a_time:
                     await stream.write(message)
@@ -294,7 +294,7 @@ class HubConnection:
             yield send_request, responses
 
     async def _read_responses(self, stubs: Stubs, stream: "Readable[A]") -> AsyncGenerator[A, None]:
-        """Yield the responses of a stream until its end. Raises HubbubError, as `stream`."""
+        """Yield the responses of a stream to its end; after `silence_s` without one, retire it. Raises HubbubError."""
         try:
             while True:
                 async with within(self._silence_s):
@@ -351,7 +351,7 @@ class HubConnection:
             self._endpoint = self._channel = self._stubs = None
 
     async def _connect(self, patient: bool) -> bool:
-        """Look up the hub until it is connected and return True; if not `patient`, False once it is refused."""
+        """Look up the hub until it is connected; return False if closed or, unless `patient`, refused before that."""
         while not self._closed:
             await (self.refresh_if_found() if patient else self.refresh())
             if len(self._endpoints) > 1:
@@ -366,7 +366,7 @@ class HubConnection:
         return False
 
     async def _try_addresses(self, patient: bool) -> tuple[bool, bool]:
-        """Use the first address that answers, or, if not `patient`, none once all refuse; return whether each is so."""
+        """Use the first address that answers, if any; return whether one did, and whether all refuse the connection."""
         from hubbub_client.transport.addresses import Walk
 
         walk = Walk(self._endpoints, self._channels.channel_to)
@@ -376,7 +376,7 @@ class HubConnection:
         return found is not None, walk.refused
 
     async def _wait_for_channel(self, patient: bool) -> bool:
-        """Return whether the channel connects within LOOK_AGAIN_S seconds."""
+        """Return whether the channel connects within LOOK_AGAIN_S seconds; unless `patient`, False once refused."""
         # Polled, since a wait for the channel's next state cannot be cancelled.
         clock = asyncio.get_running_loop()
         last = clock.time() + LOOK_AGAIN_S
@@ -401,10 +401,10 @@ class HubConnection:
         return [*self._untraced_metadata(), *trace_context.metadata()]
 
     def _untraced_metadata(self) -> list[tuple[str, str | bytes]]:
-        """Return the metadata of an RPC without a trace."""
+        """Return the metadata of an RPC apart from its trace: credentials and, with several addresses, the revision."""
         found = self._credentials()
         if self._channels.several:
-            found.append(self._seen_revisions.metadata())
+            found.append(self._seen_revisions.metadata())  # so that no member shows anything older
         return found
 
     def _credentials(self) -> list[tuple[str, str | bytes]]:

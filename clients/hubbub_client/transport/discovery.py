@@ -28,7 +28,7 @@ MAX_ADDRESSES = 16
 
 
 class Where(NamedTuple):
-    """Arguments for finding the hub; None leaves one to the environment or `client.json`."""
+    """Arguments for finding the hub; the environment or `client.json` decides on those that are None."""
 
     address: str | None = None
     token: str | None = None
@@ -81,7 +81,7 @@ def default_data_dir() -> Path:
 
 
 def discover(where: Where) -> HubAddress:
-    """Return the hub's endpoint, of several the first. Raises as `discover_all`."""
+    """Return the hub's address; of several the first to try. Raises Unavailable, InvalidArgument as `discover_all`."""
     return discover_all(where)[0]
 
 
@@ -161,7 +161,10 @@ def client_file(where: Where) -> Path:
 
 
 def mcp_url(where: Where) -> str | None:
-    """Return the URL at which the hub of this machine serves MCP hosts; None if it does not, or has not started."""
+    """Return the URL at which the hub of this machine serves MCP hosts; None if it serves none, or has not started.
+
+    Raises Unavailable for a `client.json` of another user.
+    """
     file = client_file(where)
     _check_owner(file)
     return read_client_file(file).get("mcp")
@@ -229,14 +232,17 @@ def is_loopback(host: str) -> bool:
 
 
 def _read_tls(where: Where) -> ClientTls:
-    """Return authorities, certificate and key, given or of the environment. Raises InvalidArgument."""
+    """Return authorities, certificate and key: as given, else from the files that the environment names.
+
+    Raises InvalidArgument for a file that cannot be read.
+    """
     cert = _read_pem("cert", where.cert)
     # One file may hold the certificate and the key.
     return ClientTls(_read_pem("ca", where.ca), cert, _read_pem("key", where.key) or cert)
 
 
 def _read_pem(name: str, given: str | Path | None) -> bytes | None:
-    """Return the content of a TLS file, given or of the environment; None without one. Raises InvalidArgument."""
+    """Return the content of a TLS file, as given or as HUBBUB_`name` says; None without one. Raises InvalidArgument."""
     path = given or os.environ.get(f"HUBBUB_{name.upper()}")
     if not path:
         return None
@@ -250,11 +256,11 @@ def _read_pem(name: str, given: str | Path | None) -> bytes | None:
 def _check_owner(file: Path) -> None:
     """Raise Unavailable for a `client.json` of another user, who could name another hub in it and get all requests.
 
-    The superuser's is taken, as the superuser can change anything anyway.
+    A file of the superuser is taken, as the superuser can change anything anyway.
     """
     try:
         status = file.stat()
-    except (OSError, ValueError):
+    except (OSError, ValueError):  # no such file, so nothing is read from it
         return
     if status.st_uid != 0 and files.is_of_another_user(status):
         raise _not_found_error(

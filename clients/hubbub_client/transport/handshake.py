@@ -97,7 +97,7 @@ async def _shake_hands(
         await writer.start_tls(context, server_hostname=host)
     except ssl.SSLCertVerificationError as error:
         return _describe_distrust(error, host)
-    except OSError:
+    except OSError:  # no TLS there: as it should be if the caller wants none
         return "it speaks no TLS, or not as gRPC does; on loopback leave https:// out" if endpoint.tls else None
     if endpoint.tls is None:
         return f"it speaks TLS: use https://{endpoint.target.removeprefix(DNS)}"

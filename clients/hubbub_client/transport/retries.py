@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 BEHIND: Final = "BEHIND"
 # The hub says with these that it has not carried out a call.
 NOT_CALLED = frozenset(("NOT_OWNER", "OWNER_CHANGING", "MOVED"))
-# One member says these of itself, so another one may do.
+# One member says these of itself, so another member may serve the request.
 OF_MEMBER = frozenset((*NOT_CALLED, BEHIND, "SHUTTING_DOWN", "STORE_UNAVAILABLE", "OUTCOME_UNKNOWN"))
 # These are the same at all members.
 _EVERYWHERE = frozenset(("OWNER_CHANGING", "MOVED"))
@@ -70,7 +70,10 @@ def retry_pause_s(error: HubbubError) -> float:
 
 
 def must_leave_address(error: HubbubError) -> bool:
-    """Return whether the member at this address is lost or refuses work: the next request goes to another."""
+    """Return whether the error says that the member at this address is lost or refuses work.
+
+    Then the next request goes to another address.
+    """
     return isinstance(error, ConnectionLost) or error.reason in OF_MEMBER - _EVERYWHERE
 
 

@@ -23,7 +23,7 @@ class SeenRevision:
         self._revision = 0
 
     def metadata(self) -> tuple[str, str]:
-        """Return the metadata entry with the newest revision seen."""
+        """Return the metadata entry with the newest revision seen, or a dash, which asks the hub for its revision."""
         return KEY, f"{self._history} {self._revision}" if self._history else NOTHING
 
     def note_revision(self, text: str) -> None:

@@ -26,17 +26,20 @@ if TYPE_CHECKING:
 Metadata = list[tuple[str, str]]
 
 AROUND: ContextVar[Metadata | None] = ContextVar("hubbub_client_around", default=None)
-"""Trace context of a program that has no tracer."""
+"""Trace context of a program that has no tracer, as its environment had it."""
 
 
 def continue_environment_trace() -> None:
-    """Continue the trace of TRACEPARENT and TRACESTATE, for commands in traced scripts."""
+    """Continue the trace of TRACEPARENT and TRACESTATE, for commands in traced scripts; ignore what no header takes."""
     found = ((name, os.environ.get(name.upper(), "")) for name in ("traceparent", "tracestate"))
     AROUND.set([(name, value) for name, value in found if value.isascii() and value.isprintable() and value])
 
 
 def metadata() -> Metadata:
-    """Return the current trace context as metadata of an RPC, empty if there is none."""
+    """Return the current trace context as metadata of an RPC: of OpenTelemetry's current span, if there is one.
+
+    Else return what `continue_environment_trace` has read, and an empty list if that was not called.
+    """
     if (trace := _loaded_opentelemetry()) is None or not trace.get_current_span().get_span_context().is_valid:
         return AROUND.get() or []
     from opentelemetry.propagate import inject

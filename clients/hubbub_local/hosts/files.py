@@ -49,7 +49,7 @@ def change_file(file: Path, changes: Changes, *, private: bool = False) -> tuple
     Return whether it is changed, and where the old file is now. With `private`, nobody but its owner can read it then.
     Raises UnchangeableHostFile, OSError.
     """
-    file = file.resolve()  # a link stays one
+    file = file.resolve()  # a link stays a link: what it leads to is replaced
     before = _read_text(file)
     after = _CHANGES[file.suffix](before or "", changes)
     if after == (before or ""):
@@ -60,7 +60,7 @@ def change_file(file: Path, changes: Changes, *, private: bool = False) -> tuple
 
 
 def is_readable_by_others(file: Path) -> bool:
-    """Return whether others than its owner may read a file."""
+    """Return whether others than its owner may read a file; False for one that is not there."""
     try:
         return bool(file.stat().st_mode & 0o077)
     except OSError:

@@ -147,7 +147,7 @@ def is_hub(found: FoundServer) -> bool:
     words: list[object] = []
     for part in (entry.get("command", entry.get("cmd")), entry.get("args")):
         words += cast("list[object]", part) if isinstance(part, list) else [part]
-    names = [PureWindowsPath(word).stem for word in words if isinstance(word, str)]  # of paths of either kind
+    names = [PureWindowsPath(word).stem for word in words if isinstance(word, str)]  # also of paths with slashes
     return found.name == NAME or (NAME in names and "mcp" in names)
 
 

@@ -144,17 +144,20 @@ def _find_zed_file(machine: Machine) -> Path:
 
 
 def _make_opencode_stdio_entry(bridge: BridgeCommand) -> Entry:
+    """Return the hub's entry for opencode, which starts the bridge."""
     env = {"environment": dict(bridge.env)} if bridge.env else {}
     return {"type": "local", "command": [bridge.command, *bridge.args], **env, "enabled": True}
 
 
 def _make_opencode_http_entry(url: Url) -> Entry:
-    # A token is all that it needs: no log-in is to be looked for.
+    """Return the hub's entry for opencode, with the hub's URL."""
+    # With a token, opencode is not to look for a log-in.
     own = {**url.make_headers(), "oauth": False} if url.token is not None else {}
     return {"type": "remote", "url": url.url, **own, "enabled": True}
 
 
 def _make_goose_stdio_entry(bridge: BridgeCommand) -> Entry:
+    """Return the hub's entry for Goose, which starts the bridge."""
     return {
         "name": NAME,
         "description": DESCRIPTION,
@@ -168,6 +171,7 @@ def _make_goose_stdio_entry(bridge: BridgeCommand) -> Entry:
 
 
 def _make_goose_http_entry(url: Url) -> Entry:
+    """Return the hub's entry for Goose, with the hub's URL."""
     return {
         "name": NAME,
         "description": DESCRIPTION,

@@ -29,7 +29,7 @@ _WARNING: Final = re.compile(r"\s*(?:warning|error)\b", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedServer:
-    """A server in such a list: its state, and the lines about it."""
+    """A server in a host's own list of servers: its state, and the lines about it."""
 
     state: ListedState
     lines: tuple[str, ...]

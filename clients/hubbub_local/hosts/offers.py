@@ -87,12 +87,12 @@ def make_offers(
         if isinstance(each, Trouble) or is_hub(each):
             continue
         server = import_server(each, environment)
-        # Without a spec, none is the same as another: such a key occurs once.
+        # Servers without a spec are never the same: the key of each is a number that occurs once.
         key = json.dumps(server.spec, sort_keys=True) if server.spec else f"{len(distinct)}"
         if key in distinct:
             other_hosts.setdefault(key, []).append(each.place.title)
             if distinct[key].disabled and not server.disabled:
-                distinct[key] = replace(distinct[key], disabled=False)
+                distinct[key] = replace(distinct[key], disabled=False)  # one host has it switched on
         else:
             distinct[key] = server
     states: dict[str, State] = {key: _find_state(server, configured) for key, server in distinct.items()}
@@ -108,7 +108,7 @@ def make_offers(
 
 
 def make_text_environment(machine: Machine) -> TextEnvironment:
-    """Return what the texts of entries may refer to on a machine."""
+    """Return what replaces references in hosts' entries (such as `${HOME}`): home, environment, files of variables."""
     return TextEnvironment(home=machine.home, environ=machine.environ, read=read_variables, platform=machine.platform)
 
 
@@ -149,12 +149,15 @@ def _find_state(server: Imported, configured: Mapping[str, Mapping[str, Any]]) -
 
 
 def _may_be_import_of(name: str, server: Imported) -> bool:
-    """Return whether a name of the configuration is one that an import of this server would have given it."""
+    """Return whether a configured server's name is one that an import of this host's server would have given it.
+
+    As `give_unique_names` does: its own name, or the beginning of that with the host's name or a number.
+    """
     return name == server.name or name.startswith(f"{server.name[:48]}-")
 
 
 def _are_same_specs(there: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
-    """Return whether the spec `there` has all that `new` has, as far as can be told where one refers to a value."""
+    """Return whether the spec `there` has all that `new` has, and perhaps more; a reference may stand for any text."""
     if there.keys() < new.keys():
         return False
     return all(key in there and _are_alike(there[key], value) for key, value in new.items())

@@ -88,7 +88,7 @@ class Trouble:
 def list_server_tables(machine: Machine, folder: Path) -> list[ServerTable]:
     """Return where hosts keep their servers: for the person, then for a folder."""
     of_person = _list_person_tables(machine)
-    # In the home, some files of the folder are those of the person.
+    # If the folder is the home, some of its files are the person's own, and listed already.
     taken = {os.path.realpath(place.file) for place in of_person}
     return [*of_person, *(place for place in _list_folder_tables(folder) if os.path.realpath(place.file) not in taken)]
 

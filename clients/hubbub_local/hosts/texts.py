@@ -30,7 +30,7 @@ _REFERENCE_FORMS: Final[Mapping[References, re.Pattern[str]]] = {
 
 
 _HOSTS_NAMING_VARIABLES: Final = frozenset({"copilot-cli"})
-"""Hosts to which a value of `env` that is the name of a variable stands for its value, if it is set."""
+"""Hosts that take a value of `env` for the name of a variable, if such a variable is set, and use its value."""
 
 
 class UntranslatableEntry(Exception):
@@ -99,7 +99,7 @@ class Texts:
         return self.translate_text(text, name)
 
     def translate_path(self, text: str, key: str) -> str:
-        """Return a path of the host in the hub's form, whole and without `..`, as far as it is known now."""
+        """Return a path of the host in the hub's form, absolute and without `..`; unchanged if it has a reference."""
         path = self.translate_text(text, key)
         if re.search(r"(?<!\$)\$\{", path):
             return path
@@ -238,7 +238,10 @@ def check_texts(value: object, key: str) -> list[str]:
 
 
 def check_table(value: object, key: str) -> dict[str, str]:
-    """Return a table of values as texts by name; null is an empty one. Raises UntranslatableEntry."""
+    """Return a table of values as texts by name; null is an empty table. Leave out values that are null.
+
+    Raises UntranslatableEntry.
+    """
     if value is None:
         return {}
     if not isinstance(value, dict):
