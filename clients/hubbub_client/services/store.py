@@ -55,7 +55,10 @@ class Store(HubService):
         return read(Compaction, answer.compaction)
 
     async def trust_clock(self) -> float:
-        """Say that the hub's clock is right and that time which the hub doubts has passed; return its seconds."""
+        """Say that the hub's clock is right: the time by which the clock jumped ahead (`doubted_ms`) counts now.
+
+        Return that time in seconds.
+        """
         answer = await self._link.call(lambda hub: hub.admin.TrustClock, admin_pb2.TrustClockRequest())
         return answer.trusted_time.ToMicroseconds() / 1e6
 
