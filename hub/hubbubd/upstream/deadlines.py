@@ -17,7 +17,10 @@ class PausableDeadlines:
 
     @contextmanager
     def limit(self, seconds: float | None) -> Generator[anyio.CancelScope]:
-        """Like `anyio.move_on_after`, but the time in which a person is asked does not count; None is no limit."""
+        """Cancel the block after so many seconds, and go on behind it; None is no limit.
+
+        The time in which a person is asked does not count.
+        """
         scope = anyio.CancelScope()
         self._remaining_s[scope] = math.inf if seconds is None else seconds
         try:

@@ -209,7 +209,7 @@ class McpLink(Protocol):
         ...
 
     async def probe(self, *, by_list: bool = False) -> None:
-        """Check that the server responds: ping, or server/discover where ping is gone. Raises as `request`.
+        """Check that the server responds: ping, or server/discover where ping is gone. Raises UpstreamError.
 
         With `by_list` it is tools/list that is sent, to a server which may ignore pings.
         """

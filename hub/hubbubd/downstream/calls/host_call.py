@@ -375,7 +375,7 @@ class HostCall:
         self._uncount_host(left=True)
 
     def _uncount_host(self, *, left: bool) -> None:
-        """Count the host no longer among those that wait, if it is counted; `left` as in `Attendance.remove_host`."""
+        """Count the host no longer among those that wait, if it is; `left`: it has not heard how the call goes on."""
         self._cancel_departure()
         if self._is_counted:
             self._is_counted = False
@@ -390,7 +390,7 @@ class HostCall:
     # How long the request is held
 
     def _on_candidate(self, question: PendingRequest) -> None:
-        """Handle a change of a question of the call, or of one that it may have caused."""
+        """Note whether a question that the call has caused, or may have caused, is open: the hold depends on that."""
         self._questions.note_host_decision(self.request.host, question)
         if question.state is RequestState.OPEN:
             if not self._waiting:
@@ -437,7 +437,7 @@ class HostCall:
                     await self._question_changed.wait()
 
     def _find_hold_end(self) -> float:
-        """Return when the hold ends (steady clock), as `HoldTerms` says; infinity if that is not known yet."""
+        """Return when the hold ends (steady clock); infinity while nobody is asked, or while a dialog is waited for."""
         waits_for_dialog = self.terms.waits_for_dialogs and self._open_dialogs > 0
         if waits_for_dialog or not (self._waiting or self.terms.ends_without_question):
             return math.inf

@@ -42,7 +42,7 @@ class SessionNotifications:
     def __init__(
         self, hub: Hub, view: EndpointView, get_principal: GetPrincipal, send: SendToSession, *, apps: bool = False
     ) -> None:
-        """`apps` as in `ListChanges`."""
+        """`apps` says whether the host shows pages of apps, and so sees what is for pages alone, too."""
         self.level: str | None = None
         """The least level of log messages that the host wants; None if it has not set one."""
         self.resources = WatchedResources(hub, view, get_principal, self._notify_updated)

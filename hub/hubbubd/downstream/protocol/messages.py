@@ -52,7 +52,7 @@ class RequestMessage:
 
     @property
     def is_stateless(self) -> bool:
-        """Whether it is of a revision without a handshake, by what it says itself."""
+        """Whether the request is of a revision without a handshake, by what it says itself."""
         if self.method == "initialize":
             return False
         meta: dict[str, Any] = self.params.get("_meta") or {}
@@ -189,7 +189,7 @@ def make_request(id_: Id, method: str, params: Mapping[str, Any]) -> bytes:
 
 
 def with_members(raw: bytes, **members: Any) -> bytes:
-    """Return a JSON object with further members, without parsing it. It must not have any of them already."""
+    """Return a JSON object with further members, without parsing it. The object must not have any of them already."""
     if not members:
         return raw
     first = payload.dumps(members)

@@ -70,7 +70,7 @@ class InputRounds:
         return make_joining_spec(call), token
 
     async def run_call(self, host_call: HostCall, token: StateToken | None) -> Call | bytes | None:
-        """Make or join a call; return it once it has ended, or a result that asks for input. Raises as `Calls.call`.
+        """Make or join a call; return it once it has ended, or a result that asks for input. Raises Refusal, HubError.
 
         None if the hold (the time for which the host's request is kept open, `HoldTerms`) ends before. `token` is the
         state that the host has sent to continue a call.

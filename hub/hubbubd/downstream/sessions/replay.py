@@ -141,7 +141,7 @@ class ReplayStreams:
         return len(self._events)
 
     def open(self, request_id: Id, call_key: str | None = None) -> ReplayStream:
-        """Return the stream of a new request; `call_key` is that of the call which it may become."""
+        """Return the stream of a new request; `call_key` is the key of the call that the request may become."""
         named = [self._session, self._process_key, self._next, request_id, call_key or ""]
         return self._add_stream(base64.urlsafe_b64encode(payload.dumps(named)).rstrip(b"=").decode(), 0)
 

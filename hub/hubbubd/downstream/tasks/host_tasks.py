@@ -215,6 +215,7 @@ class HostTasks:
                     notify(now)
 
         def on_call_event(_call: Call, live: object) -> None:
+            """Look at the status after a change of the call itself; progress and log messages (live) leave it."""
             if live is None:
                 notify_if_changed()
 
@@ -224,9 +225,9 @@ class HostTasks:
             yield
 
     def watch_until_ended(self, task: Task, notify: Callable[[Task], None], also: AbstractContextManager[None]) -> None:
-        """Notify of a task, as `watch`, until it has ended, if its host is there; `also` is entered for that time.
+        """Notify of a task whenever its status has changed, until the task has ended; do nothing if its host is away.
 
-        An earlier watch of the task ends: it was over an earlier stream.
+        `also` is entered for that time. An earlier watch of the task ends: it was over an earlier stream.
         """
         if (present := self._present_hosts.get(task.id)) is not None:
             present.watching.close()

@@ -46,7 +46,7 @@ class SessionTasks:
         }
 
     async def start_task(self, request: HostRequest, spec: CallSpec) -> bytes:
-        """Start a call as a task, and return the result that says so. Raises as `Calls.start`.
+        """Start a call as a task, and return the result that says so. Raises HubError.
 
         The session is notified of each status until the end, and of progress and log messages.
         """
@@ -135,6 +135,7 @@ def _add_task_to_requests(ask: RequestSender, task_id: str) -> RequestSender:
     async def ask_about_task(
         method: str, params: dict[str, Any], on_late: Callable[[ResponseMessage], None] | None = None
     ) -> ResponseMessage:
+        """Send a request to the host that names the task, and return the response."""
         meta: dict[str, Any] = {**(params.get("_meta") or {}), RELATED_TASK: {"taskId": task_id}}
         return await ask(method, {**params, "_meta": meta}, on_late)
 

@@ -45,7 +45,7 @@ class TaskExtension:
         }
 
     async def run_call(self, host_call: HostCall) -> Call | bytes:
-        """Make a call; return it once it has ended, or a result that says it is a task now. Raises as `Calls.call`."""
+        """Make a call; return the call once it has ended, or a result that says it is a task now. Raises HubError."""
         request, spec, observer = host_call.request, host_call.spec, host_call.observer
         principal = request.host.principal.name
         observer.on_candidate = None  # it is for the hold, and such a request is not held
@@ -80,9 +80,9 @@ class TaskExtension:
     async def notify_of_tasks(
         self, request: HostRequest, notify: Callable[[Mapping[str, Any]], None]
     ) -> AsyncGenerator[list[str]]:
-        """Notify a host of the status of the tasks that a request names, during the block; yield the ids of its own.
+        """Notify a host of the status of the tasks that a request names, during the block.
 
-        Raises Refusal and Unavailable.
+        Yields the ids of those that are the host's tasks; others are skipped. Raises Refusal and Unavailable.
         """
         host, wanted = request.host, request.params["notifications"].get("taskIds")
         with ExitStack() as stack:
@@ -98,6 +98,7 @@ class TaskExtension:
                     stack.enter_context(self._tasks.keep_present(host, task_id))
 
                 def notify_task(task: Task) -> None:
+                    """Notify the host of a task, with its questions or its result."""
                     call = self._hub.calls.get(task.id)
                     notify(cast("dict[str, Any]", payload.loads(self._render_detailed(request, call, {}))))
 

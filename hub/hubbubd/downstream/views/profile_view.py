@@ -167,7 +167,7 @@ class ProfileView:
         return self._current_table(kind) is not None or self._is_cheap_to_make(kind)
 
     def entries(self, kind: CatalogKind, principal: Principal, *, apps: bool = False) -> Sequence[bytes]:
-        """Return all entries of a kind, in order, as `EndpointView.entries`; first the hub's own tools."""
+        """Return all entries of a kind, the hub's own tools first; without `apps` none that only pages may call."""
         table = self._usable_table(kind)
         own = own_tool_entries(table.settings) if kind is CatalogKind.TOOL else ()
         listed = table.listed_with_apps if apps else table.listed
@@ -224,7 +224,7 @@ class ProfileView:
         raise NotFound("tool", named) if kind is CatalogKind.TOOL else NotFound("prompt", named)
 
     def render_result(self, server: str, result: bytes, spelled: Spelling = USUAL_SPELLING) -> bytes:
-        """Return a server's result with URIs that say which server they are of, as `EndpointView.render_result`."""
+        """Return a server's result with URIs that name their server; `spelled`: how the host spells some of them."""
         return payload.dumps(rewrite_uris(payload.loads(result), server, spelled)) if may_have_uris(result) else result
 
     def _find_app_tool(self, own_name: str, principal: Principal, pages_read: PagesRead) -> ServerTarget:
@@ -251,7 +251,7 @@ class ProfileView:
         return record is not None and record.config.apps
 
     def _find_resource(self, uri: str, principal: Principal, pages_read: PagesRead) -> ServerTarget:
-        """Return where a resource is. A prefix decides that, even if another server lists the URI with the prefix."""
+        """Return where a resource is. A prefix in the URI decides that, even if another server lists the whole URI."""
         visible_servers = self.servers(principal) if self._settings().resources else []
         if (shown_uri := split_prefix(uri)) is not None and shown_uri[0] in visible_servers:
             server, own = shown_uri
@@ -261,7 +261,7 @@ class ProfileView:
         if shown_uri is not None and is_page(uri):  # of a server that is not there, for this principal at least
             raise NotFound("resource", uri)
         templates = self._usable_table(CatalogKind.TEMPLATE).groups
-        max_chars = MATCHED_CHARS // max(sum(bool(each.templates) for each in templates.values()), 1)
+        max_chars = MATCHED_CHARS // max(sum(bool(each.templates) for each in templates.values()), 1)  # equal parts
         templates_by_server = {
             server: _take_templates(max_chars, templates[server].templates)
             for server in visible_servers
@@ -271,7 +271,7 @@ class ProfileView:
         owning_servers = find_owners(uri, uris, templates_by_server)
         if not owning_servers:
             raise NotFound("resource", uri)
-        servers = select_servers(owning_servers, replace(pages_read, is_complete=False))
+        servers = select_servers(owning_servers, replace(pages_read, is_complete=False))  # else there might be none
         if len(servers) > 1:
             names = " and ".join(add_prefix(name, uri) for name in servers[:MAX_NAMED])
             raise InvalidArgument.field("params.uri", f"several servers have it: name one of them, {names}")

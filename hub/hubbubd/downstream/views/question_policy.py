@@ -83,6 +83,7 @@ class QuestionPolicy:
             unattended_s=settings.unattended_s,
             named=named,
             hold_s=settings.hold_s,
+            # A server's own endpoint lacks the tool with which the host of a ticket fetches the result.
             on_hold_end="error" if end == "ticket" and not named else end,
             join_s=settings.join_s,
         )

@@ -63,7 +63,10 @@ class EndpointView(Protocol):
 
     @property
     def transparent(self) -> bool:
-        """Whether it shows one server as that is. It passes on that a list has changed even if the list is the same."""
+        """Whether the endpoint shows one server as that server is.
+
+        Such an endpoint passes on that a list has changed, even if the list is the same.
+        """
         ...
 
     def servers(self, principal: Principal) -> list[str]:
@@ -130,7 +133,7 @@ class ConfiguredQuestionPolicy:
     """Makes the policy of an endpoint from settings, again only when these have changed."""
 
     def __init__(self, *, named: bool) -> None:
-        """`named` as in `QuestionPolicy`."""
+        """`named`: a question begins with the name of its server, as the endpoint has several servers."""
         self._named = named
         self._settings: ProfileSettings | None = None
         self._policy = QuestionPolicy()
@@ -217,7 +220,7 @@ class ServerView:
         return self._hub.catalog.entries(self._list_ids[kind])
 
     def entries(self, kind: CatalogKind, principal: Principal, *, apps: bool = False) -> Sequence[bytes]:
-        """Return all entries of a kind as the server lists them, as `EndpointView.entries`."""
+        """Return all entries of a kind as the server lists them; without `apps` no tools that only pages may call."""
         if not self.servers(principal):
             return ()
         if apps or kind is not CatalogKind.TOOL:

@@ -295,7 +295,7 @@ class _Content(Payload):
         await writer.drain()
 
     async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
-        """Send the content, as `write`; the length is always that of the content."""
+        """Send the content once that is permitted; called by aiohttp, always with the length of the whole content."""
         await self.write(writer)
 
 

@@ -255,7 +255,7 @@ class ServerLink:
             await self._dispatcher.notify(method, *self._revision.fit_params(method, params))
 
     async def listen(self, notifications: dict[str, Any], on_acknowledged: OnAcknowledged) -> None:
-        """Subscribe to a stateless server's notifications until the server ends that; as `ports.McpLink.listen`."""
+        """Subscribe to notifications of a stateless server until it ends that. Raises PeerError and UpstreamError."""
         assert self._revision is not None, "connected"
         method = "subscriptions/listen"
         if self._revision.era is Era.HANDSHAKE:

@@ -65,9 +65,10 @@ class LinkOpener:
     async def open_link(
         self, config: ServerConfig, inbound: Inbound, era: Era | None, confinement: Confinement | None
     ) -> AsyncGenerator[McpLink]:
-        """Open a connection for the block, as `ports.Connector.open`. References are resolved each time.
+        """Open a connection for the block. Raises UpstreamError with the codes of `ports.Connector.open`.
 
-        If the server refuses streamable HTTP as one that has only HTTP with SSE, that is tried as well.
+        References in the configuration (such as `${HOME}`) are resolved each time. If the server refuses streamable
+        HTTP in the way of a server that has only HTTP with SSE, the older transport is tried as well.
         """
         resolved = config
         if confinement is not None or has_references(config):  # looks at files, in a thread

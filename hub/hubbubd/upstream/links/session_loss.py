@@ -78,8 +78,8 @@ def may_concern_session(failure: Exception, outgoing: OutgoingMessage) -> bool:
 def may_be_retried(outgoing: OutgoingMessage) -> bool:
     """Return whether a request that was refused because its session is over can be sent in another session.
 
-    One that was refused by its status was not carried out. After any other refusal this is not certain: then only
-    idempotent requests are sent again.
+    A request that was refused by a status of 4xx was not carried out. After any other refusal this is not certain:
+    then only idempotent requests are sent again.
     """
     return 400 <= outgoing.status < 500 or outgoing.method in REPEATABLE
 

@@ -189,7 +189,7 @@ def _require_parseable(data: bytes | bytearray) -> None:
 
 
 def oversized_error(line: Oversized, limit: int) -> BadMessage:
-    """Return the error in place of a skipped line; `limit` is that of any message, in bytes."""
+    """Return the error in place of a skipped line; `limit` is how many bytes any message may have."""
     if line.head is not None:
         return _too_large_error(line.head, line.size, min(limit, _max_parsed_bytes(line.head)))
     answered_ids = () if line.answered_id is None else (line.answered_id,)

@@ -235,7 +235,7 @@ class Negotiation:
     async def _negotiate(self) -> tuple[Hello, Revision]:
         """Introduce the hub in the revision that is configured, or else in the newest that both have.
 
-        Returns as `run`. Raises PeerError, UpstreamError.
+        Returns the server's introduction and the revision in force. Raises PeerError, UpstreamError.
         """
         pinned = self.config.protocol
         if pinned == LATEST_MODERN_VERSION:

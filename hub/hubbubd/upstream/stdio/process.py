@@ -71,7 +71,7 @@ class ServerProcess:
 
     @classmethod
     async def start(cls, config: ServerConfig) -> "ServerProcess":
-        """Start the server and return once its program runs. Raises UpstreamError as `stdio_transport`."""
+        """Start the server and return once its program runs. Raises UpstreamError if that cannot be started."""
         process = cls(f"{os.getpid()}.{uuid.uuid4().hex}")
         async with AsyncExitStack() as undo:
             try:

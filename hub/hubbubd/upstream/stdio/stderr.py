@@ -112,7 +112,7 @@ class Fold:
             self._pass_on_held_lines()
 
     def hold(self) -> None:
-        """Hold lines back from the first complaint on, as `streams.SideOutput`."""
+        """Hold lines back from the first complaint on, until `release` or `fold`: the probe is sent next."""
         self._is_probing = True
 
     def release(self) -> None:

@@ -308,7 +308,7 @@ class MessageWriter(ObjectSendStream[SessionMessage]):
             self._pipe.close()
 
     async def _flush(self) -> None:
-        """Write what is unwritten; wait while the pipe is full. Raises as `send`."""
+        """Write what is unwritten; wait while the pipe is full. Raises BrokenResourceError, ClosedResourceError."""
         while self._unwritten:
             if self.closed:
                 raise anyio.ClosedResourceError

@@ -343,7 +343,7 @@ class OAuth:
     async def _handle_refused_client(self, code: str, why: str) -> Exception:
         """Forget a client that the authorization server refuses; return the exception to end this run of the flow with.
 
-        One that this flow has registered is not registered once more: a person would be asked again, for the same.
+        A client that this flow has registered is not registered once more: a person would be asked again, for the same.
         """
         await self._forget_client()
         details = " ".join(filter(None, (code, why)))
