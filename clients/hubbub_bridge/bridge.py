@@ -86,7 +86,10 @@ class _Bridge:
         asyncio.get_running_loop().call_later(HUB_WAIT_S, self._conversation.answer_from_cache)
 
     async def _read_host(self) -> None:
-        """Pass the lines of the host to the conversation until it closes its end, then wait for the last responses."""
+        """Pass the lines of the host to the conversation until the host closes its end.
+
+        Then wait for the last responses, at most LAST_RESPONSES_LIMIT_S.
+        """
         async with contextlib.aclosing(read_lines(self._stdin, MAX_LINE_BYTES)) as host_lines:
             async for line in host_lines:
                 self._host_has_written.set()

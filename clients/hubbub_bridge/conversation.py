@@ -319,7 +319,7 @@ class Conversation:
         self._send_to_host(raw)
 
     def _remember_response(self, request: UnansweredRequest, message: Message) -> None:
-        """Store what later connections need of a response: its result, a subscription, which lists the host has."""
+        """Store what later connections need: the result (in the cache), subscriptions, and which lists the host has."""
         result = messages.find_member(message, "result")
         if not isinstance(result, dict):
             return
@@ -370,7 +370,7 @@ class Conversation:
                 self._refuse_request(request, HUB_AWAY, why)
 
     def _find_cached_response(self, request: UnansweredRequest) -> bytes | None:
-        """Return the response to a request from the cache; None if it has none."""
+        """Return the response to a request from the cache; None if the cache has none. Later pages are not cached."""
         if messages.find_text(request.message, "params", "cursor"):
             return None
         found = self._cache.find(request.method, self._make_audience_key(request))

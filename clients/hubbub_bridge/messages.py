@@ -59,7 +59,7 @@ def is_valid_id(id_: object) -> bool:
 
 
 def make_key(id_: object) -> Key:
-    """Return an id as a key of a table. What is no valid id becomes a key by its JSON."""
+    """Return an id as a key of a table. A value that is no valid id becomes a key by its JSON."""
     if isinstance(id_, str | int | float) and not isinstance(id_, bool):
         return isinstance(id_, str), id_
     return True, json.dumps(id_)

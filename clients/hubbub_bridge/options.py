@@ -25,7 +25,7 @@ class BridgeOptions:
 
     @property
     def endpoint_params(self) -> dict[str, str]:
-        """The server or the profile, by its name in the API."""
+        """The server or the profile that the host sees, by the parameter's name in the API."""
         return {"server": self.server} if self.server else {"profile": self.profile or "default"}
 
     def open_cache(self) -> ResponseCache:

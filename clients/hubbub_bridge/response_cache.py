@@ -28,12 +28,12 @@ class ResponseCache:
         self._results = self._load()
 
     def find(self, method: str, audience: str) -> dict[str, Any] | None:
-        """Return the result that the hub gave last; None if it has not given any."""
+        """Return the result that the hub gave last; None if no result is kept."""
         found = self._results.get(f"{method} {audience}")
         return cast("dict[str, Any]", found) if isinstance(found, dict) else None
 
     def store(self, method: str, audience: str, result: Mapping[str, Any]) -> None:
-        """Store a result in memory, and on disk if it is new; beyond MAX_RESULTS drop the oldest."""
+        """Store a result in memory and on disk, unless it is the same as before; beyond MAX_RESULTS drop the oldest."""
         key = f"{method} {audience}"
         if self._results.get(key) == result:
             return
@@ -44,7 +44,7 @@ class ResponseCache:
         self._save()
 
     def _load(self) -> dict[str, Any]:
-        """Return the results in the file; none if it is not there or cannot be read."""
+        """Return the results in the file; {} if the file is missing, larger than MAX_BYTES, or cannot be read."""
         with suppress(OSError, ValueError, RecursionError):
             if self._file is not None and self._file.is_file() and self._file.stat().st_size <= MAX_BYTES:
                 content: object = json.loads(self._file.read_bytes())

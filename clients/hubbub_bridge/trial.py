@@ -74,7 +74,7 @@ class TrialFailed(Exception):
 async def try_revisions(
     command: Sequence[str], environment: Mapping[str, str], revisions: Sequence[str] = (HANDSHAKE, STATELESS)
 ) -> list[Trial]:
-    """Start the bridge once for each kind of revision, and return what came of it."""
+    """Start the bridge once for each kind of revision, and return what came of each."""
     return [await _fill_in_trial(Trial(revision), command, environment) for revision in revisions]
 
 
@@ -94,7 +94,10 @@ async def _fill_in_trial(trial: Trial, command: Sequence[str], environment: Mapp
 
 @asynccontextmanager
 async def _start_bridge(command: Sequence[str], environment: Mapping[str, str]) -> AsyncGenerator["_Host", None]:
-    """Run the bridge for a block, and have it end as when a host leaves: by closing its standard input."""
+    """Run the bridge for a block, then end it as a host that leaves does: by closing its standard input.
+
+    A bridge that has not ended after RESPONSE_LIMIT_S is killed.
+    """
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(
         *command, stdin=pipe, stdout=pipe, env=environment, limit=MAX_LINE_BYTES
@@ -201,7 +204,7 @@ def _is_offered(capabilities: Mapping[str, Any], name: str) -> bool:
 
 
 def list_warnings(instructions: str, tools: Sequence[Message]) -> list[str]:
-    """Return what hosts would cut off, leave out or fail on, a line each."""
+    """Return what hosts would cut off, leave out or fail on, a line each; empty if nothing is wrong."""
     found: list[str] = []
     if len(instructions) > MAX_INSTRUCTIONS_CHARS:
         found.append(

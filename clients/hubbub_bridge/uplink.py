@@ -138,7 +138,10 @@ class Uplink:
         return self._outbox is not None
 
     def look_now(self) -> None:
-        """Try to connect now, since the host has sent a request; answer without the hub if it refuses the bridge."""
+        """End the pause before the next attempt to connect, since the host has sent a request.
+
+        After a refusal by the hub the pause goes on, and the waiting requests are answered without the hub.
+        """
         self._look_soon.set()
         if self._refusal is not None:
             self._answer_without_hub(self._refusal)

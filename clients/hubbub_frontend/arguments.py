@@ -158,7 +158,10 @@ def _read_value(typed: TypedArgument, field: Field | None, read_file: ReadFile) 
 
 
 def _parse_text(field: Field, text: str) -> Any:
-    """Parse a value as its field says; one text may be a whole list. Raises ValueError."""
+    """Parse a value as its field says. Raises ValueError.
+
+    A text for a list gives one element, or the whole list as JSON; for `choices`, all of them between commas.
+    """
     if field.nullable and text == "null":
         return None
     takes_list = field.item is not None or field.kind == "choices"

@@ -124,7 +124,7 @@ class Authority:
 
 
 def certificate_hosts(cert: Path) -> frozenset[str]:
-    """Return the hosts of a certificate, names in lower case. Raises ValueError if it has none."""
+    """Return the hosts of a certificate, names in lower case. Raises ValueError if the file names no hosts."""
     try:
         certificate = x509.load_pem_x509_certificate(cert.read_bytes())
         hosts = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value

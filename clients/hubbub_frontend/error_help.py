@@ -65,7 +65,7 @@ def normalize_code(code: str) -> str:
 def help_hint(code: str, help_url: str | None) -> str | None:
     """Return what to type to read about a code, or where to look; None if nothing is known.
 
-    `help_url` counts only if it is a whole URL: it is one if the hub has a `help_base_url`.
+    `help_url` counts only if it is a whole URL, as from a hub with a `help_base_url`.
     """
     link = help_url if help_url and "://" in help_url else None
     if not CODE.fullmatch(code) or code.upper() not in entries():

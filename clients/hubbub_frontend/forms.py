@@ -193,8 +193,9 @@ def example_value(field: Field) -> Any:
 
 
 def _example_number(field: Field) -> Any:
-    """Return the first choice if there are choices; else the least number. Without a least number it is 1, or the
-    greatest number if that is less.
+    """Return a number that the field takes: the first choice, else the least number.
+
+    Without choices and a least number, return 1, or the greatest number if that is below 1.
     """
     if field.choices:
         with contextlib.suppress(ValueError):  # a choice of a number that is none
@@ -266,8 +267,10 @@ def _field_kind(spec: Mapping[str, Any], choices: tuple[tuple[str, str], ...]) -
 
 
 def normalized_schema(spec: object, form: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Normalise a property: follow one reference to a definition of the same form; `anyOf: [X, null]` and `type: [X,
-    null]`, which generators write for optional values, are X."""
+    """Return the schema of a property in a simple form: one reference to a definition of `form` is followed.
+
+    `anyOf: [X, null]` and `type: [X, null]`, which generators write for optional values, become X and `nullable`.
+    """
     schema = as_object(spec)
     alternatives = as_objects(schema.get("anyOf"))
     not_null = [each for each in alternatives if each.get("type") != "null"]
@@ -285,7 +288,7 @@ def normalized_schema(spec: object, form: Mapping[str, Any]) -> Mapping[str, Any
 
 
 def _choices(spec: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    """Return the values of a choice, each with its title; empty if the schema names none."""
+    """Return the values of a choice, each with its title; empty if the schema names no values to choose from."""
     alternatives = as_objects(spec.get("oneOf")) + as_objects(spec.get("anyOf"))
     constants = [each for each in alternatives if "const" in each]
     if constants:
@@ -296,7 +299,7 @@ def _choices(spec: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
 
 
 def _resolve_choice(field: Field, text: str) -> str:
-    """Return the value of a choice by its number (from 1), value or title. Raises ValueError if there is none."""
+    """Return the value of the choice with a number (from 1), value or title. Raises ValueError if there is no such."""
     number = whole_text(text)
     if number is not None and 1 <= number <= len(field.choices):
         return field.choices[number - 1][0]

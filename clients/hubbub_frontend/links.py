@@ -71,7 +71,7 @@ class Links:
                 return None
 
     def use(self, secret: str) -> bool:
-        """Use a link up. Return whether this call did: of several at once, one succeeds."""
+        """Use a link up. Return True if this call used it: of several calls at once, one succeeds."""
         try:
             self._file(secret).unlink()
         except FileNotFoundError:

@@ -221,13 +221,13 @@ class Notifier:
                 return
 
     async def _is_stopped_within(self, pause_s: float) -> bool:
-        """Wait for so many seconds, or until the service is stopped; return whether it is."""
+        """Wait `pause_s` seconds, or until the service is stopped; return whether the service is stopped."""
         with anyio.move_on_after(pause_s):
             await self._stopping.wait()
         return self._stopping.is_set()
 
     async def _run_in_thread(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call a method of the sent log in a thread, one at a time, and wait for its end."""
+        """Call a method of the sent log in a thread, one call at a time, and return its result: the log blocks."""
         return await anyio.to_thread.run_sync(lambda: work(*args, **kwargs), limiter=self._file_limiter)
 
 

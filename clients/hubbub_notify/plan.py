@@ -39,7 +39,7 @@ class Plan:
         return id_ in self._untold or id_ in self._notified
 
     def update(self, request: PendingRequest) -> None:
-        """Add or replace a pending request; one that is not open, or that no rule is about, is removed."""
+        """Add or replace a pending request; remove a request that is not open, or that the rules do not apply to."""
         if request.state != "open" or not self._rules.applies_to(request):
             self.remove(request.id)
         elif request.id in self._notified:

@@ -49,7 +49,10 @@ class Keys:
     """The keys of this page at push services: `public` is what browsers subscribe with, base64url."""
 
     def __init__(self, file: Path) -> None:
-        """Read the file, or make it, for its owner alone. Raises OSError, ValueError."""
+        """Read the private key in the file. If there is no file, make a key and a file that only its owner can read.
+
+        Raises OSError, and ValueError for a file without such a key.
+        """
         try:
             self._private = _load_key(file)
         except FileNotFoundError:
@@ -158,5 +161,5 @@ def _load_key(file: Path) -> EllipticCurvePrivateKey:
 
 
 def _encode_message(notice: Notice, body: str) -> bytes:
-    """Return a notice as the JSON that the page in the browser reads, with `body` in place of its own."""
+    """Return a notice as the JSON that the page in the browser reads, with `body` in place of the notice's body."""
     return json.dumps({"id": notice.id, "title": notice.title, "body": body, "to": notice.to}).encode()

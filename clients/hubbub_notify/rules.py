@@ -131,7 +131,7 @@ def parse_rules(content: Mapping[str, Any], where: str = "") -> Rules:
 
 
 def read_table(file: Path, environ: Mapping[str, str], *, except_: Container[str] = ()) -> dict[str, Any]:
-    """Return the table `[notify]` of a configuration file of the hub, with `${VAR}` replaced; empty if it has none.
+    """Return the table `[notify]` of a configuration file of the hub, with `${VAR}` replaced; {} without the table.
 
     Keys of `except_` are left out. Raises NoticeRuleProblem.
     """
@@ -160,7 +160,7 @@ def _resolve_variables(value: Any, environ: Mapping[str, str], key: str) -> Any:
         return value
 
     def replace_reference(match: re.Match[str]) -> str:
-        """Return what stands for a reference, or for the escape of one. Raises NoticeRuleProblem."""
+        """Return the value of a reference such as `${VAR}`; `${` for the escaped `$${`. Raises NoticeRuleProblem."""
         if match.group() == "$${":  # an escaped one
             return "${"
         reference = _VARIABLE.fullmatch(match["body"] or "") if match["end"] else None
@@ -179,7 +179,10 @@ def _resolve_variables(value: Any, environ: Mapping[str, str], key: str) -> Any:
 
 
 def _check_page_address(link: str) -> str:
-    """Return the address of a page without its last slash. Raises ValueError for what is no such address."""
+    """Return the address of a page without its last slash. Raises ValueError for what is no such address.
+
+    Off this machine, http is refused, too: the address becomes part of links that let people in.
+    """
     try:
         parts = urlsplit(link)
         host, _ = parts.hostname or "", parts.port  # reading the port checks it

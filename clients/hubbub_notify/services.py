@@ -96,7 +96,7 @@ class _Attempt:
 
 
 def parse_service(url: str, number: int, where: str) -> Service:
-    """Return the service at a url, the `number`th in `where`. Raises NoticeRuleProblem, without the url in it."""
+    """Return the service at a url, the `number`th in `where`. Raises NoticeRuleProblem, whose text has no url."""
     scheme, colon, _ = url.partition("://")
     scheme = scheme.strip().lower()
     url_forms = _list_url_forms()
@@ -128,7 +128,10 @@ def parse_services(urls: Sequence[str], where: str) -> list[Service]:
 
 
 def redact_url(url: str, text: str) -> str:
-    """Return a text with `…` for each word of a url, but for its scheme, and its host where that is no secret."""
+    """Return a text in which each word of a url is replaced by `…`, since any part of the url may be a secret.
+
+    The scheme stays, also the host if the scheme is of HOST_SCHEMES, and words of at most MAX_HARMLESS_CHARS.
+    """
     public: set[str] = set()
     with suppress(ValueError):
         parts = urlsplit(url)
@@ -188,7 +191,7 @@ def _list_url_forms() -> dict[str, str]:
 
 @contextmanager
 def _capture_log() -> Generator[list[str]]:
-    """Yield a list that gets, until the block ends, what Apprise logs in this thread; stderr does not get it."""
+    """Yield a list that gets, until the block ends, what Apprise logs in this thread instead of on stderr."""
     messages = _CAPTURED[threading.get_ident()] = list[str]()
     try:
         yield messages

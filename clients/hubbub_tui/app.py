@@ -130,7 +130,7 @@ class HubbubApp(App[None]):
         super().notify(line(message), title=line(title), severity=severity, timeout=timeout, markup=markup)
 
     def action_pane(self, name: str) -> None:
-        """Go to a pane by its name, from the main screen or that of agents: do nothing while another is open."""
+        """Go to a pane by its name, from the main screen or the screen of agents; from other screens do nothing."""
         if isinstance(self.screen, AgentsScreen):
             self.pop_screen()
         if len(self.screen_stack) > 1:
@@ -169,7 +169,7 @@ class HubbubApp(App[None]):
         return self._exception
 
     def show_row(self, name: str, key: str) -> None:
-        """Go to a pane, and put the cursor on the row with this key, or notify that it is not there."""
+        """Go to a pane, and put the cursor on the row with this key, or notify that there is no such row."""
         self.action_pane(name)
         pane = self._find_pane(name)
         if isinstance(pane, ListPane) and not pane.select(key):
@@ -180,7 +180,7 @@ class HubbubApp(App[None]):
         self.screen_stack[0].query_one(Outcome).show_answer(request)
 
     def open_request(self, id_: str) -> None:
-        """Open a pending request to answer it; if it is not open any more, only notify of what came of it."""
+        """Open a pending request to answer it. If the request is not open any more, only notify of what came of it."""
 
         async def fetch_and_open() -> None:
             """Read the request, and open the screen of its kind; notify of an error, or of how it ended."""
@@ -197,7 +197,7 @@ class HubbubApp(App[None]):
         self.run_worker(fetch_and_open(), group="open", exclusive=True)
 
     def open_request_of(self, call: Call) -> None:
-        """Open the pending request that a call waits for, or else the first that it may have caused."""
+        """Open the pending request that a call waits for, or else the first request that the call may have caused."""
         self.open_first_open(call.pending_ids or self.boards.candidate_requests(call))
 
     def open_first_open(self, ids: Collection[str]) -> None:
@@ -253,7 +253,7 @@ class HubbubApp(App[None]):
         self.run_worker(start_call(), group="open", exclusive=True)
 
     def cancel_call(self, call: Call, about: str) -> None:
-        """Cancel a call after confirmation; one that its server has already is aborted. `about` names the call."""
+        """Cancel a call after confirmation; abort a call that its server has already. `about` names the call."""
         if call.ended:
             self.notify("this call has ended")
             return
@@ -317,7 +317,7 @@ class HubbubApp(App[None]):
             self.run_worker(self.release_claims(), group="release")
 
     async def release_claims(self) -> None:
-        """Release all claims that `release` was called for; without a hub they lapse by themselves."""
+        """Release all claims that `release` was called for. If the hub does not answer, they lapse by themselves."""
         for claim_id, id_ in [*self._to_release.items()]:
             with anyio.move_on_after(RELEASE_S), suppress(HubbubError):
                 if (claiming := self._claiming.get(claim_id)) is not None:
@@ -352,7 +352,7 @@ _type_check: type[Application] = HubbubApp
 
 
 async def run(hub: Hub, who: str | None) -> None:
-    """Run the terminal UI until the person leaves it. Raises what ended it otherwise."""
+    """Run the terminal UI until the person leaves it. Raises the exception that ended it otherwise."""
     app = HubbubApp(hub, who)
     try:
         with mute_native_stderr():

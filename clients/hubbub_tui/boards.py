@@ -299,7 +299,7 @@ class Boards:
             self.ended.put(row)
 
     def _note_session(self, request: PendingRequest) -> None:
-        """Add a pending request to `session_questions` if a session of a coding agent waits for it; else remove it."""
+        """Note in `session_questions` which open request a session of a coding agent waits for; forget an ended one."""
         agent = request.agent
         if agent is None or not agent.session:
             return
@@ -335,7 +335,7 @@ class Boards:
 
 
 def _answer_without_content(answer: object) -> object:
-    """Return the action of an answer, or that it was an error, without what a person filled in."""
+    """Return an answer without what a person filled in: only its action, or that it was an error."""
     fields = as_object(answer)
     return {"error": {}} if fields.get("error") is not None else {"action": fields.get("action")}
 
@@ -363,6 +363,6 @@ def _subject_line(subject: str, defect: str | None) -> str:
 
 
 def _bounded_params(params: Any) -> Any:
-    """Return the params of an event; of long ones the beginning, as text."""
+    """Return the params of an event; if they are long, only their beginning, as text under `shortened`."""
     text = str(params)
     return params if len(text) <= 4000 else {"shortened": text[:4000]}

@@ -258,7 +258,7 @@ async def set_server(session: Session, name: Id, to: Literal["connected", "disco
 
 @action
 async def may_add(session: Session) -> Any:
-    """Return whether this person, as an administrator, may add servers, and how the `command` that adds one begins."""
+    """Return whether this person is an administrator, who may add servers, and how the `command` to add one begins."""
     caller = await (await session.hub()).admin.whoami()
     return {
         "may": any(grant.role == "admin" for grant in caller.grants),
@@ -403,7 +403,7 @@ async def _fetch_with_timeline(hub: Hub, call_id: str) -> tuple[Call, Sequence[P
 
 
 async def _whole_request(session: Session, record: PendingRequest) -> dict[str, Any]:
-    """Return a pending request; a call to approve with all that is shown of it."""
+    """Return a pending request as JSON; if it is a call to approve, with all that the page shows of the call."""
     if record.approval is None:
         return _request_json(record)
     asked = approval_json(record, await (await session.hub()).admin.whoami())
@@ -411,7 +411,7 @@ async def _whole_request(session: Session, record: PendingRequest) -> dict[str, 
 
 
 def _request_json(record: PendingRequest) -> dict[str, Any]:
-    """Return the record with its question in a line, and without its claim's secret."""
+    """Return a pending request as JSON, with its question in a line, without the id of its claim: that is a secret."""
     fields: dict[str, Any] = record.to_json() | {"question": question_excerpt(record), "outcome": outcome(record)}
     if fields["claim"]:
         fields["claim"]["id"] = None

@@ -192,7 +192,7 @@ class Bridge:
             raise InvalidArgument(str(error)) from None
 
     def _find_session(self, request: Request) -> Session | None:
-        """Return the session of a request; None if it has none."""
+        """Return the session of a request by its cookie and its token; None if there is no such session."""
         return self._sessions.find(request.cookies.get(self._cookie), request.headers.get(TOKEN_HEADER))
 
     def _require_session(self, request: Request) -> Session:
@@ -208,7 +208,7 @@ class Bridge:
 
 
 def _admit_connection(request: Request) -> None:
-    """Tell the server that a request's connection is a person's: it no longer counts as an unauthenticated one."""
+    """Tell the server that a request's connection is a person's: it counts no more as an unauthenticated connection."""
     admit: Callable[[], None] = request.scope.get(LET_IN, lambda: None)
     admit()
 

@@ -86,7 +86,7 @@ def _is_allowed(endpoint: str, hosts: Sequence[str]) -> bool:
 
 
 def _decode_key(text: object) -> bytes:
-    """Return the bytes of a key in base64url; empty if it is none."""
+    """Return the bytes of a key in base64url; empty if the text is no such key."""
     try:
         return urlsafe_b64decode(f"{text}==") if isinstance(text, str) and len(text) < 200 else b""
     except ValueError:

@@ -226,12 +226,12 @@ def accepted_suggestions(request: PendingRequest, answer: Mapping[str, Any]) -> 
 
 
 def _number_word(count: int) -> str:
-    """Return a number in words, as far as people write it so."""
+    """Return a number in words up to ten, in digits beyond."""
     return NUMBERS[count] if count < len(NUMBERS) else str(count)
 
 
 def _join_names(names: Sequence[str], word: str = "and") -> str:
-    """Return names as people list them: `ada, ben and cleo`; of many the first five."""
+    """Return names as people list them: `ada, ben and cleo`; of more than six, the first five and how many more."""
     shown = [*names[:5], f"{len(names) - 5} more"] if len(names) > 6 else names
     return f"{', '.join(shown[:-1])} {word} {shown[-1]}" if len(shown) > 1 else "".join(shown)
 
@@ -327,7 +327,7 @@ def _line_labels(row: ArgumentRow, lines: Sequence[str]) -> Sequence[str]:
 
 
 def _row_lines(row: ArgumentRow, max_cost: int) -> Sequence[str]:
-    """Return the lines of a row; of a change those of its diff, which takes at most `max_cost` steps."""
+    """Return the lines of a row; for a change, the lines of a diff, which takes at most `max_cost` steps to make."""
     if row.kind == "change":
         return change_lines(row.old, row.new, max_cost) or ("no difference",)
     return row.text.splitlines() or ("",)

@@ -66,9 +66,9 @@ class ArgumentRow:
 
 
 def argument_rows(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> tuple[ArgumentRow, ...]:
-    """Return the arguments in the order of the schema, and after them those that it does not name.
+    """Return the arguments in the order of the schema, and after them those that the schema does not name.
 
-    Where they are too many, the last row has all of them as JSON.
+    Beyond MAX_ROWS rows, one last row has all arguments as JSON.
     """
     rows = tuple(islice(_walk_object(arguments, schema, schema, "", "", MAX_DEPTH), MAX_ROWS + 1))
     if len(rows) <= MAX_ROWS:
@@ -167,7 +167,7 @@ def _find_pair(value: Mapping[str, Any]) -> tuple[str, str] | None:
 
 
 def _own_schema(properties: Mapping[str, Any], name: str, form: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the schema of one property of a form; an empty one if it has none."""
+    """Return the schema of one property of a form; UNKNOWN (empty) if the form has no such property."""
     return normalized_schema(properties[name], form) if name in properties else UNKNOWN
 
 

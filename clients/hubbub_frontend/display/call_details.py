@@ -19,7 +19,7 @@ METHODS_WITH_ARGUMENTS = frozenset(("tools/call", "prompts/get"))
 
 
 async def fetch_asking_call(hub: Hub, request: PendingRequest) -> Call | None:
-    """Return the call that asks, or the only one that perhaps does; None if there is none that the hub shows."""
+    """Return the call that asks, or the only candidate; None for several candidates, or if the hub shows no call."""
     ids = [request.call_id] if request.call_id else [*request.candidate_call_ids]
     if len(ids) != 1:
         return None
@@ -39,7 +39,10 @@ async def fetch_earlier_calls(hub: Hub, ids: Sequence[str]) -> Sequence[Call]:
 
 
 def add_call_approval(page: DetailText, call: Call) -> None:
-    """Add which rule wants a call approved, who has, and its changed arguments; nothing for a call without approval."""
+    """Add which rule wants a call approved, who has approved it, and its changed arguments.
+
+    Add nothing for a call without approval.
+    """
     if (approval := call.approval) is None:
         return
     page.heading("Approval").fact("rule", text.line(approval.rule))

@@ -35,7 +35,7 @@ def session_title(session: CodingSession) -> str:
 
 
 def describe_end(session: CodingSession) -> str:
-    """Return how the last turn ended, if it failed or ended early; empty otherwise, and while a turn goes on."""
+    """Return in words how the last turn ended, if it failed or ended early; else empty, also while a turn goes on."""
     if session.error:
         return line(session.error)
     if session.state in ("working", "waiting") or session.stop_reason in ("", "end_turn"):

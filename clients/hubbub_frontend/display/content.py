@@ -29,7 +29,7 @@ def describe_result(method: str, result: object) -> str:
 
 
 def content_text(message: Part) -> str:
-    """Return the content of a message, which is one block, or a list of them."""
+    """Return the content of a message as text. In MCP it is one block, or a list of blocks."""
     content = message.get("content")
     return "\n".join(_block_text(block) for block in as_objects(content) or [as_object(content)])
 

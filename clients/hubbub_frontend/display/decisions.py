@@ -63,7 +63,7 @@ def describe_decision(request: PendingRequest) -> str | None:
 def _option_choices(options: tuple[AgentOption, ...], values: set[str]) -> tuple[AgentDecision, ...]:
     """Return an agent's options as decisions, those that allow first.
 
-    Empty if they are not the `values` that its form offers, or more than MAX_BUTTONS.
+    Empty if the options are not just the `values` that the form offers, or if they are more than MAX_BUTTONS.
     """
     if not 0 < len(options) <= MAX_BUTTONS or {each.id for each in options} != values:
         return ()

@@ -48,7 +48,7 @@ def transport_name(host: ConnectedHost) -> str:
 
 
 def stream_state(host: ConnectedHost) -> str:
-    """Return whether a stream of the host's own is open: `open`, `gone` if it has probably gone itself, or `none`."""
+    """Return whether the host has a stream of its own: `open`, `gone` if the host has probably gone, or `none`."""
     if host.stream_open:
         return "open"
     return "gone" if host.gone else "none"
@@ -60,7 +60,10 @@ def without_gone(hosts: Iterable[ConnectedHost]) -> list[ConnectedHost]:
 
 
 def host_state(host: ConnectedHost) -> HostState:
-    """Return the state of a host. One without a session is quiet between its requests: nothing says when it leaves."""
+    """Return the state of a host.
+
+    A host without a session is `quiet` between its requests: nothing says when such a host leaves.
+    """
     if host.gone:
         return "probably gone"
     if any(request.pending_request_ids for request in host.requests):
@@ -71,7 +74,7 @@ def host_state(host: ConnectedHost) -> HostState:
 
 
 async def fetch_waiting_host(hub: "Hub", call_id: str) -> ConnectedHost | None:
-    """Return the host that waits for a call; None if none does, or if the hub does not say."""
+    """Return the host that waits for a call; None if no host waits, or if the hub does not say."""
     from hubbub_client.errors import HubbubError
 
     try:

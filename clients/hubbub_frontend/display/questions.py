@@ -97,8 +97,9 @@ def add_history(page: DetailText, request: PendingRequest) -> None:
 
 
 def add_cause(page: DetailText, request: PendingRequest, host: ConnectedHost | None = None) -> None:
-    """Describe the call that caused a pending request, as far as known, whether that call is over, and the host that
-    waits for it.
+    """Describe the call that caused a pending request, as far as it is known, and whether that call is over.
+
+    Name also the host that waits for the call, if `host` is given.
     """
     if request.call_id:
         source = CAUSES.get(request.cause_source or "") if request.kind != "approval" else None
@@ -159,7 +160,7 @@ def add_question(page: DetailText, request: PendingRequest) -> None:
 
 
 def add_decisions(page: DetailText, choices: Sequence[AgentDecision]) -> None:
-    """Render the decisions of which an agent wants one, with their values."""
+    """Render the decisions (allow, reject, ...) of which an agent wants one, with their values."""
     page.heading("Decision")
     for each in choices:
         note = f" ({each.note})" if each.note else ""

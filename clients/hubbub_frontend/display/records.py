@@ -55,7 +55,7 @@ SPANS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 
 
 def describe_address(address: str, addresses: Sequence[str]) -> str:
-    """Return the address at which the hub is reached, and how many addresses it has if it has several."""
+    """Return the address at which the hub is reached; if the hub has several, also how many."""
     return f"{address}, one of {len(addresses)} addresses" if len(addresses) > 1 else address
 
 
@@ -106,7 +106,7 @@ IMITATES = "beware: its letters may only look like those of a name you know"
 
 
 def url_host(url: str) -> str | None:
-    """Return the host of a page, empty if it has none; None if it is no url."""
+    """Return the host in the address of a page; empty if the address has no host, None if it is no url."""
     try:
         return urlsplit(url).hostname or ""
     except ValueError:
@@ -161,7 +161,7 @@ def _quoted(name: str) -> str:
 
 
 def _content_text(content: object) -> str:
-    """Return the content of a message, which is one block, or a list of them, as one text."""
+    """Return the content of a message as one text. In MCP it is one block, or a list of blocks."""
     blocks = as_objects(content) or [as_object(content)]
     return " ".join(str(block.get("text") or f"[{block.get('type')}]") for block in blocks if block)
 
@@ -173,7 +173,7 @@ def call_title(call: Call) -> str:
 
 
 def short_call_title(call: Call) -> str:
-    """Return the name of a tool; for another method the method, and the name of its prompt."""
+    """Return the name of the tool that is called; for another method, the method and the name of a prompt."""
     return call_title(call).removeprefix("tools/call ")
 
 
@@ -227,7 +227,7 @@ def describe_asked_hosts(request: PendingRequest) -> list[str]:
 
 
 def describe_hangup(request: PendingRequest) -> str | None:
-    """Return that the host which made the call has hung up, and when; None if it has not."""
+    """Return in words that the host which made the call has hung up, and when; None if the host is still there."""
     if request.caller_left_at is None:
         return None
     return f"its host hung up at {local_time(request.caller_left_at)}: perhaps nobody hears of the result"
@@ -260,7 +260,7 @@ def describe_disconnection(server: Server) -> str:
 
 
 def last_stderr_line(fault: Fault) -> str | None:
-    """Return the last line on stderr of a process that has ended, at most MAX_STDERR_CHARS of it; None without one."""
+    """Return the last line on stderr of a process that has ended, cut at MAX_STDERR_CHARS; None if there is no line."""
     lines = [" ".join(str(line).split()) for line in as_list(as_object(fault.details).get("stderr"))]
     last_line = next((line for line in reversed(lines) if line), None)
     if last_line is None:

@@ -63,7 +63,7 @@ def line(value: object, limit: int = MAX_LINE_CHARS) -> str:
 
 
 def editable_json(value: Any) -> str:
-    """Return a value as JSON for editing; unsafe characters are escaped, so the value keeps its meaning."""
+    """Return a value as JSON for editing. Characters unfit for a screen are escaped, so the value stays the same."""
     written = json.dumps(value, indent=2, ensure_ascii=False)
     return NOT_LEGIBLE.sub(lambda match: _escape(match[0]), written)
 

@@ -102,7 +102,7 @@ class AgentsPane(ListPane):
             self.hub_app.open_first_open([asked] if asked else [])
 
     def action_continue(self) -> None:
-        """Ask for a prompt, and go on with it in the session; only notify while a turn is under way."""
+        """Ask for a prompt, and send it to the session. While a turn is under way, only notify of that."""
         row = self.current
         if row is None:
             return

@@ -82,7 +82,7 @@ def waiting_version(call: Call, boards: Boards) -> object:
 
 
 def styled_call_state(call: Call) -> Text:
-    """Return the state of a call; one that may have caused an open pending request is perhaps waiting."""
+    """Return the state of a call in its colour; `perhaps waiting` if it may have caused an open pending request."""
     return text.styled_state(call_state(call))
 
 
@@ -96,7 +96,7 @@ def render_progress(progress: Progress) -> Text:
 
 
 def _add_requests(page: DetailText, call: Call, boards: Boards) -> None:
-    """List what the call asks, and say how to answer what it perhaps asks."""
+    """List the requests that the call waits for, and say how to answer those that it may have caused."""
     candidates = len(boards.candidate_requests(call))
     if candidates:
         wanted = "an answer" if candidates == 1 else f"{candidates} answers"
@@ -118,7 +118,7 @@ def _add_requests(page: DetailText, call: Call, boards: Boards) -> None:
 
 
 def _add_result(page: DetailText, call: Call) -> None:
-    """Show the result as text where its method is known; as JSON otherwise, and if it is structured."""
+    """Show the result as text if its method is known; show it as JSON if there is no text, or structured content."""
     result = as_object(call.result)
     failed = bool(result.get("isError"))
     page.heading("Result, which the tool says is an error" if failed else "Result")
@@ -163,7 +163,7 @@ class CallsPane(ListPane):
         return DetailText().paragraph("5 shows what can be called; enter on a tool calls it.").text
 
     def search_text(self, row: BoardRow[Any]) -> str:
-        """Return what the filter searches: also the state, as it is kept and as it is shown."""
+        """Return what the filter searches: also the state, both of the record and as the table shows it."""
         return f"{super().search_text(row)} {row.record.state} {call_state(row.record)}"
 
     def open_row(self, row: BoardRow[Any]) -> None:

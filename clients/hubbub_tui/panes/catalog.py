@@ -138,7 +138,7 @@ class CatalogPane(FilteredPane):
                 branch.add_leaf(Text(f"… {len(found) - MAX_ROWS} more", style="dim"))
 
     def _ensure_branch(self, entries: CatalogList) -> Node:
-        """Return the branch of a list, with its label as it is now; make it, and its server's, if there is none."""
+        """Return the branch of a list, with its present label; make the branch, and that of its server, if missing."""
         tree = self._tree
         server, server_label = self._branches.get(entries.server), text.line(entries.server)
         if server is None:
@@ -231,7 +231,7 @@ class CatalogPane(FilteredPane):
         self._detailed = subject
 
         async def show_subject() -> None:
-            """Show the detail, once the cursor has rested; a newer one cancels this."""
+            """Show the detail once the cursor has rested. A newer detail cancels this."""
             await anyio.sleep(CURSOR_REST_S)
             self._text.update(_render_detail(subject))
             self._detail.scroll_home(animate=False)

@@ -82,7 +82,7 @@ class HostsPane(ListPane):
         return f"{newest}{connected} host{'' if connected == 1 else 's'}{waiting_note}{gone_note}"
 
     def empty_detail(self) -> Text:
-        """Return how to connect a host, or why this person may not see them."""
+        """Return how to connect a host, or why this person may not see the hosts."""
         if self.boards.hosts_refused:
             return DetailText().paragraph(hosts.REFUSED).text
         return (
@@ -100,7 +100,7 @@ class HostsPane(ListPane):
         return f"{names} {host.transport} {hosts.host_state(host)}"
 
     def detail_version(self, row: BoardRow[Any]) -> object:
-        """Return a value that changes with the host, and with what its requests are called."""
+        """Return a value that changes with the host, and with the words in which its requests are shown."""
         return row.record, [_describe_request(request, self.boards) for request in row.record.requests]
 
     async def fetch_detail(self, row: BoardRow[Any]) -> Text:

@@ -29,7 +29,7 @@ def render_question(row: BoardRow[PendingRequest]) -> Text:
 
 
 def render_holder(request: PendingRequest) -> Text:
-    """Return who has claimed a pending request, or that its call is over; empty for neither."""
+    """Return who has claimed (is answering) a pending request, or else that its call is over; empty for neither."""
     if request.claim and request.claim.host:
         return Text(f"held for {text.line(request.claim.host, 20)}", style="magenta")
     if request.claim and request.claim.by:
@@ -38,7 +38,7 @@ def render_holder(request: PendingRequest) -> Text:
 
 
 def render_time(request: PendingRequest) -> Text:
-    """Return the time that is left; without a deadline, how long ago it was asked."""
+    """Return the time that is left to answer; for a request without a deadline, how long ago it was asked."""
     if request.deadline is None:
         return Text(relative_time(request.created_at), style="dim")
     return text.time_left(request.deadline)
@@ -128,7 +128,7 @@ class InboxPane(ListPane):
         return f"{super().search_text(row)} {record.kind} {record.state} {outcome(record)} {record.answered_by or ''}"
 
     def select(self, key: str) -> bool:
-        """Go to the list that has the request, and move the cursor to it; return whether it is there."""
+        """Go to the list that has the request, and move the cursor to it; return False if neither list has it."""
         self._show_list(history=key in self.boards.ended.rows)
         return super().select(key)
 
@@ -173,12 +173,12 @@ class InboxPane(ListPane):
         self.hub_app.show_remembered()
 
     def action_call(self) -> None:
-        """Show the call that caused the request under the cursor, if it is known."""
+        """Show the call that caused the request under the cursor; notify if no call is known."""
         if (row := self.current) is not None:
             self.show_related("calls", row.record.call_id, "no call is known to have caused it")
 
     def open_row(self, row: BoardRow[Any]) -> None:
-        """Open an open request to answer it; show the detail of one that has ended."""
+        """Open an open request to answer it; of an ended request, show the detail."""
         if row.record.state == "open":
             self.hub_app.open_request(row.key)
         else:

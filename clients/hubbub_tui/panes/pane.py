@@ -255,7 +255,7 @@ class ListPane(FilteredPane, metaclass=AbstractWidget):
         self.run_worker(self._load_detail(row, scroll_home=new_key != old_key), group="detail", exclusive=True)
 
     async def _load_detail(self, row: BoardRow[Any] | None, *, scroll_home: bool) -> None:
-        """Fetch and show the detail of a row, or a hint; a newer call cancels it."""
+        """Fetch and show the detail of a row; without a row, a hint. A newer call of `_show_detail` cancels this."""
         await anyio.sleep(CURSOR_REST_S)
         try:
             text = self._empty_hint() if row is None else await self.fetch_detail(row)

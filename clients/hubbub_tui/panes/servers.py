@@ -19,7 +19,7 @@ from hubbub_tui.widgets.table import Column
 
 
 def _render_trouble(server: Server) -> Text:
-    """Return why a server is not connected and when it is tried again; its queue while nothing is wrong."""
+    """Return why a server is not connected, and when the hub tries again; the queue of a server without trouble."""
     code, message = (server.error.code, server.error.message or "") if server.error else ("", "")
     if server.gave_up:
         reason = f"{code} · c connects again: {message}" if server.error else "c connects again"
@@ -31,7 +31,7 @@ def _render_trouble(server: Server) -> Text:
 
 
 def _styled_state(server: Server) -> Text:
-    """Return the state of a connection; one that the hub gave up does not come back by itself."""
+    """Return the state of a connection in its colour; `gave up` if the hub does not try again by itself."""
     return text.styled_state("gave_up" if server.gave_up else server.state)
 
 

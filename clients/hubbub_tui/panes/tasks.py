@@ -93,6 +93,6 @@ class TasksPane(ListPane):
         self.hub_app.confirm(question, lambda: self.hub_app.hub.tasks.cancel(row.key), "cancellation asked for")
 
     def action_call(self) -> None:
-        """Show the call that caused the task under the cursor, if it is known."""
+        """Show the call that caused the task under the cursor; notify if no call is known."""
         if (row := self.current) is not None:
             self.show_related("calls", row.record.call_id, "no call is known to have caused it")

@@ -102,7 +102,7 @@ class AnswerScreen(Part, Screen[None]):
         yield Footer()
 
     def compose_buttons(self) -> ComposeResult:
-        """Yield the buttons of what there is to decide; `#leave` is the one that decides nothing."""
+        """Yield the buttons of what there is to decide, and `#leave`, the button that decides nothing."""
         if self._options:
             yield from self._compose_options()
             return
@@ -304,7 +304,7 @@ class AnswerScreen(Part, Screen[None]):
         """Handle what the board has of the open request now; nothing here. `current` is without payloads."""
 
     async def _fetch_end(self) -> None:
-        """Read the ended request, and show how it ended; the next refresh tries again if that fails."""
+        """Read the ended request, and show how it ended. If it cannot be read, the next refresh tries again."""
         try:
             self._show_end(await self.hub_app.hub.inbox.get(self._request.id), from_here=False)
         except NotFound:
@@ -327,7 +327,7 @@ class AnswerScreen(Part, Screen[None]):
         return any(worker.group == "answer" and worker.is_running for worker in self.workers)
 
     def _show_end(self, request: PendingRequest, *, from_here: bool) -> None:
-        """Leave after an answer from here, unless the person still has to do something; else show how it ended."""
+        """After an answer from here, leave, unless the person still has to do something; else show how all ended."""
         self._is_closed = True
         if from_here:
             is_accepted = as_object(request.answer).get("action") == "accept"
@@ -399,7 +399,7 @@ class AnswerScreen(Part, Screen[None]):
         self._show_claimer(f"{line(claimer)}: what you send now is refused")
 
     def _show_claimer(self, message: str) -> None:
-        """Say who else has the claim, unless the screen says so already; an empty message: this screen has it."""
+        """Show the message that says who else has the claim, if it is new; empty: this screen has the claim."""
         if message != self._shown_claimer:
             if message or not self._banner_stays:
                 self._show_banner(message, "bad")
@@ -408,7 +408,7 @@ class AnswerScreen(Part, Screen[None]):
             self._is_claimed_elsewhere = False
 
     def _show_banner(self, message: str, css_class: str = "", *, stays: bool = False) -> None:
-        """Show a banner; one that stays is not taken away when the claim arrives."""
+        """Show a banner; an empty message hides it. With `stays`, the banner remains when the claim arrives."""
         self._banner_stays = stays
         self._banner.update(safe_text(message, MAX_BANNER_CHARS))
         self._banner.display = bool(message)

@@ -50,7 +50,7 @@ class Body(Part, Vertical, metaclass=AbstractWidget):
 
     @abstractmethod
     def answer(self) -> dict[str, Any]:
-        """Return the answer, as `inbox.answer` takes it. Raises Incomplete; the body shows the reason."""
+        """Return the answer as keywords of `inbox.answer`. Raises Incomplete, and then the body shows the reason."""
 
     def show_violations(self, violations: Iterable[tuple[str, str]]) -> None:
         """Show what the hub refused, as pairs of a path and a problem."""
@@ -108,7 +108,7 @@ class FormBody(Body):
 
     @property
     def verb(self) -> str:
-        """Return the label of the button that answers: that of an agent's first decision, if it has any."""
+        """Return the label of the button that answers: an agent's first decision, or Send."""
         choices = decision_choices(self.request)
         return choices[0].label if choices else "Send"
 
@@ -295,7 +295,7 @@ class ApprovalBody(Body):
             self._editor.focus()
 
     def answer(self) -> dict[str, Any]:
-        """Return the digest of what is shown, and the arguments if they were changed. Raises Incomplete."""
+        """Return the approval: the digest of the arguments that are shown, and changed arguments. Raises Incomplete."""
         self.problem.set_problem("")
         given: dict[str, Any] = {"digest": self.request.arguments_digest or ""}
         if self._editor.display:

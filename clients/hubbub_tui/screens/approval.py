@@ -149,7 +149,10 @@ class ApprovalScreen(AnswerScreen):
             self.hub_app.push_screen(EarlierCalls(view.caller, view.server, view.before))
 
     def _approve(self, options: dict[str, Any]) -> None:
-        """Approve the call, unless it has changed unseen; changed arguments are confirmed first."""
+        """Approve the call, after a question if this person has changed its arguments.
+
+        If somebody else has changed the call since it was shown, only ask to look at it; if all is over, go back.
+        """
         if self._is_closed:
             self.action_leave()
             return

@@ -155,7 +155,7 @@ class InvokeScreen(Part, Screen[None]):
             self.run_worker(self._make_call(values, as_task=as_task))
 
     async def _make_call(self, values: dict[str, Any], *, as_task: bool) -> None:
-        """Make the call and show it; else show why it cannot be made."""
+        """Make the call and show it, or show why it cannot be made."""
         method, params = build_request(self._entry, values)
         try:
             call = await self.hub_app.hub.start(self._entry.server, method, params, as_task=as_task)

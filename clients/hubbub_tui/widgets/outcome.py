@@ -57,8 +57,8 @@ class Outcome(Part, Static):
         return self.hub_app.boards.calls.rows.get(id_)
 
     def _refresh(self) -> None:
-        """Show how the call that asked goes on. If that call is not certain, show nothing until one that may have asked
-        has ended: that one counts as the call that asked.
+        """Show how the call that asked goes on. If that call is not certain, show nothing until a call that may have
+        asked has ended: it counts as the call that asked.
         """
         rows = [row for id_ in self._call_ids if (row := self._find_row(id_)) is not None]
         row = next((row for row in rows if row.record.ended), None)

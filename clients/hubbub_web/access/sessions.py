@@ -133,7 +133,7 @@ class Sessions:
         return secret
 
     def use_link(self, secret: str) -> bool:
-        """Use up a link of this bridge; return False if it is used or unknown."""
+        """Use up a link of this bridge; return False if the link was used before, or is unknown."""
         link = next((link for link in self._links if _is_same_secret(link, secret)), None)
         if link is None:
             return False

@@ -16,6 +16,6 @@ def agent_json(request: PendingRequest) -> dict[str, Any] | None:
     view = agent_view(replace(request, request=number_hidden_characters(request.request)))
     if not (view.rows or view.folder or view.more or view.decisions):
         return None
-    # What is sent back must be as the agent wrote it.
+    # A decision goes back to the agent, so its value must be as the agent wrote it: no characters are replaced.
     decisions = [asdict(each) for each in decision_choices(request)]
     return asdict(view) | {"decisions": decisions, "more_title": MORE, "decided": describe_decision(request)}

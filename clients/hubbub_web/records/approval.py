@@ -65,7 +65,7 @@ def approval_json(request: PendingRequest, caller: Caller) -> dict[str, Any] | N
 
 
 def call_approval_json(call: Call, requests: Sequence[PendingRequest]) -> dict[str, Any] | None:
-    """Return the approval of a call: by which rule, by whom, when, and changed arguments; None if it needed none."""
+    """Return the approval of a call: its rule, who and when, and changed arguments; None if no rule wanted it."""
     approval = call.approval
     if approval is None:
         return None
@@ -95,9 +95,9 @@ def number_hidden_characters(value: Any) -> Any:
 
 
 def find_obstacle(request: PendingRequest, asked: ApprovalRequest, person: Caller) -> str:
-    """Return why a person may not approve a call: permission, caller, approver or again; empty if it seems they may.
+    """Return why a person may not approve a call: `permission`, `caller`, `approver`, `again`; empty if they may.
 
-    Who has a role of an identity provider, or matches a pattern, is known to the hub alone, which has the last word.
+    The hub has the last word: it alone knows who has a role of an identity provider, or matches a pattern.
     """
     rule = asked.rule
     if not any(
@@ -114,7 +114,10 @@ def find_obstacle(request: PendingRequest, asked: ApprovalRequest, person: Calle
 
 
 def changed_rows(before: Mapping[str, Any], after: Mapping[str, Any], schema: Mapping[str, Any]) -> list[ChangedRow]:
-    """Return a row for each argument that is different: what it was and what it is; its `fate` is added or removed."""
+    """Return a row for each argument that is different, with the old and the new value.
+
+    `fate` is `added`, `removed`, or empty for an argument that is in both.
+    """
     rows: list[ChangedRow] = []
     names = [*before, *(name for name in after if name not in before)]
     titles = {row.path: row.title for row in argument_rows(dict.fromkeys(names, ""), schema)}

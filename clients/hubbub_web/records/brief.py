@@ -137,7 +137,7 @@ def clip(text: str) -> str:
 
 
 def _content_text(content: object) -> str:
-    """Return the texts of a message's content as one text; other content by its type."""
+    """Return the texts of a message's content as one text, with `[type]` for other content; at most ten blocks."""
     blocks: list[Any] = as_list(cast("object", content))[:10] if isinstance(content, list) else [content]
     return " ".join(str(as_object(block).get("text") or f"[{as_object(block).get('type')}]") for block in blocks)
 

@@ -138,7 +138,7 @@ class Feed:
         self._wake()
 
     def complete_snapshot(self, kind: str) -> None:
-        """Remove the rows of this kind that its snapshot did not have. Streams begin once all kinds have had one."""
+        """Remove the rows of a kind that its new snapshot does not have. Streams begin when all kinds have one."""
         for name in self._unconfirmed.pop(kind, ()):
             self._remove(kind, name)
         self._synced.add(kind)
@@ -214,7 +214,7 @@ class Feed:
                 self.put(kind, oldest, None)
 
     def _remove(self, kind: str, name: str) -> None:
-        """Replace the row of a record by a tombstone, if there is one."""
+        """Replace the row of a record by a tombstone, if the record has a row."""
         self._done[kind].pop(name, None)
         if (kind, name) in self._rows:
             self.put(kind, name, None)
