@@ -109,7 +109,7 @@ class Oversight:
         return _peer_host(current().address)
 
     def _wrap_unary(self, path: str, serve: Callable[..., Any]) -> Callable[..., Any]:
-        """Wrap an RPC with one response: the audit log has its change, or that a read was refused."""
+        """Wrap an RPC with one response: its change is recorded in the audit log, or for a read only its refusal."""
         kind = RULES[path].audit
 
         async def serve_change(request: Message) -> Message:

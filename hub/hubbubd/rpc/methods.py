@@ -241,7 +241,7 @@ def _make_dialogue_handler(
                 yield parse(each)
 
         async def write(response: bytes) -> None:
-            """Write one response; the deadline runs only meanwhile."""
+            """Write one response; the deadline runs only while it is being written."""
             stall.move(now() + STALL_S)
             await context.write(response)
             stall.move(math.inf)

@@ -104,7 +104,7 @@ class Revisions(grpc.aio.ServerInterceptor):
 
 
 def format_revision(store: Store, noted: int = 0) -> str:
-    """Return the value of `hubbub-revision` for a store: its revision, or a newer one that was noted."""
+    """Return the value of `hubbub-revision` for a store: the newer of its revision and the one that was noted."""
     return f"{store.id} {max(store.revision, noted)}"
 
 
@@ -150,7 +150,7 @@ class _RevisionContext:
         return getattr(self._context, name)
 
     def note_revision(self, revision: int) -> None:
-        """Note a revision that another member has, and this one perhaps not yet."""
+        """Note a revision that another member has, and this member perhaps not yet, for the metadata at the end."""
         self._noted = max(self._noted, revision)
 
     def _newest(self) -> str:
@@ -162,7 +162,7 @@ class _RevisionContext:
         return ((KEY, self._newest()),)
 
     async def write(self, response: bytes) -> None:
-        """Send one response of a stream; on a stream of calls with the newest revision."""
+        """Send one response of a stream; on a stream of calls the newest revision goes with it."""
         if self._carries_calls:  # serialized messages one after the other are read as one
             response += call_pb2.StreamCallsResponse(revision=self._newest()).SerializeToString()
         await self._context.write(response)

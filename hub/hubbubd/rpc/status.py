@@ -130,7 +130,7 @@ _LONGEST_RETRY_S = 86_400.0
 
 
 def code_of(exc: Exception) -> grpc.StatusCode:
-    """Return an error's status code; INTERNAL for one that was not raised on purpose."""
+    """Return an error's status code; INTERNAL for an exception that no table lists, which is a fault of the hub."""
     if isinstance(exc, Passed):
         return _CODES_BY_NUMBER.get(exc.status.code, grpc.StatusCode.UNKNOWN)
     if isinstance(exc, HubError) and exc.reason in REASON_CODES:

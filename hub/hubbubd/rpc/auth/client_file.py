@@ -11,7 +11,7 @@ NAME = "client.json"
 
 
 def load_or_make_token(data_dir: Path) -> str:
-    """Return the token of the last start; a new one if there is none, or others could read it."""
+    """Return the token in the client.json of the last start; a new one if there is none, or others could read it."""
     path = data_dir / NAME
     try:
         others_may_read = path.stat().st_mode & 0o077

@@ -68,7 +68,7 @@ class Authenticator(Protocol):
     """A kind of bearer token."""
 
     async def principal(self, token: str) -> Principal | None:
-        """Return a token's principal; None if it is of another kind. Raises Unauthenticated for an invalid one."""
+        """Return a token's principal; None for a token of another kind. Raises Unauthenticated for an invalid token."""
         ...
 
 
@@ -164,7 +164,7 @@ class Gate:
         return caller
 
     async def _authenticate_bearer(self, credentials: list[str], peer: Peer | None) -> Principal | None:
-        """Return the principal of a bearer token; None if that needs the `peer`. Raises Unauthenticated."""
+        """Return the principal of a bearer token; None if only the `peer` can tell. Raises Unauthenticated."""
         bearer = _BEARER.fullmatch(credentials[0].strip(" ")) if len(credentials[0]) <= MAX_TOKEN else None
         if len(credentials) == 1 and bearer is not None:
             token = bearer[1]
@@ -176,7 +176,7 @@ class Gate:
         raise Unauthenticated("this is no bearer token that the hub knows", reason="TOKEN_INVALID")
 
     def _authenticate_local(self, peer: Peer | None) -> Principal | None:
-        """Return the principal of the hub's own token; None if that needs the `peer`. Raises Unauthenticated."""
+        """Return the principal of the hub's own token; None if only the `peer` can tell. Raises Unauthenticated."""
         if not self._networked:
             return self._local
         if peer is not None and not peer.local:
@@ -187,7 +187,7 @@ class Gate:
         return self._local if peer else None
 
     def _authenticate_certificate(self, peer: Peer | None) -> Principal | None:
-        """Return the principal of a client certificate; None if that needs the `peer`. Raises Unauthenticated."""
+        """Return the principal of a client certificate; None if only the `peer` can tell. Raises Unauthenticated."""
         if self._certificates is not None and peer is None:
             return None
         if self._certificates is None or peer is None or peer.certificate is None:
@@ -352,7 +352,7 @@ async def _write_responses(responses: AsyncIterator[Any], context: "_CheckedCont
 
 
 async def _require_request(context: status.Context) -> Any:
-    """Return the request of an RPC that has one. Raises InvalidArgument (MALFORMED_REQUEST)."""
+    """Return the only request of an RPC. Raises InvalidArgument (MALFORMED_REQUEST) if none comes."""
     request = await read_only_request(context)
     if request is None:
         raise InvalidArgument("no request came", reason="MALFORMED_REQUEST")

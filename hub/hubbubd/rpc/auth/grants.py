@@ -57,7 +57,7 @@ class Grants:
     def principal_of_certificate(self, certificate: bytes) -> Principal:
         """Return the principal of a client certificate (PEM or DER) that TLS has verified.
 
-        Raises Unauthenticated for one without a name, PermissionDenied for a name without a grant.
+        Raises Unauthenticated for a certificate without a usable name, PermissionDenied for a name without a grant.
         """
         return self._cached_principal(certificate)
 
@@ -120,6 +120,6 @@ class Grants:
 
 
 def _covers(patterns: Collection[str], pattern: str) -> bool:
-    """Return whether patterns match all servers that another pattern matches; False where that is not certain."""
+    """Return whether patterns match all servers that another pattern matches; False if that cannot be told for sure."""
     is_name = not set("*?[") & set(pattern)
     return ANY in patterns or pattern in patterns or (is_name and matches(patterns, pattern))

@@ -66,7 +66,7 @@ class JwksCache:
         self._fetching = anyio.Lock()
 
     async def find(self, kid: str | None) -> Key | None:
-        """Return the key of this id, without an id the only one; None if there is none.
+        """Return the key with the id `kid`, or the only key for None; None if there is no such key.
 
         Fetches keys that are not fresh. Raises Unavailable until keys were fetched once.
         """
@@ -90,12 +90,12 @@ class JwksCache:
         return self._find_known(kid) is not None and anyio.current_time() - self._fetched_at < FRESH_S
 
     def _find_known(self, kid: str | None) -> Key | None:
-        """Return the key of this id as last fetched, without an id the only one; None if there is none."""
+        """Return the key with the id `kid` as last fetched, or the only key for None; None if there is no such key."""
         keys = self._keys or {}
         return next(iter(keys.values())) if kid is None and len(keys) == 1 else keys.get(kid)
 
     async def _fetch(self) -> None:
-        """Fetch the keys; on failure the old ones stay."""
+        """Fetch the keys and keep them; after a failure the old ones stay, and the failure is logged."""
         try:
             with anyio.fail_after(FETCH_S):
                 async with httpx2.AsyncClient(verify=_tls_context(), timeout=FETCH_S, cookies=NoCookies()) as http:

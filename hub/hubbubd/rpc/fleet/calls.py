@@ -222,6 +222,7 @@ def _as_runtime_error(exc: status.Passed) -> Exception:
 
 
 def _render_spec(spec: CallSpec) -> pb.CallSpec:
+    """Return the spec of a call as a message; its origin goes with the principal."""
     return pb.CallSpec(
         server=spec.server,
         method=spec.method,

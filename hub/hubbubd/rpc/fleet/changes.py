@@ -27,7 +27,7 @@ class OwnershipChanges:
         return self._events.setdefault(server, anyio.Event())
 
     def _notify_waiters(self, server: str) -> None:
-        """Set the events of those that wait for this server's owner, or for any."""
+        """Set and forget the events of those that wait for this server to get another owner, or for any server to."""
         for name in {server, EVERY}:
             if (event := self._events.pop(name, None)) is not None:
                 event.set()

@@ -46,7 +46,7 @@ class MergedEvents:
         self._begun: dict[str, anyio.Event] = {}
 
     async def merge(self, here: Responses, at: Callable[[Owner], Awaitable[Responses]]) -> Responses:
-        """Yield the responses of this member (`here`) and of all others; `at` opens those of another one.
+        """Yield the responses of this member (`here`) and of all others; `at` opens the stream of another member.
 
         Ends when the responses of this member end, and raises their HubError.
         """
@@ -76,7 +76,7 @@ class MergedEvents:
                 await self._begun.setdefault(other.member, anyio.Event()).wait()
 
     async def _queue_own_responses(self, here: Responses) -> None:
-        """Queue this member's responses, and at their end what ends the watch: an error, or None."""
+        """Queue the responses of this member, and at their end what ends the watch: an error, or None without one."""
         end: Exception | None = None
         try:
             async with aclosing(here):

@@ -32,7 +32,7 @@ class FleetPort:
     """This member's port for the others. It is bound before the hub is open, since its address is published first."""
 
     def __init__(self, settings: FleetSettings, max_message_bytes: int) -> None:
-        """Bind the port; `max_message_bytes` limits requests. Raises ConfigError, and OSError as `sockets.bind`."""
+        """Bind the port; `max_message_bytes` limits requests. Raises ConfigError, and OSError if it is taken."""
         self._settings = settings
         self._max_message_bytes = max_message_bytes
         self._started = False

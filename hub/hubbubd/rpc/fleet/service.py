@@ -119,7 +119,7 @@ class FleetService:
 
     @asynccontextmanager
     async def _while_owned(self, server: str) -> AsyncGenerator[None]:
-        """Cancel the block once this member no longer has the server, if one is named. Raises _Lost (OWNER_LOST)."""
+        """Cancel the block once this member has lost the server; never for an empty name. Raises _Lost (OWNER_LOST)."""
         if not server:
             yield
             return
@@ -158,7 +158,7 @@ class FleetService:
         return pb.HelloResponse(member=self._name, life=self._life, version=__version__, clock_offset=offset)
 
     def _open_rpc(self, opening: pb.Opening, context: status.Context) -> Rpc:
-        """Return the RPC that is forwarded, and make its caller the current one.
+        """Return the RPC that is forwarded, and make the caller in the opening the one of this RPC.
 
         Raises Unauthenticated, InvalidArgument, and FailedPrecondition (NOT_OWNER).
         """

@@ -220,9 +220,9 @@ class _Services(ConnectASGIApplication[Sequence[Rpc]]):
 
 
 def _limit_time(app: Callable[..., Any], dropped: Callable[[], None]) -> ASGIApp:
-    """Return the application with limits of time: a caller that reads nothing is dropped, and may resume.
+    """Return the application with limits of time; a caller that reads nothing is dropped, which `dropped` counts.
 
-    `dropped` is called for each of these. The peer is noted in the RPC's context; plain gRPC is refused.
+    The peer is noted in the RPC's context; plain gRPC is refused.
     """
 
     async def serve_in_time(scope: Scope, receive: Receive, send: Send) -> None:
@@ -231,6 +231,7 @@ def _limit_time(app: Callable[..., Any], dropped: Callable[[], None]) -> ASGIApp
         is_read = False
 
         async def receive_in_time() -> Event:
+            """Return the next event; no deadline holds after the last part of the request."""
             nonlocal is_read
             with anyio.CancelScope(deadline=math.inf if is_read else deadline):
                 event = await receive()
@@ -345,7 +346,7 @@ class _Json(Codec[_Response, Any]):
             raise _connect_error(exc) from None
 
     def decode(self, data: bytes | bytearray, message_class: type[Message]) -> "_JsonRequest":
-        """Return the request, not parsed yet: that is done where it does not block other requests."""
+        """Return the request, not parsed yet: `_read_request` parses it without blocking other requests."""
         return _JsonRequest(bytes(data), message_class)
 
 
@@ -357,7 +358,7 @@ class _JsonRequest:
     kind: type[Message]
 
     def read(self) -> bytes:
-        """Return the request as protocol buffer bytes. Raises as `json_codec.loads`."""
+        """Return the request as protocol buffer bytes. Raises InvalidArgument, ResourceExhausted for many values."""
         return json_codec.loads(self.raw, self.kind).SerializeToString()
 
 

@@ -35,7 +35,7 @@ async def serve_metrics(listen: str, exposition: Callable[[], tuple[str, bytes]]
 
 
 def make_application(exposition: Callable[[], tuple[str, bytes]]) -> Any:
-    """Return an ASGI application that collects in a worker thread, one request at a time."""
+    """Return an ASGI application that serves the metrics, collected in a worker thread, for one request at a time."""
     one = CapacityLimiter(1)
     active = 0
 

@@ -344,7 +344,7 @@ class McpApplication:
         return session
 
     async def _serve_own_stream(self, request: HostHttpRequest, session: EndpointSession, caller: Principal) -> None:
-        """Serve a GET: the stream of what belongs to no request, or one that the host resumes."""
+        """Serve a GET: the stream of messages that belong to no request, or the stream that the host resumes."""
         request.require_accept("text/event-stream")
         last = request.headers.get("last-event-id")
         with self._count_stream(caller):
@@ -368,7 +368,7 @@ class McpApplication:
     async def _resume_stream(
         self, request: HostHttpRequest, session: EndpointSession, caller: Principal, last: str
     ) -> None:
-        """Resume a stream after the event `last`, also one of an earlier process. Raises HttpRefusal."""
+        """Resume a stream after its event `last`; the stream may be of an earlier process. Raises HttpRefusal."""
         replays = session.replays
         found = replays.find(last)
         if found is None and (lost := replays.parse_lost(last)) is not None:

@@ -154,7 +154,7 @@ class _BridgeStream:
         self._outlet.close()
 
     async def _end_with_hub(self, reading: asyncio.Task[None]) -> None:
-        """Take nothing more once the hub has stopped, and end with a response to what was taken.
+        """Take nothing more once the hub has stopped, and end the stream once what was taken has its responses.
 
         A bridge has to take a request without a response for one that may have been carried out.
         """

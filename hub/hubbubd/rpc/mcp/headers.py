@@ -40,7 +40,7 @@ _NAMES: Final = {
 def check_repeated(headers: Mapping[str, str], doubled: str | None, message: RequestMessage) -> None:
     """Raise Refusal unless the headers repeat what the body of a request without a handshake says.
 
-    `doubled` is the name of a header that is there twice.
+    `doubled` is the name of a header that is there twice, if any.
     """
     if doubled is not None:
         raise Refusal(HEADER_MISMATCH, f"the header {doubled} is there twice")

@@ -130,7 +130,7 @@ class HostHttpRequest:
 
     @property
     def peer(self) -> str:
-        """Where the connection comes from, which no other connection does at the same time; "" if that is not known."""
+        """Where the connection comes from, unique among open connections; "" if that is not known."""
         client = self.scope.get("client")
         return f"{client[0]}:{client[1]}" if client else ""
 
@@ -146,7 +146,7 @@ class HostHttpRequest:
         return held_s
 
     def require_accept(self, *kinds: str) -> None:
-        """Raise HttpRefusal unless the response may be of each of these kinds. Without the header it may be of any."""
+        """Raise HttpRefusal unless the response may be of each of these kinds; without an Accept any will do."""
         ranges: set[str] = set()
         for media_range in (self.headers.get("accept") or "*/*").split(","):
             ranges.add(media_range.partition(";")[0].strip().lower())
@@ -155,7 +155,7 @@ class HostHttpRequest:
                 raise HttpRefusal(406, Refusal(INVALID_REQUEST, f"Accept must have {' and '.join(kinds)}"))
 
     async def read_body(self, max_bytes: int) -> bytes:
-        """Return the body. Raises HttpRefusal for one that is too long or comes too slowly, ConnectionError."""
+        """Return the body. Raises HttpRefusal for a body too long or too slow, ConnectionError for a lost host."""
         try:
             return await limited(self._read_body(max_bytes), REQUEST_S)
         except TimeoutError:
@@ -163,7 +163,7 @@ class HostHttpRequest:
             raise HttpRefusal(408, late, CLOSE) from None
 
     async def _read_body(self, max_bytes: int) -> bytes:
-        """Return the body. Raises HttpRefusal for one that is too long, ConnectionError."""
+        """Return the body. Raises HttpRefusal for a body that is too long, ConnectionError for a lost host."""
         parts: list[bytes] = []
         size = 0
         while True:
@@ -296,7 +296,7 @@ async def reply_resumably(
 
 
 async def resume_stream(request: HostHttpRequest, replay: ReplayStream, after: int) -> None:
-    """Send the messages of a stream after an event: those that came since, and those that come."""
+    """Send the messages of a stream after the event `after`: those that have come since, and further ones."""
     outbox, first = replay.reopen(after)
     replay.presence.set_here(here=True)
     gone = _watch_connection(request, replay, outbox)

@@ -31,6 +31,7 @@ def never_failing(convert: Callable[Concatenate[T, P], M]) -> Callable[Concatena
 
     @wraps(convert)
     def convert_safely(record: T, *args: P.args, **options: P.kwargs) -> M:
+        """Convert the record; if that fails, convert it clamped, and at last show only its names."""
         try:
             return convert(record, *args, **options)
         except Exception as exc:  # noqa: BLE001 - whatever is wrong with this record, the others must be shown

@@ -147,7 +147,7 @@ def _name_nonfinite(value: float) -> str:
 
 
 def _embed_document(document: bytes) -> orjson.Fragment:
-    """Return a document as a part of another one; no bytes stand for null. Raises ValueError if it is not JSON."""
+    """Return a document as a part of another one; empty bytes stand for null. Raises ValueError if it is not JSON."""
     document.decode()
     try:
         check_json(document or b"null")
@@ -184,9 +184,9 @@ def _unmask(raw: msgspec.Raw) -> bytes:
 
 
 def loads(data: bytes, kind: type[M]) -> M:
-    """Return the message that is written in JSON; an empty one for no data.
+    """Return the message that is written in JSON; an empty message for no data.
 
-    Raises InvalidArgument (MALFORMED_REQUEST), with a violation that names the field where it is about one, and
+    Raises InvalidArgument (MALFORMED_REQUEST), with a violation that names the field if a field is wrong, and
     ResourceExhausted (MESSAGE_TOO_LARGE) for very many values.
     """
     message = kind()
@@ -285,7 +285,7 @@ class _JsonReader:
                 into.append(_read_scalar(field, value, inside))
 
     def _read_members(self, raw: msgspec.Raw, path: str) -> list[tuple[str, msgspec.Raw]]:
-        """Return the names and values of an object, a repeated name as often as it is there."""
+        """Return the names and values of an object; a repeated name comes as often as it is there."""
         _check_kind("an object", raw, path)
         try:
             members = msgspec.json.decode(raw, type=dict[_MemberName, msgspec.Raw], dec_hook=self._count_name)
@@ -343,7 +343,7 @@ def _read_string(raw: msgspec.Raw, at: str, expected: str = "a string") -> str:
 
 
 def _read_string_message(into: Any, raw: msgspec.Raw, at: str, expected: str) -> None:
-    """Fill a message that is a string in JSON, such as a Duration."""
+    """Fill a message that is a string in JSON, such as a Duration. Raises InvalidArgument."""
     text = _read_string(raw, at, expected)
     try:
         into.FromJsonString(text)

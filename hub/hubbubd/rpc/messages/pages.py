@@ -36,7 +36,7 @@ _PAGE_BYTES = 3 * 1024 * 1024
 
 
 def newest_position(record: Any) -> Position:
-    """Return a record's position in a list ordered newest first; one with an invalid time comes last."""
+    """Return a record's position in a list ordered newest first; a record with an invalid time comes last."""
     at: float = record.created_at
     return (-at if bounds.EARLIEST <= at <= bounds.LATEST else 0.0, record.id)
 
@@ -132,7 +132,7 @@ def _encode_token(position: Position, digest: str) -> str:
 
 
 def _decode_token(token: str, digest: str) -> Position:
-    """Return the position in a page token. Raises InvalidArgument for one of another list."""
+    """Return the position in a page token. Raises InvalidArgument for a token of another list, or no token."""
     try:
         match payload.loads(urlsafe_b64decode(token.encode("ascii") + b"=" * (-len(token) % 4))):
             case [str(of), int() | float() as at, str(name)] if of == digest and bounds.clamp_real(at) == at:

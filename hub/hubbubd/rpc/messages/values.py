@@ -16,7 +16,7 @@ def timestamp(at: float | None) -> Timestamp | None:
 
 
 def duration(seconds: float) -> Duration:
-    """Return seconds as a Duration, to the microsecond; beyond what one can hold, the longest."""
+    """Return seconds as a Duration, to the microsecond; a longer time than a Duration can hold becomes the longest."""
     found = Duration()
     found.FromMicroseconds(round(min(max(seconds, -bounds.LONGEST_S), bounds.LONGEST_S) * 1_000_000))
     return found

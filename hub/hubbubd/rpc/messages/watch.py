@@ -70,7 +70,7 @@ async def serialize_events(
 
 
 def _join_steps(steps: Sequence[bytes], response_type: Callable[..., Message], token: str) -> bytes:
-    """Return steps as one response; one step as it is, for the watchers that share it."""
+    """Return steps as one response; a single step stays as it is, for the watchers that share its bytes."""
     if len(steps) == 1:
         return steps[0]
     joined = bytearray(response_type(resume_token=token).SerializeToString())

@@ -212,6 +212,7 @@ class AdminService:
 
 
 def _render_config(configuration: Configuration) -> pb.ConfigStatus:
+    """Return which configuration the hub runs with: files, time and problem of the last reload."""
     state = configuration.state
     return pb.ConfigStatus(
         files=map(str, state.files),
@@ -224,6 +225,7 @@ def _render_config(configuration: Configuration) -> pb.ConfigStatus:
 
 @cache
 def _versions() -> pb.Versions:
+    """Return the versions of what the hub is built on, and the revisions of MCP that it speaks."""
     return pb.Versions(
         python=platform.python_version(),
         mcp=version("mcp"),

@@ -188,6 +188,7 @@ def _parse_rules(text: str) -> ApprovalSettings:
 
 
 def _make_check_response(verdict: Judgement, reason: str, remembered_id: str = "") -> pb.CheckApprovalResponse:
+    """Return what would happen to a call, by which rule and why; an empty id means that no approval is remembered."""
     return pb.CheckApprovalResponse(
         action=approval_records.ACTIONS[verdict.action],
         rule=approval_records.rule(verdict.rule) if verdict.rule is not None else None,

@@ -80,13 +80,14 @@ class CallStreamServer:
         Raises InvalidArgument for a step that belongs to no call, and Unavailable (SHUTTING_DOWN).
         """
         with self.calls.drain_delays.hold():
+            # A stream that opens while the hub shuts down gets the error below at once.
             if not self.calls.draining:
                 await self._run(steps, write)
         if self.calls.draining:
             raise _shutting_down_error()
 
     async def _run(self, steps: AsyncIterator[pb.StreamCallsRequest], write: Write) -> None:
-        """Serve one stream while the hub is not drained."""
+        """Serve one stream until its caller has no more calls, or the hub shuts down."""
         ready = pb.StreamCallsResponse.Ready(
             max_calls=MAX_CALLS, max_request_bytes=self.max_request_bytes, takes_answers=True
         )
@@ -197,7 +198,10 @@ class _CallStream:
         running: dict[int, asyncio.Task[None] | None],
         work: Callable[[], Coroutine[Any, Any, None]],
     ) -> None:
-        """Start a task for a call or an answer, or report that there are too many. Raises InvalidArgument."""
+        """Start a task for a call or an answer; report to the caller if it is one too many, or comes too late.
+
+        Raises InvalidArgument for an id that is not above 0, or under way.
+        """
         if id_ <= 0:
             raise InvalidArgument.field(f"{name}.id", "must be above 0")
         if id_ in self._calls or id_ in self._answers:
@@ -310,7 +314,7 @@ class _CallStream:
         assigned_ids: set[str] = set()
 
         def on_assignment(step: Assigned | AssignmentOver) -> None:
-            """Enqueue a pending request for the caller, or that it was taken back; skip one too long for it."""
+            """Enqueue a pending request for the caller, or the end of its assignment; skip requests too long for it."""
             match step:
                 case Assigned(request):
                     step_bytes = _serialize_step(id=start.id, assigned=api_records.request(request, with_claim_id=True))
@@ -375,7 +379,7 @@ class _CallStream:
 
 
 def _serialize_step(**step: Any) -> bytes:
-    """Return a response with one step, which has these fields."""
+    """Return a response with one step, serialized; the arguments are the fields of the step."""
     message = pb.StreamCallsResponse()
     message.steps.add(**step)  # copied once: a result may be long
     return message.SerializeToString()

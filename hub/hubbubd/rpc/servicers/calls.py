@@ -87,7 +87,7 @@ class CallService:
         return pb.ListCallsResponse(calls=found, next_page_token=token)
 
     async def cancel_call(self, request: pb.CancelCallRequest) -> pb.CancelCallResponse:
-        """Cancel a call that is queued or waits for input, with `abort` also one in progress; return it."""
+        """Cancel a call that is queued or waits for input, with `abort` also a call in progress; return the call."""
         known = access.check_call(self._calls.get(requests.identifier(request.id, "id")), Permission.OPERATE)
         call = await self._calls.cancel(known.id, abort=request.abort)
         return pb.CancelCallResponse(call=_render_call(call))

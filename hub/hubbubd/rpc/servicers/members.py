@@ -40,7 +40,10 @@ class FleetAdminService:
         )
 
     async def move_server(self, request: pb.MoveServerRequest) -> pb.MoveServerResponse:
-        """Hand a server of this member on, by default to one that the hub chooses; return to whom, and the revision."""
+        """Hand a server of this member to another one, which the hub chooses if none is named.
+
+        Returns the member that takes the server, and the store's revision.
+        """
         server = requests.identifier(request.server, "server")
         to = requests.optional_identifier(request.member, "member") or ""
         taker = await self._operations().move(server, to)
@@ -55,7 +58,7 @@ class FleetAdminService:
         return pb.ResumeMemberResponse(member=await self._set_status(request.member, MemberStatus.LIVE))
 
     async def _set_status(self, member: str, standing: MemberStatus) -> str:
-        """Set the status of a member, by default this one, and return its name."""
+        """Set the status of a member, of this one if the name is empty, and return the name."""
         wanted = requests.optional_identifier(member, "member") or ""
         return await self._operations().set_status(wanted, standing)
 
@@ -92,6 +95,7 @@ class FleetAdminService:
 
 
 def _render_member(member: Member, servers: list[str], revision: int) -> pb.FleetMember:
+    """Return a member as a message; `revision` is the store's, from which its lag is counted."""
     return pb.FleetMember(
         name=member.name,
         state=_STATES[member.standing],

@@ -70,7 +70,7 @@ class ServerService:
         return pb.RemoveServerResponse()
 
     async def get_server(self, request: pb.GetServerRequest) -> pb.GetServerResponse:
-        """Return a server; with its spec, secrets withheld, to those who may administer it."""
+        """Return a server. Those who may administer it also get its spec, with placeholders for secrets."""
         record = self._servers.get(_authorized_name(request.name, Permission.BROWSE))
         if not principal().may(Permission.ADMINISTER, record.name):
             return pb.GetServerResponse(server=_render_server(record))
@@ -120,7 +120,7 @@ class ServerService:
         )
 
     async def set_roots(self, request: pb.SetRootsRequest) -> pb.SetRootsResponse:
-        """Set the roots of a server, or have those of its configuration hold; notify it, and return those in force."""
+        """Set the roots of a server, or go back to those of its configuration; notify it, return the roots in force."""
         name = _authorized_name(request.name, Permission.OPERATE)
         roots = specs.parse_roots(request.roots, "roots") if request.HasField("roots") else None
         with _attach_current_state():

@@ -14,7 +14,7 @@ from hubbubd.telemetry.trace import CURRENT_TRACE, Trace, parse_trace
 
 
 def make_opening(method: str, server: str, caller: Principal, trace: Trace | None) -> pb.Opening:
-    """Return the opening of a forward in the name of a caller."""
+    """Return the opening of a forward, which goes ahead of the request: RPC, server, caller, and the caller's trace."""
     place = trace.headers() if trace is not None else {}
     return pb.Opening(
         method=method,
@@ -26,9 +26,10 @@ def make_opening(method: str, server: str, caller: Principal, trace: Trace | Non
 
 
 def adopt_caller(given: pb.Opening) -> None:
-    """Make the RPC being served one of the caller that an opening names. Raises InvalidArgument.
+    """Make the current RPC one of the caller whom an opening names. Raises InvalidArgument.
 
-    The caller may do what its grants say, but it is never the owner of this member's machine (`access.is_owner`).
+    An opening is what goes ahead of a forwarded request. The caller may do what its grants say, but it is never the
+    owner of this member's machine (`access.is_owner`).
     """
     amend_context(principal=_unpack(given.principal), names_caller=True, forwarded=True)
     CURRENT_TRACE.set(parse_trace({"traceparent": given.traceparent, "tracestate": given.tracestate}))

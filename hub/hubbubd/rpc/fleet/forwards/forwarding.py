@@ -208,7 +208,7 @@ class Forwarding:
         return min(CHANGE_S + takeover_s, *limits_s, math.inf)
 
     async def _wait_for_other_owner(self, server: str, former: Owner | None) -> None:
-        """Wait until a server has another owner than the `former` one; one that is handed on has none for a moment."""
+        """Wait until this member, or another than the `former` owner, has a server; meanwhile none may have it."""
         while not self._ownership.owns(server) and self._ownership.owner(server) in (None, former):
             changed = self._changes.next_change(server)
             with anyio.move_on_after(LOOK_S):  # the address of an owner may come later than the change
@@ -416,7 +416,7 @@ def _parse_failure(failed: bytes, *, nothing_done: bool = True) -> Exception:
 
 
 def find_call_timeout_s(request: Any) -> float | None:
-    """Return the timeout that a request sets for its call, in seconds; None without one."""
+    """Return the timeout that a request sets for its call, in seconds; None for a request that sets none."""
     if "spec" not in request.DESCRIPTOR.fields_by_name or "timeout" not in request.spec.DESCRIPTOR.fields_by_name:
         return None
     if not request.spec.HasField("timeout"):

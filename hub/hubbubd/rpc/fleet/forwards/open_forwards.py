@@ -41,8 +41,8 @@ class OpenForwards:
     ) -> Generator[None]:
         """Cancel a forward, during the block, once its owner has lost the server.
 
-        `call_limit_s` is the timeout that the forwarded call sets itself, if it sets one. ASK_S before its end the
-        owner is asked whether it lives, and the forward is cancelled if there is no answer.
+        `call_limit_s` is the timeout that the forwarded call sets itself; None without a timeout. ASK_S before the end
+        of that time the owner is asked whether it lives, and the forward is cancelled if there is no answer.
         """
         forwards = self._forwards.setdefault(server, {})
         forwards[forward] = owner
