@@ -144,7 +144,7 @@ class HttpConnection(HttpToolsProtocol):
             self._parse()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the connection, and disconnect the request that is served: uvicorn does so for the last one alone."""
+        """Forget the connection, and disconnect the request that is served: uvicorn disconnects the last one only."""
         self._lingering, self._held = True, memoryview(b"")
         self.mark_authenticated()
         super().connection_lost(exc)
@@ -184,7 +184,7 @@ class HttpConnection(HttpToolsProtocol):
 
     @property
     def _last_request(self) -> RequestResponseCycle | None:
-        """The request that was read last; None before the first (uvicorn's type does not say so)."""
+        """The request that was read last; None before the first (uvicorn's type lacks the None)."""
         return self.cycle
 
     @property
@@ -317,13 +317,13 @@ class HttpConnection(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """Note that a request is complete."""
+        """Note that a request is complete. The end of a head that asks for another protocol is none: it is ignored."""
         self._in_head, self._beside_body = True, 0
         if not self._upgrading:  # else this is only the head, which is parsed once more: see `_feed_parser`
             super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """Go on parsing, since uvicorn has sent a response."""
+        """Send the rest of a response that uvicorn has finished, and go on parsing."""
         super().on_response_complete()
         self._gathered.flush()
         if self._held:
@@ -355,7 +355,7 @@ class HttpConnection(HttpToolsProtocol):
     def _linger(self) -> bool:
         """Keep the connection open for LINGER_S to read what the caller still sends; return whether that is needed.
 
-        Closed at once, it would be reset, and the response lost on its way (RFC 9112, section 9.6).
+        A connection that is closed at once is reset, and the response may be lost on its way (RFC 9112, section 9.6).
         """
         unread = self._broken or self._held or ((cycle := self._last_request) is not None and cycle.more_body)
         if self._lingering or not unread:

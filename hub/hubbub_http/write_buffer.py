@@ -40,7 +40,10 @@ class GatheringTransport:
             self._transport.close()
 
     def detach(self) -> None:
-        """Drop `lingers`: the connection has ended. It may be a method of an object that refers to this one."""
+        """Drop `lingers` once the connection has ended: the callback may be a method of an object that refers to this.
+
+        Objects that refer to each other are freed only by a garbage collection.
+        """
         self._lingers = lambda: False
 
     def is_closing(self) -> bool:

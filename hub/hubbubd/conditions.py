@@ -168,7 +168,7 @@ class EvaluationContext:
 
     @property
     def activation(self) -> "cel.Activation":
-        """The call's facts as variables of the library. Raises ConditionProblem as `require_small`."""
+        """The call's facts as variables of the library. Raises ConditionProblem for arguments that are too large."""
         facts, args = self.facts, self.require_small()
         if self._activation is None:
             self._activation = _cel_environment().Activation(

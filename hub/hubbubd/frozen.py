@@ -47,7 +47,7 @@ def carry_over_changes(before: T | None, after: T | None, stored: T | None) -> T
 def _field_accessors(
     kind: type[object],
 ) -> tuple[Callable[[object], tuple[Any, ...]], tuple[_Setter, ...], dict[str, _Setter]]:
-    """Return, for a class of records, what reads all fields, what sets each field, in the same order, and by name."""
+    """Return three things for a class of records: a reader of all fields, a setter of each in order, those by name."""
     names = [field.name for field in fields(cast("Any", kind))]
     # The descriptor of a slot sets its field past the `__setattr__` that makes the record frozen.
     setters: dict[str, _Setter] = {name: getattr(kind, name).__set__ for name in names}

@@ -124,7 +124,7 @@ def dumps(value: object) -> bytes:
 def dumps_canonical(value: object) -> bytes:
     """Serialize a value with the members of its objects in order, so that equal values give equal bytes.
 
-    Raises as `dumps`.
+    Raises TypeError for a value that JSON cannot express.
     """
     try:
         return b"".join((orjson.dumps(value, option=orjson.OPT_SORT_KEYS), b""))

@@ -18,8 +18,8 @@ PIECE: Final = 1024 * 1024
 def sync(descriptor: int) -> None:
     """Write a file's content to the disk itself, durably, before this returns. Raises OSError.
 
-    On macOS fsync(2) leaves it in the cache of the drive: F_FULLFSYNC does not (fcntl(2) there). File systems that do
-    not have it, such as those of a network, get fsync(2).
+    On macOS fsync(2) leaves the content in the cache of the drive, and F_FULLFSYNC does not (fcntl(2) there). File
+    systems without F_FULLFSYNC, such as those of a network, get fsync(2).
     """
     if sys.platform == "darwin":
         try:
@@ -60,8 +60,8 @@ def lock(descriptor: int, *, shared: bool = False, wait: bool = False) -> bool:
 def make_anonymous_file(name: str) -> int:
     """Return the descriptor of a new file that no other process can open; `name` is for people who look.
 
-    On Linux it is in memory. Elsewhere it is in the directory of temporary files, and its name is gone before anything
-    is written. Raises OSError.
+    On Linux the file is in memory. Elsewhere the file is in the directory of temporary files, and its name is gone
+    before anything is written. Raises OSError.
     """
     if sys.platform == "linux":
         return os.memfd_create(name)

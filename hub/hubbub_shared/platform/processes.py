@@ -33,7 +33,7 @@ KILL_LOOKS, KILL_PAUSE_S = 500, 0.01
 
 
 def make_reaper_command(descriptor: int) -> list[str]:
-    """Return the command that launches servers; it gets its work at a socket (see `reaper.py`)."""
+    """Return the command of the launcher of servers, which is told at the socket `descriptor` what to start."""
     command = [sys.executable, "-I", "-S", "-X", "utf8", str(REAPER), str(descriptor)]
     if sys.platform == "linux":
         return command
@@ -50,7 +50,7 @@ class HeldProcess:
     handle: int | None = None
 
     def terminate(self) -> None:
-        """Send SIGTERM. Harmless if it has ended. Raises PermissionError."""
+        """Send SIGTERM to the process; do nothing if it has ended. Raises PermissionError."""
         with suppress(ProcessLookupError):
             if sys.platform == "linux" and self.handle is not None:
                 signal.pidfd_send_signal(self.handle, signal.SIGTERM)

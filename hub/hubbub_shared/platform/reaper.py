@@ -240,7 +240,10 @@ def _report(control: int, line: str) -> None:
 
 
 def read_spec(spec: int) -> tuple[bytes, list[bytes], dict[bytes, bytes]]:
-    """Return the directory, the command with its arguments, and the environment: see `upstream/stdio/process.py`."""
+    """Return the directory, the command with its arguments, and the environment of a server to start.
+
+    `spec` is the descriptor of a file that the hub has written; `upstream/stdio/process.py` has its form.
+    """
     with open(spec, "rb") as file:
         cwd, count, *rest = file.read().split(b"\0")
     argc = int(count)

@@ -44,7 +44,7 @@ def check_settings(hub: HubSettings, servers: Iterable[str]) -> None:
 
 
 def _check_fleet(fleet: FleetSettings) -> None:
-    """Raise ConfigError if other members could not reach this one, or its certificate is not for it."""
+    """Raise ConfigError if other members could not reach this member, or its certificate does not name it."""
     if fleet.listen.startswith(UNIX):
         raise ConfigError(FLEET, "listen: must be HOST:PORT or [IPV6]:PORT; other members come over the network")
     if is_all_addresses(fleet.listen) and fleet.reached_at is None:
@@ -68,7 +68,7 @@ def _check_oidc(hub: HubSettings) -> None:
 
 
 def _check_login(hub: HubSettings) -> None:
-    """Raise ConfigError if the hub's log-in is on beside an OIDC issuer, or an option of it is without `mcp_listen`."""
+    """Raise ConfigError if the log-in of hosts is on beside an OIDC issuer, or is set without `mcp_listen`."""
     if hub.mcp_login and hub.oidc_issuer is not None:
         raise ConfigError("mcp_login", "must not be true beside oidc_issuer: hosts log in there")
     for key in ("mcp_login", "mcp_public_url"):

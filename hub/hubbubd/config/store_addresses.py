@@ -24,7 +24,7 @@ class FilePlace:
     path: Path
 
     def is_same(self, other: "Place") -> bool:
-        """Return whether both are one store, as far as names say."""
+        """Return whether both are one store, as far as their paths tell."""
         return isinstance(other, FilePlace) and self.path.resolve() == other.path.resolve()
 
 

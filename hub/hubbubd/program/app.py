@@ -363,7 +363,7 @@ def _make_private(data_dir: Path) -> None:
 
 
 def _new_gate(hub: Hub, settings: HubSettings, token: str) -> Gate:
-    """Return the gate that authenticates callers of the API; revoked tokens and changed grants reach it."""
+    """Return the gate that authenticates callers; it ends their RPCs once a token is revoked or a grant is lost."""
     grants = Grants(settings.grants)
     gate = Gate(
         token,

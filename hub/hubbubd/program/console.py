@@ -49,7 +49,7 @@ def print_json_line(line: Mapping[str, Any]) -> None:
 
 
 def is_at_terminal() -> bool:
-    """Return whether a person has started the hub and reads what it prints, and no program does."""
+    """Return whether a person reads what the hub prints, and no program: both outputs are a terminal."""
     return sys.stdout.isatty() and sys.stderr.isatty()
 
 

@@ -56,7 +56,7 @@ class FleetTerm:
     async def send_heartbeats(self) -> AsyncGenerator[None]:
         """Send heartbeats to the fleet during the block, which begins once the database's time is known.
 
-        At its end close this member's port, for the next term.
+        At the end of the block, close this member's port, so that the next term can bind it.
         """
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self.fleet.send_beats)

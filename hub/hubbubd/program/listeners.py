@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def import_all(settings: HubSettings) -> None:
-    """Import what only some hubs offer, before the event loop runs; where it is used it is imported once more.
+    """Import what only some hubs offer, before the event loop runs. To import it again at its use costs nothing then.
 
     An import at the first use would stop the loop. It could stop the loop for good, as a thread imports OpenTelemetry's
     SDK: two threads that import the same packages can wait for each other.

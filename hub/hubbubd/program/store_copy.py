@@ -29,7 +29,7 @@ PROGRESS_S: Final = 1.0
 
 
 def copy_store(order: StoreCopy, settings: HubSettings) -> Transferred | None:
-    """Make a copy and return what was done; None if a signal ended it before. Raises as `copy_or_compare`."""
+    """Make a copy and return what was done; None if a signal ended it. Raises StoreError, OSError and ConfigError."""
     return anyio.run(_copy_until_signal, order, settings)
 
 

@@ -20,7 +20,10 @@ TOOL_ERROR: Final = "tool_error"
 
 
 def describe_request(method: str, params: Mapping[str, Any] | None) -> tuple[str, Attributes]:
-    """Return a request's span name and attributes."""
+    """Return the name and the attributes of a request's span.
+
+    The name is the method, and for a tool or a prompt its name as well; all texts are redacted and shortened.
+    """
     request_params, method_name, target = params or {}, bounded_text(method), ""
     attributes: Attributes = {"mcp.method.name": method_name}
     match method:

@@ -19,7 +19,7 @@ class Tracer:
     def begin(self, parent: Trace | None, name: str = "", kind: SpanKind = SpanKind.INTERNAL) -> Trace | None:
         """Return the place (ids) of a new span below `parent`, or at the root of a new trace.
 
-        The no-op returns `parent`, which may be None, so that a caller's trace is passed on.
+        This tracer, which exports nothing, returns `parent` or None instead, so that a caller's trace is passed on.
         """
         return parent
 

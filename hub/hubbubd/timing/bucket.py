@@ -35,7 +35,7 @@ class Bucket:
         self.rate, self.burst, self.level = rate, burst, min(self.level, burst)
 
     def is_full(self, now: float) -> bool:
-        """Return whether the bucket is as good as new, so that it can be forgotten."""
+        """Return whether the bucket is full: as good as new, so that its owner can forget it."""
         self._fill(now)
         return self.level >= self.burst
 

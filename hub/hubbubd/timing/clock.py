@@ -64,7 +64,7 @@ class Clock:
         return now
 
     def elapsed(self) -> float:
-        """Return seconds that never leap, whatever the system's clock does; they count while the computer sleeps."""
+        """Return seconds that never leap, whatever the system's clock does; they go on while the computer sleeps."""
         return self.steady() + self._slept()
 
     def on_jump(self, callback: Callable[[float], object]) -> None:

@@ -61,7 +61,7 @@ class Deadline:
             self._cancel_timer()
 
     def _update_timer(self) -> None:
-        """End the work if its time has come, else have the loop call this again when it does."""
+        """End the work if its time has come, else set the timer: then the loop calls this method again."""
         self._cancel_timer()
         if asyncio.get_running_loop().time() >= self._at:
             self.end()

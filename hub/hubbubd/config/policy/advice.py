@@ -15,7 +15,7 @@ from hubbubd.errors import PermissionDenied
 def render_allowing_setting(refusal: PermissionDenied, config: ServerConfig, hub: HubSettings) -> str | None:
     """Return the TOML of the setting that would allow a refused server; None where no setting could or should do so.
 
-    ARGUMENTS stands for its arguments: they may be secret, and others see the refusal.
+    ARGUMENTS stands for the server's arguments: they may be secret, and others see the refusal.
     """
     match refusal.reason:
         case "COMMAND_NOT_ALLOWED" if _is_allowable_command(config.command) and REST not in config.args:

@@ -218,6 +218,6 @@ def _matches_arg(pattern: str, arg: str) -> bool:
 
 
 def _matches_variable(patterns: Iterable[str], name: str) -> bool:
-    """Return whether a name matches a pattern; one in POWERFUL has to be there literally."""
+    """Return whether the name of a variable matches a pattern; a powerful one (POWERFUL) has to be there literally."""
     powerful = any(fnmatchcase(name.upper(), each) for each in POWERFUL)
     return any(name == each or (not powerful and fnmatchcase(name, each)) for each in patterns)

@@ -76,7 +76,8 @@ class Confinement:
     def resolve(self, config: ServerConfig, environ: Mapping[str, str]) -> ServerConfig:
         """Return the configuration to connect with: references replaced, the command an absolute path.
 
-        Raises PermissionDenied as `check` does, VariableNotSet and ConfigError.
+        Raises PermissionDenied (COMMAND_NOT_ALLOWED, HOST_NOT_ALLOWED, VARIABLE_NOT_ALLOWED), VariableNotSet and
+        ConfigError.
         """
         if config.lacks_secrets:
             raise ConfigError(f"servers.{config.name}", "its secrets are lost; update it with them")

@@ -94,7 +94,7 @@ def _check_name(name: str) -> str:
 
 
 def _check_approver(who: str) -> str:
-    """Return an approver: a name, or one of an authority as in `who` of grants. Raises ValueError."""
+    """Return an approver: a plain name, or AUTHORITY:NAME as in `who` of grants. Raises ValueError."""
     source, colon, name = who.partition(":")
     if colon and (source not in (CERT, OIDC, OIDC_ROLE) or not name):
         raise ValueError(f"must be NAME, {CERT}:NAME, {OIDC}:NAME or {OIDC_ROLE}:VALUE, not {who!r}")
@@ -213,9 +213,9 @@ def read_approvals(table: Mapping[str, Any], where: str, text: str) -> dict[str,
 
 
 def parse_approvals(text: str, where: str) -> ApprovalSettings:
-    """Return the settings of a TOML document: those of its table `[approvals]`, else the document is that table.
+    """Return the settings of a TOML document: its table `[approvals]`, or the document itself if it has no such table.
 
-    Raises ConfigError, as `read_approvals`.
+    Raises ConfigError, which names a wrong rule and its line as far as possible.
     """
     try:
         document = tomllib.loads(text)

@@ -63,7 +63,7 @@ class TlsFiles:
         return ServerTls(chain, key, authorities, certificate.not_valid_before_utc, certificate.not_valid_after_utc)
 
     def find_problem(self) -> str | None:
-        """Return why clients will reject the certificate now, naming its file; None when valid. Raises as `read`."""
+        """Return why clients will reject the certificate now, naming its file; None when valid. Raises ConfigError."""
         found = self.read().find_problem(datetime.now(UTC))
         return f"{self.cert}: {found}" if found else None
 

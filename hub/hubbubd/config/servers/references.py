@@ -62,7 +62,7 @@ def expand(text: str, environ: Mapping[str, str], key: str = "value", *, warn: W
     """
 
     def replace_reference(match: re.Match[str]) -> str:
-        """Return what one reference stands for. Raises as `expand`."""
+        """Return what one reference stands for. Raises Unresolved, or ConfigError if it is malformed."""
         if match["escaped"]:
             return match["escaped"]
         body = _BODY.fullmatch(match["body"])

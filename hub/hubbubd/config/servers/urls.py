@@ -21,7 +21,10 @@ def withhold_query(url: str) -> str:
 
 
 def check_url(url: str, *, resolved: bool) -> None:
-    """Raise ValueError for an invalid URL. One with references is checked once more when they are resolved."""
+    """Raise ValueError for an invalid URL. Of a URL with references only the beginning is checked.
+
+    Once its references are replaced (`resolved`), it is checked again, as a whole.
+    """
     if not url.lower().startswith(("http://", "https://", *(() if resolved else ("${",)))):
         raise ValueError("a url starts with http:// or https://")
     if "${" in url and not resolved:

@@ -79,7 +79,7 @@ class Replay:
         )
 
     def _add(self, call: Call, facts: CallFacts, verdict: Judgement) -> None:
-        """Count a call in the row of its rule and, where it is not allowed, of its tool."""
+        """Count a call in the row of its rule, and of its tool if the call is asked about or denied."""
         rule = verdict.rule.name if verdict.rule is not None else ""
         server, tool = ("", "") if verdict.action is Action.ALLOW else (facts.server, facts.tool)
         key = rule, verdict.action, server, tool

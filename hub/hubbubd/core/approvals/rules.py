@@ -211,7 +211,7 @@ def _evaluate_each(rules: Iterable[ApprovalRule], context: EvaluationContext) ->
 
 @lru_cache(256)
 def _compile_together(conditions: tuple[Condition, ...]) -> Conditions | None:
-    """Return the conditions compiled as one; None if they are too few for that to pay, or do not fit into one."""
+    """Return the conditions compiled as one; None if they are too few to be worth the work, or do not fit into one."""
     if len(conditions) < FEWEST_TOGETHER:
         return None
     try:

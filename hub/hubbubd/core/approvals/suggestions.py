@@ -55,9 +55,9 @@ def offered_suggestions(params: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def read_suggestions(given: object) -> list[dict[str, Any]]:
-    """Return the suggestions that can be offered, of a list of them, or of its JSON as text.
+    """Return the suggestions that can be offered out of a list of suggestions, or out of such a list in JSON.
 
-    A host's question is as good without them, so nothing is refused.
+    All others are left out and not refused: the host's question is as good without suggestions.
     """
     if isinstance(given, str):
         try:
@@ -94,7 +94,7 @@ def describe_offers(params: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def common_suggestions(votes: Sequence[Sequence[int]]) -> list[int]:
-    """Return the indices that are in all votes, sorted: each has those of the suggestions that one person has taken."""
+    """Return the indices that are in all votes, sorted. Each vote has the indices of suggestions that a person took."""
     return sorted(reduce(frozenset[int].intersection, map(frozenset[int], votes))) if votes else []
 
 

@@ -68,7 +68,7 @@ def declared_by_profile(servers: Iterable[Mapping[str, Any]], *, has_pages: bool
 
 
 def declared_by_endpoint(entries: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the extensions of the endpoint of one server: of those that the server declares, what the hub serves."""
+    """Return the extensions that the endpoint of one server declares: what the hub serves of the server's own."""
     return declared_by_profile((entries,), has_pages=False) | declared_skills((entries,))
 
 

@@ -100,7 +100,10 @@ class NameRule:
         return any(fnmatchcase(server, pattern) for pattern in self.bare)
 
     def group(self, server: str) -> str:
-        """Return the name of a server's group: names of tools can clash only within one, so they are made together."""
+        """Return the name of the group of servers that a server is in: only within a group can names of tools clash.
+
+        The names of a group are made together. A group shares one prefix, or has none.
+        """
         return "" if self.is_bare(server) else self.prefix(server)
 
     def make_names(self, entries: Iterable[Origin]) -> HostNames:
@@ -153,7 +156,7 @@ class NameRule:
     ) -> Generator[None, None, list[Origin]]:
         """Name in `origins`, without a prefix, the tools or prompts that may be so named; return the others.
 
-        Such a name has no separator, so it equals none that is made with a prefix.
+        A name without a prefix has no separator, so it never equals a name with a prefix.
         """
         bare: dict[str, bool] = {}
         rest: list[Origin] = []

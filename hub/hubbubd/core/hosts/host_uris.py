@@ -211,8 +211,8 @@ def find_owners(
 ) -> tuple[str, ...]:
     """Return the servers that list this URI of their own, sorted; if none does, those with a template that fits.
 
-    For a host that asks with an original URI, which its model copied out of some text. `uris` and `templates` are the
-    lists by server.
+    A host may ask with an original URI, which its model has copied out of some text. `uris` and `templates` are the
+    lists of the servers, by the server's name.
     """
     listed = tuple(sorted(server for server, server_uris in uris.items() if uri in server_uris))
     return listed or tuple(

@@ -19,7 +19,7 @@ class AskedHost:
 
 
 def with_host(hosts: tuple[AskedHost, ...], decision: AskedHost) -> tuple[AskedHost, ...]:
-    """Return hosts with what was decided about one; the same tuple if that is no news.
+    """Return the hosts with what was decided about one of them; the same tuple if the decision is no news.
 
     A host that was asked stays noted as asked. Beyond MAX_HOSTS none is added.
     """

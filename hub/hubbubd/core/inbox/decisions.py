@@ -11,8 +11,8 @@ def place_decision(request: Mapping[str, Any], result: dict[str, Any]) -> dict[s
     """Return the result of a form with the decision in the member that the agent reads.
 
     The result of a form that takes no decision stays as it is. A decision among the content is taken out of the
-    content, and decides the action. A result without a decision gets the one that its action stands for: a yes is for
-    this time only. Raises InvalidArgument for an unknown decision, and for one that contradicts the action.
+    content, and decides the action. A result without a decision gets the decision that its action stands for: a yes is
+    for this time only. Raises InvalidArgument for a decision that is unknown or contradicts the action.
     """
     decisions = find_decisions(request)
     if decisions is None:

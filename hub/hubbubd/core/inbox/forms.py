@@ -318,7 +318,7 @@ def _as_list(value: object) -> list[Any]:
 
 
 def _flat_field(field: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the schema of one field. For a shape that MCP does not know, it takes every primitive value."""
+    """Return the schema of one field; for a field whose shape MCP does not know, a schema of any primitive value."""
     field = _unwrap_optional(field)
     match field.get("type"):
         case "string":

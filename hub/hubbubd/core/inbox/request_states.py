@@ -256,7 +256,7 @@ def answer(
 
 
 def require_answerable(request: PendingRequest, by: str, claim_id: str | None, now: float) -> Claim | None:
-    """Return the claim under which the request may be answered now; None if nobody has claimed it.
+    """Return the claim (lease) under which the request may be answered now; None if nobody has claimed it.
 
     Raises FailedPrecondition if the request is closed, claimed by others, or the claim `claim_id` is no longer valid.
     """
@@ -431,7 +431,7 @@ def _lease_end(request: PendingRequest, ttl_s: float, now: float) -> float:
 
 
 def _require_open(request: PendingRequest, now: float) -> None:
-    """Raise FailedPrecondition unless the request is open."""
+    """Raise FailedPrecondition unless the request is open and its deadline has not passed."""
     match request.state:
         case RequestState.ANSWERED:
             raise FailedPrecondition(

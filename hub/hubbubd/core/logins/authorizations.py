@@ -56,9 +56,10 @@ def read_parameters(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 
 def choose_redirect_uri(client: LoginClient, params: Mapping[str, str]) -> str:
-    """Return where the browser is to be sent with the answer. Raises LoginRefusal: then it may be sent nowhere.
+    """Return where the browser is to be sent with the answer.
 
-    `redirect_uri` of `params` counts. A program that has registered only one URI may leave it out.
+    A program that has registered only one URI may leave out the parameter `redirect_uri`. Raises LoginRefusal for a URI
+    that the program has not registered: then the browser may be sent nowhere.
     """
     asked = params.get("redirect_uri")
     if asked is None:

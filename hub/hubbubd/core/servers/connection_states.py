@@ -152,8 +152,8 @@ def plan(
 ) -> tuple[ServerConnection, Effect | None]:
     """Return the record after an event, and the effect on the calls. Raises IllegalTransition.
 
-    A connection that was up for `stable_after_s` resets `attempt`. One that flaps keeps it, so it is backed off and
-    given up like one that never came up.
+    A connection that was up for `stable_after_s` resets `attempt`. A connection that flaps keeps the count, so that the
+    hub waits longer and gives up as if it had never come up.
     """
     state = TRANSITIONS.get((connection.state, event))
     if state is None:
@@ -188,7 +188,7 @@ def _plan_retry(
     fault: Fault,
     jitter: float,
 ) -> ServerConnection:
-    """Return the record after a failure, with the time of the next attempt; without one the caller must give up."""
+    """Return the record after a failure, with the time of the next attempt; without a time the caller must give up."""
     attempt = (0 if _was_stable(connection, now, policy) else connection.attempt) + 1
     if not policy.allows(fault, attempt):
         return ServerConnection(state=ConnectionState.ERROR, attempt=attempt, fault=fault)

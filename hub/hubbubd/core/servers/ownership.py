@@ -34,7 +34,7 @@ class MemberView:
     now: float
 
     def holder(self, server: str) -> Member | None:
-        """Return the member that has a server, as far as this one knows of it; None if nobody is known to have it."""
+        """Return the member that has a server, as far as this member knows; None if nobody is known to have it."""
         lease = self.leases.get(server)
         if lease is None or lease.store != self.store:
             return None
@@ -44,7 +44,7 @@ class MemberView:
     def is_free(self, server: str) -> bool:
         """Return whether it is certain that no member has a server.
 
-        A holder that this member has not heard of yet may have joined a moment ago, so it must be known to be gone.
+        False means that this is not certain: a holder that this member does not know may have joined a moment ago.
         """
         lease = self.leases.get(server)
         if lease is None or lease.member == NOBODY or lease.store != self.store:
