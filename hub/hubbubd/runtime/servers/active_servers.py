@@ -77,7 +77,7 @@ class ActiveServers:
         return len(self._parts)
 
     def start(self, record: ServerRecord, queue: ServerQueue | None = None) -> None:
-        """Make the parts of a server, and connect it if it is wanted. `queue` is that of its last connection."""
+        """Make the parts of a server, and connect it if it is wanted. `queue` is kept from before, if given."""
         name = record.name
         published = self._table.record(name)
         confined = self._confined(record)
@@ -91,14 +91,14 @@ class ActiveServers:
             parts.shell.connect()
 
     async def start_new(self, record: ServerRecord) -> None:
-        """Start a server. What is left of another one under its name is forgotten first. Raises Unavailable."""
+        """Start a server; first forget what is left of another server that had its name. Raises Unavailable."""
         if record.name in self._replaced_names:
             await self._assembly.forget_peer(record.name)
             self._replaced_names.discard(record.name)
         self.start(record)
 
     async def match_record(self, record: ServerRecord, why: str, *, reconnects: bool = False) -> None:
-        """Bring a server in step with its record, replacing no more of it than necessary; `why` is for its calls.
+        """Bring a server in step with its record, replacing no more of it than necessary; `why` tells calls that end.
 
         Another server under the name inherits nothing. The same one (by fingerprint) keeps its queue, pending requests
         and tasks. It keeps its connection, too, unless connection options have changed or `reconnects` is set.
@@ -122,10 +122,10 @@ class ActiveServers:
     async def reconnect(
         self, record: ServerRecord, why: str, between: Callable[[str], Awaitable[None]] | None = None
     ) -> None:
-        """End a server's connection and begin another one, with the same queue; `why` is for calls on the wire.
+        """End a server's connection and begin another one, with the same queue.
 
-        `between` is called with the server's name while there is no connection. Whatever it raises, the server is
-        started again.
+        Calls that were sent fail with `why`. `between` is called with the server's name after the old connection has
+        ended and before the new one begins; whatever it raises, the server is started again.
         """
         parts = self._parts.pop(record.name)
         fault = cancelled_fault(f"{record.name} is connected anew: {why}", "SERVER_REMOVED")
@@ -137,11 +137,11 @@ class ActiveServers:
             self.start(record, queue)
 
     async def drop(self, name: str, why: str) -> None:
-        """End a server's work, and its calls."""
+        """End the connection and the calls of a server that is removed or replaced; `why` tells its calls."""
         await self._assembly.drop(self._parts.pop(name), cancelled_fault(f"{name} is gone: {why}", "SERVER_REMOVED"))
 
     async def release(self, name: str, fault: Fault) -> None:
-        """Stop a server here: another member of the fleet goes on with it, and with its calls that can be resumed."""
+        """Stop a server here, if it is at work: another member of the fleet goes on with it and its resumable calls."""
         if (parts := self._parts.pop(name, None)) is not None:
             await self._assembly.release(parts, fault)
 
@@ -152,7 +152,7 @@ class ActiveServers:
             self._publish(name)
 
     def _publish(self, name: str) -> None:
-        """Publish a server's record with the current state of connection and queue."""
+        """Publish a server's record with the current state of connection and queue, write-behind."""
         if (parts := self._parts.get(name)) is not None:
             before, parts.published = parts.published, parts.update_record()
             self._ledger.change_later(self._table, name, partial(carry_over_changes, before, parts.published))
@@ -177,7 +177,7 @@ class ActiveServers:
                 together.start_soon(parts.queue.wait_idle)
 
     def _hasten_reconnects(self, _jumped_s: float) -> None:
-        """Let all servers reconnect at once after the clock has jumped."""
+        """Let all servers that wait for their next attempt reconnect at once, after the clock has jumped."""
         for parts in self._parts.values():  # the clock jumped, most likely as the computer was suspended
             parts.shell.hasten()
 

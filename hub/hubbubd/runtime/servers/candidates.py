@@ -11,7 +11,7 @@ from hubbubd.runtime.servers.active_servers import ActiveServers
 from hubbubd.runtime.servers.config.confinement import ConfinementCheck
 
 DIFFERS_S: Final = 10.0
-"""Seconds by which members go first whose files have the same server under a name as the records."""
+"""Seconds for which a member whose files have another server under a name lets others take that server first."""
 
 
 class CandidateServers:
@@ -46,13 +46,13 @@ class CandidateServers:
             is_same = record is None or record.source == "api" or record.fingerprint == config.fingerprint
             return 0.0 if is_same else DIFFERS_S
         if record is None or record.source == "file":
-            return None
+            return None  # there is none, or only files of other members have it
         if self.home(server) not in ("", self._ownership.me):
             return None
-        return 0.0 if self._confining.admits(record) else None
+        return 0.0 if self._confining.admits(record) else None  # not what this machine's settings forbid
 
     def home(self, server: str) -> str:
-        """Return the only member that may have a server: where it was added, if it is bound to that; else empty."""
+        """Return the only member that may have a server: where it was added; "" if it is not bound to one member."""
         record = self._table.record(server)
         if record is None or record.source == "file":
             return ""

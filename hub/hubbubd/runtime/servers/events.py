@@ -132,6 +132,8 @@ class _Buffer:
 
 
 class _EventWatcher:
+    """One who watches: which events, those not read yet, and what to wait on for more."""
+
     def __init__(self, chosen: EventFilter) -> None:
         self.filter = chosen
         self.buffer = _Buffer(WATCHER_EVENTS, WATCHER_BYTES)
@@ -152,7 +154,7 @@ class EventFeed:
     # Publishing
 
     def publish(self, server: str, method: str, params: Mapping[str, Any], call_id: str | None = None) -> None:
-        """Publish a server's notification."""
+        """Give a server's notification to its log, watchers and listeners, if any of them wants it."""
         kind = KINDS.get(method, ServerEventKind.OTHER)
         if kind is ServerEventKind.LOG or self._watchers or kind in self._listeners:
             self._publish(server, kind, method, params, call_id)
@@ -225,6 +227,7 @@ class EventFeed:
         listeners.append(on_event)
 
         def stop_listening() -> None:
+            """Remove the listener; raises ValueError if it was removed before."""
             listeners.remove(on_event)
             if not listeners:
                 self._listeners.pop(kind, None)

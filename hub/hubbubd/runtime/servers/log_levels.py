@@ -39,7 +39,7 @@ class LogLevels:
         self._sending: dict[str, anyio.Event] = {}
 
     def set_link(self, server: str, link: McpLink | None) -> None:
-        """Set a server's current connection, and send the level over a new one."""
+        """Set a server's current connection (None: it is down), and send the wanted level over a new one."""
         before, self._links[server] = self._links.get(server), link
         if link is not before:
             self._send_if_due(server)
@@ -72,17 +72,18 @@ class LogLevels:
                 await sending.wait()
 
     def note_call(self, call: Call) -> None:
-        """Note the level that a call of METHOD has set, if it has succeeded."""
+        """Note the level that a successful call of METHOD has set; if hosts want a lower one, send that again."""
         if call.state is CallState.COMPLETED:
             self._called_params[call.server] = call.params
             self._sent[call.server] = self._links.get(call.server), call.params
             self._send_if_due(call.server)
 
     def _due_params(self, server: str) -> bytes | None:
-        """Return the params of the level that a server should have; None if no level is wanted."""
+        """Return params with the least severe level that a caller has set or a host wants; None if there is none."""
         called, wanted = self._called_params.get(server), self._wanted.get(server)
         if not wanted:
             return called
+        # "" is no level, and so does not count.
         return payload.dumps({"level": least_severe([*wanted.values(), _parse_level(called or b"") or ""])})
 
     def _send_if_due(self, server: str) -> None:
@@ -109,7 +110,7 @@ class LogLevels:
             self._sending.pop(server).set()
 
     async def _send(self, server: str, link: McpLink, params: bytes) -> None:
-        """Send a level over a connection."""
+        """Send a level over a connection; to a stateless server it goes with each request. A failure is only logged."""
         if link.hello.era is Era.STATELESS:
             link.log_level = _parse_level(params)
             return
@@ -120,7 +121,7 @@ class LogLevels:
 
 
 def _parse_level(params: bytes) -> str | None:
-    """Return the level that params of the method name; None if none."""
+    """Return the level in params of METHOD; None if they have none, or are no JSON object."""
     with suppress(InvalidArgument):
         level = payload.loads_message(params, "params").get("level")
         return level if isinstance(level, str) else None

@@ -138,7 +138,10 @@ class Measures:
         event: ConnectionEvent,
         fault: Fault | None,
     ) -> None:
-        """Record a connection's transition from the record `before`; `hello` is the server's last handshake."""
+        """Count a reconnect, and record how long a connection lasted that ends with this event.
+
+        `before` is the connection before the event; `hello` is the server's last handshake.
+        """
         if not self.on:
             return
         if event is ConnectionEvent.HANDSHAKE_COMPLETE and config.name in self._lost_names:
@@ -164,7 +167,7 @@ class Measures:
         self._update_connected_series(before, after)
 
     def _update_connected_series(self, before: ServerRecord | None, after: ServerRecord | None) -> None:
-        """Update the series under a server's name, which exists while the server is wanted."""
+        """Update the series under a server's name: made within the limit, and kept while the server is wanted."""
         server = after or before
         if server is None:
             return
@@ -182,7 +185,7 @@ class Measures:
     # Calls
 
     def _record_queue_wait(self, before: Call | None, after: Call | None) -> None:
-        """Record how long a call has waited in the queue, as it starts; not if people were asked about it."""
+        """Record how long a call has waited in the queue, as it is sent; not if people were asked to approve it."""
         if after is None or (after.approval is not None and after.approval.request_id):
             return  # it has waited for people, too
         if after.started_at is not None and (before is None or before.started_at is None):
@@ -207,7 +210,7 @@ class Measures:
             self._meter.record(metrics.TIME_TO_ANSWER, taken, {"kind": after.kind.value, "by": by})
 
     def _count_approval(self, before: PendingRequest | None, after: PendingRequest | None) -> None:
-        """Count a call that people are asked to approve, and how that ended, by its rule."""
+        """Count, by its rule, a call that people are asked to approve; at the end, its outcome and the wait."""
         if after is None or after.kind is not RequestKind.APPROVAL or (before is not None and not _is_open(before)):
             return
         if before is not None and _is_open(after):

@@ -9,7 +9,7 @@ import structlog
 from hubbubd.redaction import REDACTION
 
 MOST: Final = 20
-"""The most notes about one server; the newest matters are not noted beyond that."""
+"""The most notes about one server; once there are so many, further matters are not noted."""
 
 LONGEST: Final = 500
 """Characters of a note."""
@@ -19,7 +19,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Note:
-    """A note. `attempt` counts the attempts to connect: that during which it was noted."""
+    """A note. `attempt` is the number of the attempt to connect at which the note was made."""
 
     text: str
     lasting: bool
@@ -41,7 +41,7 @@ class ServerNotes:
         return tuple(note.text for note in self._kept.values())
 
     def note(self, kind: str, text: str | None, *, lasting: bool = False) -> None:
-        """Note a `text` about the matter `kind`, or with None remove it. A `lasting` note outlives the connection."""
+        """Note a `text` about the matter `kind`; None removes its note. A `lasting` note outlives the connection."""
         before = self._kept.get(kind)
         if text is None:
             if before is not None:
@@ -62,7 +62,7 @@ class ServerNotes:
         self._attempt += 1
 
     def drop_outdated(self) -> None:
-        """Drop what was noted about earlier connections, as a new one was made."""
+        """Drop the notes about earlier connections, but for lasting ones, as a new connection was made."""
         held = {kind: note for kind, note in self._kept.items() if note.lasting or note.attempt == self._attempt}
         if len(held) < len(self._kept):
             self._kept = held

@@ -58,7 +58,7 @@ class ServerParts:
     def update_record(self) -> ServerRecord:
         """Bring the record up to date with connection, queue and notes, and return it.
 
-        A server that is away from its home, and refused here, is bound to its home from then on.
+        A server that this member has in place of its home, and refuses, may only run at its home from then on.
         """
         hello = self.shell.hello
         self.record = replace(
@@ -78,7 +78,7 @@ class ServerParts:
         return self.record
 
     def _is_refused(self) -> bool:
-        """Return whether this member refuses the server for what it has configured, not for a host it redirects to."""
+        """Return whether this member refuses the server's configuration, not just a host that it is redirected to."""
         fault, url = self.shell.connection.fault, self.record.config.url
         if fault is None or fault.code not in NEEDS_TRUST:
             return False
@@ -182,7 +182,7 @@ class Assembly:
             parts.shell.connect()
 
     def pass_on_link(self, parts: ServerParts) -> None:
-        """Pass the current connection on to those that send requests of their own."""
+        """Pass the current connection on to what sends over it: catalog, watched resources, log levels."""
         name, link = parts.record.name, parts.shell.link
         parts.catalog.set_link(link)
         self.subscriptions.set_link(name, link)
@@ -199,7 +199,7 @@ class Assembly:
         return parts.queue
 
     async def drop(self, parts: ServerParts, fault: Fault) -> None:
-        """End the connection and the calls of a server that is removed or replaced."""
+        """End the connection and the calls of a server that is removed or replaced; `fault` is what the calls get."""
         name = parts.record.name
         await parts.shell.disconnect(fault)
         parts.scope.cancel()
@@ -207,7 +207,7 @@ class Assembly:
         await self.calls.close_queue(name, fault)
 
     async def release(self, parts: ServerParts, fault: Fault) -> None:
-        """End the connection of a server that another member takes over; calls that can be resumed are left to that."""
+        """End the connection of a server that another member takes over, and its calls; that member resumes some."""
         name = parts.record.name
         await parts.shell.disconnect(fault, End.SHUTTING_DOWN)
         parts.scope.cancel()
@@ -235,7 +235,10 @@ class Assembly:
             raise Unavailable(f"the log-in at {name} could not be deleted: {exc}") from None
 
     async def forget_peer(self, name: str) -> None:
-        """Forget what belongs to the server behind the name: receiver tasks, catalog, OAuth tokens."""
+        """Forget what belongs to the server behind the name: receiver tasks, catalog, OAuth tokens. Raises Unavailable.
+
+        If the tokens cannot be deleted, that is only logged.
+        """
         await self.end_receiver_tasks(name)
         self.catalog.forget(name)
         try:

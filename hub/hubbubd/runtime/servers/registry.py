@@ -47,6 +47,7 @@ def _exclusively(
 
     @wraps(change)
     async def run_exclusively(servers: "Servers", name: str, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run the method once other changes of the server are done."""
         return await servers.run_exclusively(name, partial(change, servers, name, *args, **kwargs))
 
     return run_exclusively
@@ -162,7 +163,7 @@ class Servers:
         await self.ledger.flush()  # so that the first snapshot of a watch is whole
 
     async def _take_over_one(self, name: str) -> None:
-        """Start a server; forget one of a file that is no longer in it."""
+        """Start a server that is taken over; forget a server of a file that is in no file any more."""
         record = self.table.record(name)
         if name in self._active:
             return  # an earlier attempt, which failed half way, has started it
@@ -178,7 +179,7 @@ class Servers:
             await self._active.start_new(record)
 
     async def release(self, name: str, fault: Fault) -> None:
-        """Stop a server that another member of the fleet takes over; its calls end, but for those that go on there."""
+        """Stop a server that another member of the fleet takes over; its calls end, but for those resumed there."""
         await self.run_exclusively(name, self._active.release, name, fault)
 
     def is_at_work(self, server: str) -> bool:
@@ -233,11 +234,11 @@ class Servers:
         expected: int | None = None,
         trusted: Callable[[bool], bool] = lambda _: False,
     ) -> ServerRecord:
-        """Change a server's configuration, and reconnect where needed. `how` returns the new one for the current one.
+        """Change a server's configuration, and reconnect where needed. `how` maps the present one to the new one.
 
-        `trusted` gets whether the server was trusted, and returns whether it is from now on. By default it is not: then
-        the settings must allow what it does. With `expected` its revision must be that (optimistic concurrency).
-        Raises NotFound, FailedPrecondition, Stale, what `how` raises, and as `add`.
+        `trusted` gets whether the server was trusted, and returns whether it is trusted from now on; by default it is
+        not. The settings must allow what a server does that is not trusted. `expected` is the revision that it must
+        have (optimistic concurrency). Raises NotFound, FailedPrecondition, Stale, what `how` raises, and as `add`.
         """
         before = self._find_changeable(name, expected)
         config = how(before.config).with_unknown(before.config.unknown)
@@ -312,6 +313,7 @@ class Servers:
         """Make a change of a server after those under way, and to its end even if the caller is cancelled."""
 
         async def run_locked() -> R:
+            """Make the change while the server's lock is held."""
             async with self._lock_for(name):
                 return await change(*args)
 
@@ -343,12 +345,12 @@ class Servers:
         return self.get(config.name)
 
     def _differs(self, config: ServerConfig) -> bool:
-        """Return whether a server of the files exists with another configuration or from the API."""
+        """Return whether the server at work under the name has another configuration, or was added over the API."""
         parts = self._active.get(config.name)
         return parts is not None and (parts.record.source == "api" or parts.record.config != config)
 
     async def _apply_configured(self, config: ServerConfig) -> None:
-        """Apply a server of the files, whatever had its name before."""
+        """Apply a server of the files; it replaces whatever server had its name, one added over the API included."""
         name, before = config.name, self.table.record(config.name)
         if name not in self._active and before is not None and before.fingerprint != config.fingerprint:
             await self.assembly.forget_peer(name)  # another server had this name
@@ -372,7 +374,7 @@ class Servers:
             await self._apply_configured(config)
 
     async def _remove_configured(self, name: str) -> None:
-        """Remove a server that is no longer in any file."""
+        """Remove a server that is no longer in any file; do nothing if it has been added over the API meanwhile."""
         record = self.table.record(name)
         if record is None or record.source != "file":
             return
@@ -381,13 +383,13 @@ class Servers:
         await self._forget(record)
 
     async def _apply_settings(self, settings: HubSettings) -> None:
-        """Apply the settings; servers of the API whose confinement has changed are connected again."""
+        """Apply the settings; reconnect the servers of the API for which the limits on what they do have changed."""
         if changed := self._confining.adopt(settings):
             for name in self._active:
                 await self.run_exclusively(name, self._apply_confinement, name, changed)
 
     async def _apply_confinement(self, name: str, changed: frozenset[str]) -> None:
-        """Reconnect a server of the API if the `changed` settings concern it. The caller has its lock."""
+        """Reconnect a server of the API, whose lock is held, if the `changed` settings may affect it."""
         parts = self._active.get(name)
         if parts is None or parts.record.source != "api":
             return
@@ -412,7 +414,7 @@ class Servers:
         return parts
 
     def _find_changeable(self, name: str, expected: int | None) -> ServerRecord:
-        """Return the record of a server that the API may change. Raises as `change`."""
+        """Return a server's record, if the API may change it. Raises as `change`, and Unavailable."""
         self._require_parts(name)
         record = self.get(name)
         if record.source == "file":

@@ -57,7 +57,7 @@ class Subscriptions:
         self._open: dict[tuple[str, str], _Subscription] = {}
 
     def set_link(self, server: str, link: McpLink | None) -> None:
-        """Set a server's current connection, over which its resources are subscribed again."""
+        """Set a server's current connection (None: it is down); over a new one its resources are subscribed again."""
         if server not in self._links or self._links[server] is not link:
             self._links[server] = link
             for subscription in self._find_by_server(server):
@@ -150,7 +150,7 @@ class Subscriptions:
         return [each for (name, _), each in self._open.items() if name == server]
 
     def _add_watcher(self, server: str, uri: str) -> "_Subscription":
-        """Return the subscription of a resource with one watcher more; it is begun if there is none."""
+        """Return the subscription of a resource with one watcher more; begin one if there is none, or it has failed."""
         subscription = self._open.get((server, uri))
         if subscription is None or subscription.failure is not None:
             subscription = self._open[server, uri] = _Subscription(self, server, uri)
@@ -161,7 +161,7 @@ class Subscriptions:
         return subscription
 
     async def _run(self, subscription: "_Subscription") -> None:
-        """Run a subscription to its end, and forget it then."""
+        """Run a subscription to its end, and forget it then, unless another one has taken its place."""
         try:
             await subscription.run()
         finally:
@@ -176,11 +176,11 @@ class _Subscription:
         self.server = server
         self.uri = uri
         self.watchers = 0
-        """Those who read it and those who follow it."""
+        """How many read the resource or follow its changes; the subscription ends with the last."""
         self.readers = 0
         self.followers: list[Callable[[str], None]] = []
         self.begun = anyio.Event()
-        """The server has accepted the subscription, or it has failed."""
+        """Set once the server has accepted the subscription, or the subscription has failed."""
         self.latest: ResourceUpdate | None = None
         self.failure: HubError | PeerError | None = None
         self.failed = anyio.Event()
@@ -223,14 +223,14 @@ class _Subscription:
             self._read_again()
 
     def _read_again(self) -> None:
-        """Mark the resource as stale, so that it is read again if it has readers."""
+        """Mark the resource as stale: it is read again now, or once it has a reader."""
         self._stale = True
         if not self.readers:
             self.latest = None  # the next reader must not get what is outdated
         self._has_news.set()
 
     def fail(self, failure: HubError | PeerError) -> None:
-        """End all watches with an error."""
+        """End all watches of the resource with an error; of several errors the first counts."""
         self.failure = self.failure or failure
         self.failed.set()
         self.begun.set()
@@ -244,7 +244,10 @@ class _Subscription:
     # The task
 
     async def run(self) -> None:
-        """Keep the resource subscribed until it has no watchers or has failed, then unsubscribe."""
+        """Keep the resource subscribed until it has no watchers or has failed, then unsubscribe.
+
+        A watcher that comes while the last one leaves has it subscribed again.
+        """
         while self.watchers and self.failure is None:
             with anyio.CancelScope() as self._scope:
                 try:
@@ -256,7 +259,7 @@ class _Subscription:
                 await self._make_call("resources/unsubscribe")
 
     async def _stay_subscribed(self) -> None:
-        """Subscribe over each new connection, until cancelled."""
+        """Subscribe over each new connection, until cancelled. Raises the error of a server that refuses."""
         while True:
             link = self._subscriptions.link(self.server)
             if link is not None:
@@ -286,17 +289,17 @@ class _Subscription:
         call = await self._make_call("resources/subscribe")
         if call is None or call.fault is not None:
             if call is None or call.fault is None or call.fault.category in _CONNECTION_GONE:
-                return
+                return  # the next connection is tried
             raise UpstreamError(call.fault)
         self._subscribed_on = link
         self._note_accepted()
         await self._keep_fresh(link)
 
     async def _listen(self, link: McpLink) -> None:
-        """Listen while the connection lasts; each acknowledgement causes a read, as nothing is replayed."""
+        """Keep `subscriptions/listen` open over a connection; read at each acknowledgement, as nothing is replayed."""
 
         def on_acknowledged(honoured: dict[str, Any]) -> None:
-            """Note whether the server has accepted the subscription, or end it."""
+            """Note that the server has accepted the subscription; if it has not, end all watches."""
             if self.uri in (honoured.get("resourceSubscriptions") or ()):
                 self._note_accepted()
             else:
