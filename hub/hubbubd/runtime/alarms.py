@@ -97,7 +97,7 @@ class Alarms:
             self._timers[kind, name] = _Alarm(timer, at, action)
 
     def _shift_by_clock(self, set_by_s: float) -> None:
-        """Move alarms with a time by the seconds by which the clock was set, so that they wait as long as before."""
+        """After the clock was set, move the alarms with a time along, so that each waits as long as before."""
         for (kind, name), alarm in list(self._timers.items()):
             if alarm.at is not None:
                 self.set(kind, name, alarm.at + set_by_s, alarm.action)

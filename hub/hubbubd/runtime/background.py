@@ -52,7 +52,7 @@ class Background:
         task.add_done_callback(self._brief_tasks.discard)
 
     async def _cancel_brief(self) -> None:
-        """Cancel all brief work, and wait for its end."""
+        """Cancel all brief work, and wait for its end; also of brief work that is started meanwhile."""
         while self._brief_tasks:
             for task in self._brief_tasks:
                 task.cancel()

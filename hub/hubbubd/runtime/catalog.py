@@ -1,8 +1,7 @@
 """The catalog: a cache of what all servers offer, refreshed when they allow it.
 
-Per connection one task fetches, one list at a time and outside the call queue, and one keeps the `subscriptions/listen`
-stream of a stateless server (2026-07-28) open. A reason to fetch a list only moves the time at which the list is due,
-so a storm of notifications causes one fetch more, not one each.
+Per connection one task fetches the lists, and one keeps `subscriptions/listen` open (2026-07-28). A reason to fetch a
+list only moves the time at which it is due, so a storm of notifications causes one fetch more, not one each.
 """
 
 import math
@@ -48,7 +47,7 @@ ListChanged = Callable[[str, CatalogKind, bool], None]
 """Gets the server and kind of a list that may have changed, and whether the server itself announced that."""
 
 Note = Callable[[str, str | None], None]
-"""Takes a note about the server, as `upstream.ports.Inbound.note`."""
+"""Takes the matter and the text of a note about the server; None removes the note."""
 
 log = structlog.get_logger(__name__)
 
@@ -116,7 +115,7 @@ class Catalog:
     # Servers that come and go
 
     def adopt(self, config: ServerConfig) -> None:
-        """Apply a server's changed options."""
+        """Apply a server's changed options; remove the tools that the options forbid from its stored list."""
         self.hide_tools(config)
         self._servers[config.name].adopt(config)
 
@@ -155,7 +154,7 @@ class Catalog:
             self.store(replace(record, count=len(tools)), tools)
 
     def record(self, server: str, kind: CatalogKind) -> CatalogList | None:
-        """Return a list's record, or None."""
+        """Return a list's record; None if the list is not known."""
         return self._lists.record(core.list_id(server, kind))
 
     def store(self, record: CatalogList, entries: tuple[bytes, ...] | None = None, *, announced: bool = False) -> None:
@@ -178,7 +177,7 @@ class Catalog:
             self._notify(record.server, record.kind, announced=announced)
 
     def delete_other_lists(self, server: str, kinds: Collection[CatalogKind]) -> None:
-        """Delete a server's lists except those of these kinds, which it still declares."""
+        """Delete a server's lists except those of these kinds, which the server declares."""
         for kind in CatalogKind:
             if kind not in kinds and (record := self.record(server, kind)) is not None:
                 self._ledger.change_later(self._lists, record.id, delete)
@@ -188,7 +187,7 @@ class Catalog:
                     self._notify(server, kind)
 
     def _notify_of_foreign_entries(self, before: CatalogEntries | None, after: CatalogEntries | None) -> None:
-        """Notify of what other members have fetched; `store` notifies of this hub's own servers."""
+        """Notify of entries that another member has fetched; `store` notifies of those that this hub has fetched."""
         entries = after or before
         assert entries is not None
         named = core.parse_list_id(entries.id)
@@ -246,7 +245,7 @@ class ServerCatalog:
             self._background.start_soon(self._keep_fresh, link, self._connection_scope, self._set_up(link))
 
     def adopt(self, config: ServerConfig) -> None:
-        """Apply changed options; refetch the lists if the tool policy changed."""
+        """Apply changed options; fetch the lists again if the tools that are allowed have changed."""
         rules_before = self._config.allow_tools, self._config.deny_tools
         self._config = config
         if rules_before != (config.allow_tools, config.deny_tools):
@@ -274,7 +273,7 @@ class ServerCatalog:
             raise FailedPrecondition(f"{self._config.name} is not connected", reason="SERVER_NOT_CONNECTED")
 
     def _set_up(self, link: McpLink) -> frozenset[CatalogKind]:
-        """Make the lists of a new connection due, and delete any others; return the kinds to subscribe to."""
+        """Make the declared lists due, and delete others; return the kinds of which to subscribe to changes."""
         kinds, announced = core.declared_kinds(link.hello.capabilities), core.announced_kinds(link.hello.capabilities)
         subscribed = announced if link.hello.era is Era.STATELESS else frozenset[CatalogKind]()
         self._announced_kinds = announced - subscribed
@@ -296,7 +295,7 @@ class ServerCatalog:
                 await self._fetch_due_lists(link)
 
     async def _fetch_due_lists(self, link: McpLink) -> None:
-        """Fetch each list when it is due, one at a time."""
+        """Fetch each list when it is due, one at a time and outside the call queue, until cancelled."""
         while True:
             kind = min(self._due, key=lambda each: self._due[each], default=None)
             wait_s = math.inf if kind is None else self._due[kind] - self._clock.steady()
@@ -356,7 +355,7 @@ class ServerCatalog:
         self._make_due([kind], now + core.next_fetch(record, stamp, notifies=kind in self._announced_kinds) - stamp)
 
     def _note_endless_list(self, kind: CatalogKind, pages: Pages) -> None:
-        """Add a note to the server that a list has no end of its own, or remove it once it has one."""
+        """Note about the server that its list was cut, as it had no end; remove the note once the list has an end."""
         for deviation, circles in ((Deviation.LIST_IN_CIRCLES, True), (Deviation.LIST_TOO_LONG, False)):
             cut = pages.cut if pages.cut is not None and pages.cut.circles is circles else None
             about = cut and f"{core.SOURCES[kind].method}, {cut.why}"
@@ -399,6 +398,7 @@ class ServerCatalog:
         """Keep a subscription to changes open; refetch all lists at each acknowledgement, since nothing is replayed."""
 
         def on_acknowledged(honoured: Mapping[str, Any]) -> None:
+            """Note the kinds whose changes the server will announce, and fetch all lists soon."""
             if self._link is link:
                 self._announced_kinds = core.honoured_kinds(honoured)
                 for kind in self._due:  # debounced, like a change
@@ -444,7 +444,7 @@ class ServerCatalog:
         return record.fault.code if record is not None and record.fault is not None else ""
 
     def _release_waiting(self) -> None:
-        """Wake all callers of `refresh`."""
+        """Wake all callers of `refresh`: no fetch that they wait for will come."""
         for _, fetched in self._waiting:
             fetched.set()
         self._waiting = []

@@ -62,8 +62,8 @@ DATABASE_LOOK_S = 10.0
 """Seconds between probes whether a database can be written, to which other members write as well."""
 
 NOTICE_S = 1.0
-"""Seconds for which a member of a fleet that ends says that it takes no new work, and still takes it: callers that
-watch its health go to others."""
+"""Seconds for which a member of a fleet that ends reports that it takes no new work, but still takes it: callers that
+watch its health go to other members meanwhile."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -292,11 +292,11 @@ class Hub:
                 async with anyio.create_task_group() as waiting:
                     waiting.start_soon(self.calls.drain)
                     if self.calls.remote is not None:
-                        waiting.start_soon(anyio.sleep, NOTICE_S)
+                        waiting.start_soon(anyio.sleep, NOTICE_S)  # others still send calls here
         self.calls.shut_down()
 
     def remaining_grace_s(self) -> float:
-        """Return the seconds left of the grace of `drain`."""
+        """Return the seconds left of the grace of `drain`; 0 before `drain`."""
         return max(0.0, self._grace_ends - self.clock.steady())
 
     async def _recover(self, configured: Mapping[str, ServerConfig], background: Background) -> None:

@@ -65,7 +65,7 @@ def moved_error(server: str) -> Unavailable:
 
 
 class Ownership(Protocol):
-    """Answers whose a server is."""
+    """Answers which member of a fleet has a server: connects it, and acts on its records."""
 
     @property
     def me(self) -> str:
@@ -164,7 +164,7 @@ class Candidates(Protocol):
 
 
 class OwnershipHooks(Protocol):
-    """What the fleet has the hub do."""
+    """What the fleet has the hub do when a server gets another owner."""
 
     async def take_over(self, takeover: Takeover) -> None:
         """Connect servers, and act on their records from now on. Raises Unavailable."""

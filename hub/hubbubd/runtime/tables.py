@@ -40,7 +40,7 @@ VISIT_VITAL = frozenset({"id", "name", "credential", "grants", "credential_until
 
 
 def _hide(_: object) -> None:
-    """Return None for any value of a field: watchers see nothing of it."""
+    """Return None for any value of a field: watchers see nothing of that field."""
 
 
 SERVER_PARTS: dict[str, Callable[[Any], object]] = {

@@ -86,7 +86,7 @@ def build_catalog(env: HubEnvironment, remote_servers: Callable[[], Collection[s
 
 
 def build_retention(env: HubEnvironment, audit: Audit) -> Retention:
-    """Return what deletes ended records, with the `Ages` that date them."""
+    """Return the part that deletes ended records when they are old enough, with the `Ages` that tell their age."""
     tables = env.tables
     return Retention(
         env.ledger,

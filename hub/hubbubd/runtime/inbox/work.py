@@ -314,7 +314,7 @@ class Work:
         """Release a claim in the background, if it is still valid; a failure of the store is retried."""
 
         async def release_claim() -> None:
-            with suppress(FailedPrecondition, NotFound):
+            with suppress(FailedPrecondition, NotFound):  # nothing is left to release
                 await self._inbox.release(request_id, claim.id)
 
         self._alarms.set_after(Due.WORK, request_id, 0, release_claim)
