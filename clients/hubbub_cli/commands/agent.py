@@ -96,7 +96,7 @@ def agent(
 
 
 def _split_command(command: str) -> list[str]:
-    """Return the words of a command, divided as a shell does. Raises Usage."""
+    """Return the words of a command line, split by the rules of a shell. Raises Usage if a quotation has no end."""
     try:
         return shlex.split(command)
     except ValueError as error:
@@ -114,7 +114,10 @@ class Files:
 async def _run_agent(
     hub: "Hub", book: "Rulebook", files: Files, settings: Settings, *, dry_run: bool, once: bool
 ) -> None:
-    """Answer pending requests until a signal comes, or with `once` until all that are open now are handled."""
+    """Answer pending requests until a signal comes, or with `once` until all that are open now are handled.
+
+    A dry run answers nothing, and records what it would do. Raises Usage, HubbubError.
+    """
     from hubbub_agent.audit import DecisionAudit
     from hubbub_agent.worker import Agent
 
@@ -134,7 +137,10 @@ async def _run_agent(
 
 
 def _load_rulebook(file: str | None, document: dict[str, Any], capacity: int | None) -> "Rulebook":
-    """Return the rules of a file, or of a document if none is given, with another capacity if given. Raises Usage."""
+    """Return the rules of a file; without a file, those of `document`. Raises Usage.
+
+    `capacity`, unless None, replaces the number of requests that are answered at once.
+    """
     from hubbub_agent.rules.rulebook import ConfigProblem, load_rules, parse_rules
 
     try:
@@ -156,9 +162,9 @@ def _check_keys(book: "Rulebook") -> None:
 
 @contextmanager
 def _open_ledger(file: Path | None, settings: Settings) -> Generator["UsageLedger"]:
-    """Open the ledger of usage for a block: the file that is given, else one of the agent's name in the data directory.
+    """Open the ledger, the file that keeps the agent's usage of models, for a block.
 
-    Raises Usage.
+    It is `file`, else a file with the agent's name in the data directory. Raises Usage if it cannot be used.
     """
     from hubbub_agent.usage_ledger import LedgerProblem, UsageLedger, usage_file
     from hubbub_local.platform_dirs import find_data_dir
@@ -166,7 +172,7 @@ def _open_ledger(file: Path | None, settings: Settings) -> Generator["UsageLedge
     path = file if file is not None else usage_file(find_data_dir(settings.data_dir), settings.name or "agent")
     try:
         with UsageLedger.hold(path) as ledger:
-            ledger.read()
+            ledger.read()  # so that a file which cannot be read is a wrong usage
             yield ledger
     except LedgerProblem as problem:
         raise Usage(str(problem)) from None
@@ -225,7 +231,10 @@ def eval_(
 async def _judge_cases(
     found: "Sequence[Case]", book: "Rulebook", replies: "ScriptedReplies | None", *, ask_models: bool, programs: bool
 ) -> "list[Verdict]":
-    """Return the verdict on each case, by models, by scripted replies, or without either."""
+    """Return the verdict on each case. Models are asked with `ask_models`, or `replies` take their place.
+
+    Without either, cases that need a model are skipped; so are those that need a program, without `programs`.
+    """
     from hubbub_agent.evals.evaluation import evaluate
     from hubbub_agent.models.budget import ModelBudget
 

@@ -145,9 +145,10 @@ async def replay(
 
 
 def _read_rules(path: Path) -> str:
-    """Return the text of a file with its table `[approvals]` alone, since the rest may be secret. Raises Usage.
+    """Return the table `[approvals]` of a TOML file as text, without the rest, which may be secret. Raises Usage.
 
-    Lines keep their numbers where that is possible.
+    Its lines have the numbers that they have in the file, for messages. A table that is written in an unusual way is
+    written anew, with other numbers.
     """
     try:
         if path.stat().st_size > MAX_RULES_BYTES:
@@ -161,6 +162,7 @@ def _read_rules(path: Path) -> str:
     if APPROVALS not in document:
         raise Usage(f"--rules: {path} has no table [{APPROVALS}]")
     table, cut = {APPROVALS: document[APPROVALS]}, cut_out_table(text, APPROVALS)
+    # The cut is by lines, so it is taken only if it says the same as the table.
     with contextlib.suppress(tomllib.TOMLDecodeError):
         if tomllib.loads(cut) == table:
             return cut
@@ -170,7 +172,10 @@ def _read_rules(path: Path) -> str:
 
 
 def cut_out_table(text: str, name: str) -> str:
-    """Return a TOML file with the lines of all other tables empty."""
+    """Return the text of a TOML file with all lines outside one table empty, so that lines keep their numbers.
+
+    The table is found by the headings of tables alone, so unusual TOML may be cut wrongly.
+    """
     is_inside = False
     lines: list[str] = []
     for each in text.splitlines():

@@ -62,6 +62,7 @@ def call(
     settings = get_settings(context)
 
     async def call_tool(hub: "Hub") -> bool:
+        """Find the arguments, call the tool and print its result; return False if the tool says that it failed."""
         resolved = await arguments.resolve_arguments(hub, settings, "tool", server, tool, words, form=form)
         params = {"name": tool, "arguments": resolved}
         options: CallOptions = {"timeout_s": timeout, "max_s": max_, "call_id": call_id, "as_task": as_task}
@@ -85,6 +86,7 @@ def send(
     settings = get_settings(context)
 
     async def send_request(hub: "Hub") -> bool:
+        """Send the request and print its result; return False if a tool says that it failed."""
         options: CallOptions = {"timeout_s": timeout, "max_s": max_, "call_id": call_id}
         return await _send_and_print(hub, settings, server, method, given, detach=detach, **options)
 
@@ -101,7 +103,10 @@ async def _send_and_print(
     detach: bool,
     **options: "Unpack[CallOptions]",
 ) -> bool:
-    """Send a request and print its result, or with `detach` its call; return False if a tool says that it failed."""
+    """Send a request, wait for its result, and print it; return False if a tool says that it failed.
+
+    With `detach`, print the call that was started, and wait for nothing.
+    """
     if detach:
         handle = await hub.start(server, method, params, **options)
         print_record(handle.started or await handle.get(), settings.json)
@@ -189,13 +194,16 @@ def watch(
 
 
 async def _watch_one(hub: "Hub", id_: str, resume: str | None, *, as_json: bool) -> bool:
-    """Show one call until it ends; return whether it is completed. Raises NotFound."""
+    """Show one call until it ends; return whether it is completed. False also if it is removed. Raises NotFound.
+
+    With `resume`, a token of an earlier watch, only what has changed since then is shown.
+    """
     from hubbub_client.data.watch_events import Removed, Reset, Synced, Upsert
     from hubbub_client.errors import NotFound
 
     lines = Lines(as_json=as_json)
     last = await hub.calls.get(id_)
-    if resume and last.ended:
+    if resume and last.ended:  # a watch that resumes tells of changes only, and this call has no more
         return _show_ended(lines, Upsert(resume, last), as_json=as_json)
     exists = False
     async with contextlib.aclosing(hub.calls.watch(ids=[id_], resume_token=resume)) as events:
@@ -212,7 +220,7 @@ async def _watch_one(hub: "Hub", id_: str, resume: str | None, *, as_json: bool)
                 case Removed():
                     lines.print_step(event)
                     return False
-                case Synced() if not exists:
+                case Synced() if not exists:  # all that the hub has was listed before
                     lines.print_step(event)
                     raise NotFound(f"no call {id_!r}", reason="CALL_NOT_FOUND", metadata={"call": id_})
                 case _:

@@ -130,7 +130,7 @@ def _join_searched_text(entry: CatalogEntry) -> str:
 
 
 def _warn_of_old_lists(lists: Sequence[CatalogList]) -> None:
-    """Print, for each list that is not up to date, how old it is and why."""
+    """Print on stderr, for each list that is not up to date, how old it is, and why if the fetch failed."""
     for each in lists:
         what = f"{each.server}: its {each.kind}s"
         match each.freshness:

@@ -76,7 +76,10 @@ def member(
 
 @contextmanager
 def _open_authority(directory: Path) -> Generator["Authority"]:
-    """Open the authority of a directory for a block. Raises Usage for a wrong name, TyperException for the disk."""
+    """Open the authority for certificates in a directory for a block; it is made if it is not there.
+
+    Raises Usage if the block gives it a wrong name, TyperException if a file cannot be read or written.
+    """
     from hubbub_frontend.certs import Authority  # imported here, since it costs more than most commands take
 
     try:

@@ -173,10 +173,14 @@ def import_(
 
 
 def fetch_config_status(settings: Settings) -> "ConfigStatus | None":
-    """Return what the hub that runs reports of its configuration; None if that hub is too old. Raises HubbubError."""
+    """Return what the hub that runs reports of its configuration; None if the hub is too old to report it.
+
+    Raises HubbubError.
+    """
     import asyncio
 
     async def fetch_status() -> "ConfigStatus | None":
+        """Return what a hub that answers at once reports of its configuration; None if it reports nothing."""
         async with settings.connect(patient=False) as hub:
             return (await hub.admin.status()).config
 
@@ -184,7 +188,7 @@ def fetch_config_status(settings: Settings) -> "ConfigStatus | None":
 
 
 def _list_files_of_hub(settings: Settings) -> list[str] | None:
-    """Return the configuration files of the hub that runs; None if none runs, or it does not say."""
+    """Return the configuration files of the hub that runs; None if no hub runs, or the hub does not say."""
     from hubbub_client.errors import HubbubError
 
     try:
@@ -195,7 +199,7 @@ def _list_files_of_hub(settings: Settings) -> list[str] | None:
 
 
 def print_when_effective(settings: Settings, file: Path) -> None:
-    """Print when the hub that runs uses a changed file, or that it does not read it."""
+    """Print when the hub that runs takes over a changed configuration file, or that the hub does not read this file."""
     from hubbub_client.errors import HubbubError, Unavailable
 
     try:
@@ -218,14 +222,15 @@ def print_when_effective(settings: Settings, file: Path) -> None:
 
 
 def _is_listed(file: Path, files: Iterable[str]) -> bool:
-    """Return whether a file is among others, links resolved."""
+    """Return whether a file is among others; links are resolved, so that two names of one file count as equal."""
     return any(Path(each).resolve() == file.resolve() for each in files)
 
 
 def _edit_until_accepted(settings: Settings, chosen: Path, copy: Path, shown: str) -> str:
-    """Open a copy in the editor until the hub accepts it, and return its text. Raises TyperException.
+    """Open a copy of the file `chosen` in the editor until the hub would accept its text, and return the text.
 
-    `shown` is the text before.
+    `shown` is the text before; it is returned if nothing is changed. Raises TyperException if the editor fails, or the
+    person does not want to edit again.
     """
     from hubbub_cli.machine.server_import import find_problem
 
@@ -249,15 +254,18 @@ def _edit_until_accepted(settings: Settings, chosen: Path, copy: Path, shown: st
 
 
 def _is_unchanged(copy: Path, shown: str) -> bool:
-    """Return whether a file still has the text that was put into it, or is gone."""
+    """Return whether a file has nothing worth keeping: the text that was put into it, or no text, since it is gone."""
     try:
         return copy.read_bytes() == shown.encode()
     except OSError:
-        return True  # there is nothing to keep
+        return True
 
 
 def _offer_keyring(settings: Settings, key_parts: Sequence[str], value: Any) -> Any:
-    """Return the value to set; a secret of `env` or `headers` as a reference to the keyring, if a person agrees."""
+    """Return the value to set in the configuration: as it is, or a reference to the keyring, where it is stored.
+
+    The reference is for a secret of a server, in its `env` or `headers`, if a person at the terminal agrees.
+    """
     if (
         len(key_parts) != 4
         or key_parts[0] != "servers"

@@ -89,7 +89,7 @@ def doctor(
 
 
 def _rank_verdict(result: CheckResult) -> int:
-    """Return the place of a result in the order for people: what is wrong comes last."""
+    """Return the position of a result in the order for people, in which what is wrong comes last."""
     return ORDER.index(_normalize_verdict(result.finding))
 
 
@@ -99,6 +99,7 @@ def _normalize_verdict(finding: Finding) -> str:
 
 
 def _print_finding(finding: Finding, as_json: bool) -> None:
+    """Print a finding: as JSON, or as its verdict and message, with advice in lines below."""
     if as_json:
         print_json(finding.to_json())
         return
@@ -125,9 +126,9 @@ def _repair(repair: Repair, as_json: bool, *, ask: bool) -> bool:
 
 
 async def _run_checks(settings: Settings) -> list[CheckResult]:
-    """Return the findings of the hub, or why it does not answer, and those about this machine.
+    """Return the findings about the hub, or why the hub does not answer, and those about this machine.
 
-    Of a hub that answers, this machine adds only what can be repaired here.
+    If the hub answers, the findings about this machine are left out, except those that can be repaired here.
     """
     from hubbub_cli.machine.checks import (  # imported late, with asyncio and gRPC
         CheckResult,
@@ -165,7 +166,7 @@ def _find_data_dir(settings: Settings) -> Path | None:
 
 
 def _keep_first_findings(found: Sequence[CheckResult]) -> list[CheckResult]:
-    """Return the first finding about each subject."""
+    """Return the findings without those about a subject that an earlier finding is about."""
     first_by_subject: dict[str, CheckResult] = {}
     for each in found:
         first_by_subject.setdefault(each.finding.about, each)
@@ -213,7 +214,7 @@ async def _check_address(settings: Settings, status: HubStatus) -> Finding:
 
 
 def _drop_contradicted(found: Sequence[CheckResult]) -> list[CheckResult]:
-    """Return the findings without each `ok` about a subject that another finding warns of."""
+    """Return the findings, but without an `ok` about a subject with which another finding says something is wrong."""
     problem_subjects = {each.finding.about for each in found if each.finding.verdict != "ok"}
     return [each for each in found if each.finding.verdict != "ok" or each.finding.about not in problem_subjects]
 
@@ -225,7 +226,7 @@ def _make_finding(about: str, verdict: Verdict, message: str, advice: str | None
 
 
 def _explain_refusal(error: HubbubError, settings: Settings, *, elsewhere: bool) -> Finding:
-    """Return the finding about a hub that does not answer or refuses; `elsewhere`: it is on another machine."""
+    """Return the finding about a hub that does not answer, or refuses; `elsewhere`: the hub is on another machine."""
     if error.reason != "HUB_UNREACHABLE":
         advice = help_hint(error.reason, error.help_url) or "check --address, --token and --ca"
     elif elsewhere:
@@ -311,7 +312,10 @@ def _check_lists(lists: Sequence[CatalogList], settings: Settings) -> Iterator[F
 
 
 def _check_inbox(requests: Sequence[PendingRequest], command: str) -> Iterator[Finding]:
-    """Yield a finding about the open requests, which fails if one expires soon; `command` answers one."""
+    """Yield one finding about the open requests of the inbox. Its verdict is `fail` if a request expires soon.
+
+    `command` is the command that answers a request, without the id.
+    """
     limit = datetime.now(UTC) + EXPIRES_SOON
     expiring = [each for each in requests if each.deadline and each.deadline < limit]
     message = f"{len(requests)} open, {len(expiring)} of them end within a minute"

@@ -68,6 +68,7 @@ def logs(
 
 
 def _print_event(event: ServerEvent, as_json: bool) -> None:
+    """Print an event of a server: as JSON, or its time and what it says."""
     if as_json:
         print_json(event.to_json())
     else:

@@ -11,7 +11,7 @@ from hubbub_frontend.error_help import code_summaries, normalize_code, render_pl
 
 
 def _complete_codes(incomplete: str) -> list[str]:
-    """Return the codes that begin with a word, to complete it."""
+    """Return the codes of errors that begin with a word, for a shell that completes the word."""
     return [code for code, _ in code_summaries() if code.startswith(normalize_code(incomplete))]
 
 

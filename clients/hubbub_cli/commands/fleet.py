@@ -94,7 +94,10 @@ async def move(
 
 
 async def _wait_for_owner(hub: "Hub", server: str, revision: int, timeout_s: float) -> str | None:
-    """Return the owner of a server at a revision or later, as soon as there is one; None after `timeout_s`."""
+    """Return the member that has a server, as soon as one has it; None if none has it after `timeout_s`.
+
+    What the fleet says of an earlier revision than `revision` does not count: it may be older than the move.
+    """
     import asyncio
 
     give_up_at = time.monotonic() + timeout_s
@@ -134,7 +137,10 @@ async def drain(
 
 
 async def _wait_until_drained(hub: "Hub", name: str, meter: ProgressLine) -> int:
-    """Wait until a member has no servers, and return 0; or return how many it has if it drains no more."""
+    """Wait until a member that drains has no servers left, and return 0; show how many are left meanwhile.
+
+    If the member does not drain any more, return how many servers it has.
+    """
     import asyncio
 
     most, last_count = 0, -1
@@ -176,6 +182,7 @@ def expel(
         raise Usage("--force goes with --dead")
 
     async def expel_member(hub: "Hub") -> None:
+        """Declare the member gone, and print it."""
         name = await hub.fleet.expel(member, dead=dead, force=force)
         await _print_member(hub, get_settings(context), name, f"{name} is gone; others take its servers")
 
@@ -206,7 +213,7 @@ async def finish_upgrade(hub: "Hub", settings: Settings) -> None:
 
 
 async def _print_member(hub: "Hub", settings: Settings, name: str, message: str) -> None:
-    """Print the record of a member, or a message for people."""
+    """Print the record of a member as JSON, or `message` for people."""
     if settings.json:
         member = (await hub.fleet.status()).find(name)
         print_json(member.to_json() if member else {"name": name})

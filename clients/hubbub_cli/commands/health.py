@@ -35,7 +35,7 @@ async def health(
 
 
 async def _find_reason(hub: "Hub") -> str:
-    """Return why a hub takes no new work, as far as the caller may know."""
+    """Return why a hub takes no new work, in words; a guess if the hub refuses to say, or takes too long."""
     import asyncio
 
     from hubbub_client.errors import HubbubError

@@ -10,7 +10,10 @@ from hubbub_cli.tree import Root
 
 
 def _complete_commands(context: typer.Context, incomplete: str) -> list[str]:
-    """Return the commands that begin with a word, of the group that the words before it name, to complete it."""
+    """Return the commands of a group that begin with a word, for a shell that completes the word.
+
+    The words before it name the group; empty if they name a command that is no group.
+    """
     group: Any = context.find_root().command
     for word in context.params.get("words") or ():
         if not isinstance(group, LightGroup):

@@ -156,7 +156,7 @@ def check(
     shown = ("--profile", profile) if profile else ("--server", server) if server else ()
     words = install.make_own_args(settings, "mcp", *(word for word in shown if word))
 
-    async def check_hub(hub: "Hub") -> bool:  # connected: without a hub, a host would wait for one
+    async def check_hub(hub: "Hub") -> bool:  # connected first: without a hub, the trials would only wait for one
         """Print what came of connecting as a host does, and who is asked; return False if a trial failed."""
         from hubbub_bridge.uplink import fetch_question_routes
 
@@ -205,7 +205,7 @@ def _check_permits(host: str, server: str | None) -> None:
 
 
 def _check_host(context: typer.Context, host: str, limit_s: float) -> None:
-    """Check the entry of the hub at a host, and print the findings. Raises Exit(1) if something is wrong."""
+    """Check the entry of the hub at a host, and print the findings. Raises Exit(1) if something is wrong, and Usage."""
     from hubbub_cli.host_entry.check import print_host
     from hubbub_cli.host_entry.host_check import check_host
 

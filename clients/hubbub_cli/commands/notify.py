@@ -92,7 +92,7 @@ def notify(
 
 
 def _choose_services(options: dict[str, Any], config: Path | None) -> "tuple[Rules, Sequence[Service]]":
-    """Return the rules, and the services that they name. Raises Usage."""
+    """Return the rules of notifications, and the services that their URLs name. Raises Usage, also without a URL."""
     from hubbub_notify.rules import NoticeRuleProblem
     from hubbub_notify.services import parse_services
 
@@ -107,11 +107,11 @@ def _choose_services(options: dict[str, Any], config: Path | None) -> "tuple[Rul
 
 
 def _notify_until_stopped(context: typer.Context, rules: "Rules", targets: "Sequence[Service]", *, once: bool) -> None:
-    """Notify people until interrupted; with `once`, exit 1 if a notification could not be sent."""
+    """Notify people until interrupted; with `once`, only of what is due now, and exit 1 if somebody was not told."""
     settings = get_settings(context)
 
     async def run_notifier(hub: "Hub") -> bool:
-        """Notify until stopped; return False if `once`, and somebody could not be told."""
+        """Notify people until stopped; return False if this is `once` and somebody could not be told."""
         from hubbub_notify.notifier import Notifier
         from hubbub_notify.sent_log import SentLog, SentLogProblem
 

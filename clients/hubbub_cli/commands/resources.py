@@ -48,6 +48,7 @@ def prompt(
     settings = get_settings(context)
 
     async def get_prompt(hub: "Hub") -> None:
+        """Find the arguments, get the prompt and print it."""
         resolved = await arguments.resolve_arguments(hub, settings, "prompt", server, name, words, form=False)
         params = {"name": name, "arguments": resolved}
         await _send_and_print(hub, settings, server, "prompts/get", params, timeout)
@@ -83,7 +84,7 @@ def complete(
 async def _send_and_print(
     hub: "Hub", settings: Settings, server: str, method: str, params: dict[str, Any], timeout_s: float | None = None
 ) -> None:
-    """Send a request and print its result: as JSON, or described for people."""
+    """Send a request, wait for its result with progress and questions shown, and print it: as JSON, or in words."""
     from hubbub_cli.terminal.live_call import LiveCall
 
     result = await LiveCall(hub, settings).run(server, method, params, timeout_s=timeout_s)

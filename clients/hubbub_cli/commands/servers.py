@@ -35,14 +35,14 @@ KEYS_WITH_OPTIONS = ("name", "command", "args", "env", "cwd", "url", "transport"
 
 
 def _list_settable_options(incomplete: str = "") -> list[str]:
-    """Return the options that `--set` can set, as `NAME=`, to complete a word."""
+    """Return the options that `--set` can set and that begin with a word, each as `NAME=`."""
     from hubbub_client.data.specs import KEYS
 
     return [f"{key}=" for key in KEYS if key not in KEYS_WITH_OPTIONS and key.startswith(incomplete)]
 
 
 def _list_agents(incomplete: str = "") -> list[str]:
-    """Return the names of coding agents, to complete a word."""
+    """Return the names of coding agents that begin with a word, for a shell that completes the word."""
     from hubbub_cli.machine.agent_server import NAMES
 
     return [each for each in NAMES.split(", ") if each.startswith(incomplete)]
@@ -185,15 +185,17 @@ def update(
     spec = _make_spec(name, command, url, transport, header, env, cwd, option)
 
     async def update_server(hub: "Hub") -> None:
+        """Replace the spec at the hub, and print the server."""
         print_record(await hub.servers.update(spec, revision=revision), get_settings(context).json)
 
     run_with_hub(context, update_server)
 
 
 async def _print_when_connected(hub: "Hub", server: Server, as_json: bool, timeout_s: float | None) -> None:
-    """Wait until a server is connected, and print it; raise HubbubError afterwards if it is not within `timeout_s`.
+    """Wait until a server is connected, and print it. Raises HubbubError afterwards if it is not within `timeout_s`.
 
-    Without a time limit, wait only as long as it takes to learn that a command does not exist, and raise only for that.
+    With `timeout_s` None, wait only for START_FAILURE_S, and raise only if the server cannot be connected as it is,
+    for example because its command does not exist.
     """
     from hubbub_cli.terminal.wait import ServerWait, is_hopeless
     from hubbub_client.errors import HubbubError
@@ -210,7 +212,7 @@ async def _print_when_connected(hub: "Hub", server: Server, as_json: bool, timeo
 
 
 def _make_not_connected_error(late: list[Server], timeout_s: float | None) -> Exception:
-    """Return the error for servers that are not connected: not in time, or not without a person."""
+    """Return the error for servers that are not connected: not within `timeout_s`, or not until a person mends them."""
     from hubbub_cli.terminal.wait import is_hopeless
     from hubbub_client.errors import DeadlineExceeded, FailedPrecondition
 
@@ -265,9 +267,9 @@ def _split_pair(text: str) -> tuple[str, str]:
 
 
 def _parse_options(pairs: list[str]) -> dict[str, Any]:
-    """Return options of a spec, each typed as NAME=VALUE, by name; a value is JSON unless the option is text.
+    """Return the values of server options that were typed as NAME=VALUE, by name. Raises Usage.
 
-    Raises Usage.
+    A value is read as JSON, unless the option is a text, or the value is the one word that the option takes.
     """
     from hubbub_client.data.specs import TEXT_KEYS, WORDS
 

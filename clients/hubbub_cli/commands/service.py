@@ -136,7 +136,7 @@ def uninstall(context: typer.Context) -> None:
 
 
 def _make_service(settings: Settings, config: list[str], machine: "Machine") -> "UserService":
-    """Return what the service runs, with which environment and log. Raises ServiceFailed."""
+    """Return what the service runs, with which environment and log. Raises ServiceFailed if no hub is installed."""
     from hubbub_local import daemon, services
     from hubbub_local.platform_dirs import list_config_files
 
@@ -167,7 +167,10 @@ def _is_fleet_member(files: list[str], machine: "Machine") -> bool:
 
 
 def _check_no_other_hub(settings: Settings) -> None:
-    """Raise FailedPrecondition if another hub has the data directory that the service would use."""
+    """Raise FailedPrecondition if a hub that is not the service has the data directory that the service would use.
+
+    If that cannot be found out, nothing is raised.
+    """
     from hubbub_local import daemon, services
     from hubbub_local.platform_dirs import find_data_dir
 
@@ -181,9 +184,10 @@ def _check_no_other_hub(settings: Settings) -> None:
 
 
 def _wait_until_running(settings: Settings) -> None:
-    """Wait until the service has locked the data directory, START_LIMIT_S at most.
+    """Wait until the hub of the service has locked its data directory, START_LIMIT_S at most.
 
-    Raises FailedPrecondition if it does not run then; if it runs without the lock, it is taken to be starting.
+    Raises FailedPrecondition if the service does not run any more then. If it runs and has no lock, it may still be
+    starting, so nothing is raised.
     """
     from hubbub_local import daemon, services
     from hubbub_local.platform_dirs import find_data_dir
@@ -192,7 +196,7 @@ def _wait_until_running(settings: Settings) -> None:
     give_up = time.monotonic() + START_LIMIT_S
     while True:
         pid = _run_service_action(lambda: services.find_service_pid(machine))
-        with suppress(OSError):
+        with suppress(OSError):  # the directory may not be there yet
             if pid is not None and pid == daemon.find_hub_pid(directory):
                 return
         if time.monotonic() >= give_up:
@@ -225,6 +229,7 @@ def _run_service_action(action: Callable[[], Any]) -> Any:
 
 
 def _make_failure(message: str) -> Exception:
+    """Return the error FailedPrecondition with a message about the service."""
     from hubbub_client.errors import FailedPrecondition  # imported late, since it imports gRPC
 
     return FailedPrecondition(message, reason="SERVICE_FAILED")

@@ -105,7 +105,7 @@ def _make_facts_table(status: "HubStatus", where: str) -> "Table":
 
 
 def _list_facts(status: "HubStatus", where: str) -> Iterator[tuple[str, str, str]]:
-    """Yield the name, the text and the colour of each fact about the hub."""
+    """Yield the name, the text and the colour of each fact about the hub; an empty colour is that of plain text."""
     serving = ("serving", GOOD) if status.serving else ("not serving", BAD)
     yield (
         "hub",
@@ -134,7 +134,7 @@ def _list_facts(status: "HubStatus", where: str) -> Iterator[tuple[str, str, str
 
 
 def _make_servers_table(servers: Sequence[Server]) -> "Table":
-    """Return a table with a row for each server, and below one with a fault a row that says where to read more."""
+    """Return a table with a row for each server; below a server with a fault, a row says where to read more."""
     from rich.table import Table
     from rich.text import Text
 
@@ -161,7 +161,7 @@ def _make_servers_table(servers: Sequence[Server]) -> "Table":
 
 
 def _list_troubles(status: "HubStatus", settings: Settings) -> "Iterator[RenderableType]":
-    """Yield a line for each thing that needs a person; the store's trouble comes first."""
+    """Yield a line for each thing that needs a person: store, clock, configuration, then open requests."""
     from rich.text import Text
 
     if status.store_problem:

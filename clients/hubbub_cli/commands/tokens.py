@@ -61,6 +61,7 @@ def create(
     hold_s = parse_span("--hold", hold) if hold is not None else None
 
     async def create_token(hub: "Hub") -> None:
+        """Make the token at the hub, and print its secret."""
         made = await hub.tokens.create(name, grants, ttl_s=ttl_s, may_name_others=may_name_others, hold_s=hold_s)
         if get_settings(context).json:
             print_json(made.to_json())

@@ -19,6 +19,7 @@ def tui(context: typer.Context) -> None:
         )
 
     async def run_ui(hub: "Hub") -> None:
+        """Run the terminal UI until the person leaves."""
         from hubbub_tui.app import run as run_app
 
         await run_app(hub, get_settings(context).name)

@@ -69,6 +69,7 @@ def up(
         ) from None
 
     def print_started(ready: Ready) -> Awaitable[None]:
+        """Print where the hub is, once it is ready."""
         return _print_started(settings, ready, log)
 
     notify = find_notify_file(config or ())
@@ -126,10 +127,11 @@ async def run_in_foreground(
     notify: Path | None = None,
     aloud: bool = True,
 ) -> int:
-    """Run a hub until it ends, say how its servers are if `aloud`, and return its exit status.
+    """Run a hub until it ends, and return its exit status. With `aloud`, print how its servers are.
 
-    With it runs `hubbub notify`, if `notify` is a file with a table for that. Signals that would end this program end
-    the hub: the first in order, the second at once.
+    `on_ready` is called with the line in which the hub says that it is ready. If `notify` is a file, `hubbub notify`
+    runs beside the hub with the rules of this file. Signals that would end this program are passed on: the first ends
+    the hub in order, the second at once.
     """
     import asyncio
     from asyncio.subprocess import DEVNULL, PIPE
@@ -187,7 +189,7 @@ async def _run_beside_hub(data_dir: str, notify: Path | None, *, aloud: bool) ->
 
 
 async def _print_server_states(data_dir: str) -> None:
-    """Print how the servers of a hub are, until it ends; nothing if it lets nobody in."""
+    """Print how the servers of a hub are, until the hub ends; print nothing if the hub refuses the connection."""
     from hubbub_cli.output.server_news import print_server_states
     from hubbub_client.errors import HubbubError
     from hubbub_client.hub import connect
@@ -218,13 +220,14 @@ def _find_hub_pid(directory: Path) -> int | None:
 
 
 def _make_failure(message: str, reason: str) -> Exception:
+    """Return the error FailedPrecondition with a message and a code."""
     from hubbub_client.errors import FailedPrecondition  # imported late, since it imports gRPC
 
     return FailedPrecondition(message, reason=reason)
 
 
 async def _print_started(settings: Settings, ready: Ready, log: Path | None) -> None:
-    """Print where a hub that is ready listens and has its files; with --json as one object."""
+    """Print where a hub that is ready listens, where its files are, and what to type next; with --json one object."""
     files, servers = await _fetch_files_and_server_count(settings, ready)
     if settings.json:
         print_json({**ready, "config_files": files, "log_file": str(log) if log else None, "already": False})
@@ -241,9 +244,8 @@ async def _print_running(settings: Settings, directory: Path, pid: int) -> None:
     from hubbub_local.daemon import find_log
 
     files, servers = await _fetch_files_and_server_count(settings, {"data_dir": str(directory)})
-    content = read_client_file(
-        directory / "client.json"
-    )  # read now: a hub that was still starting has written it meanwhile
+    # Read after the hub was asked: a hub that was still starting has written the file meanwhile.
+    content = read_client_file(directory / "client.json")
     log = find_log(settings.data_dir)
     if settings.json:
         shape = {"event": "ready", "grpc": content.get("address"), "pid": pid, "data_dir": str(directory)}
@@ -273,7 +275,10 @@ def _list_places(
 
 
 def _print_next_steps(settings: Settings, directory: Path, servers: int | None) -> None:
-    """Print the commands to type next: if there are no servers, or if commands look for the hub elsewhere."""
+    """Print what to type next: how commands find a hub whose data is elsewhere, and how to add servers if it has none.
+
+    `servers` is the number of servers, None if it is not known.
+    """
     from dataclasses import replace
 
     from hubbub_local.platform_dirs import find_data_dir
@@ -288,9 +293,9 @@ def _print_next_steps(settings: Settings, directory: Path, servers: int | None) 
 
 
 async def _fetch_files_and_server_count(settings: Settings, ready: Ready) -> tuple[list[str], int | None]:
-    """Return the configuration files of the hub and how many servers it has.
+    """Return the configuration files of the hub, and how many servers it has.
 
-    If it does not answer, there are no files, and the number is None.
+    If the hub does not answer, the result is no files, and None.
     """
     from hubbub_client.errors import HubbubError
     from hubbub_client.hub import connect

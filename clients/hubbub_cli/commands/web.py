@@ -61,6 +61,7 @@ def web(
     with bound, ExitStack() as stack:
 
         def announce(url: str) -> None:
+            """Print the link to the page, and write into a file where the page is, without the secret of the link."""
             _announce_page(stack, directory, url.partition("/#")[0])
             if settings.json:
                 print_json({"event": "ready", "url": url})
@@ -68,6 +69,7 @@ def web(
                 say(f"Open {url}")
 
         def serve_page(hub: "Hub") -> "Coroutine[Any, Any, None]":
+            """Return the coroutine that serves the page until interrupted."""
             return serve(
                 hub,
                 settings.connect,
@@ -78,7 +80,7 @@ def web(
                 open_browser=browser,
                 links=Links(directory),
                 pushing=pushing,
-                # Under nobody's name: with one, what it adds would not be the owner's.
+                # Without the name of `--as`: a server that is added under a name would not be the owner's.
                 command=replace(settings, name=None, data_dir=str(directory.absolute())).command(),
             )
 
@@ -86,7 +88,7 @@ def web(
 
 
 def _make_push_gateway(settings: Settings, config: Path | None, hosts: list[str]) -> "PushGateway | None":
-    """Return what sends pushes to browsers; None if its packages are not installed."""
+    """Return what sends pushes to browsers; None if the packages for that are not installed."""
     from hubbub_web.push import PUSH_HOSTS, PushGateway
 
     if find_spec("http_ece") is None:
@@ -96,9 +98,9 @@ def _make_push_gateway(settings: Settings, config: Path | None, hosts: list[str]
 
 
 def _announce_page(stack: ExitStack, directory: Path, base: str) -> None:
-    """Write into a file where the page is, for the links of `hubbub notify`, until the stack is closed.
+    """Write into a file where the page is, for the links of `hubbub notify`; closing `stack` removes the file.
 
-    If another page is there before, or the file cannot be written, that is printed instead.
+    If another page is written there already, or the file cannot be written, that is printed instead.
     """
     try:
         if not stack.enter_context(announce_page(directory, base)):

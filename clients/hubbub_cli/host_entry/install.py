@@ -54,6 +54,7 @@ def install_entry(context: typer.Context, request: EntryRequest, *, replace: boo
         return
 
     async def install_with_token(hub: "Hub") -> None:
+        """Find or make a token at the hub, and write the entry with this token."""
         await check_endpoint(endpoint)
         secret = await find_or_make_token(hub, settings, request)
         _write_entry(settings, request, _make_http_entry(request, secret))

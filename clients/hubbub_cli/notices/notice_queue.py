@@ -25,10 +25,12 @@ class Notices:
         self._routes = [
             (deliver, *anyio.create_memory_object_stream[PendingRequest](MAX_WAITING)) for deliver in deliveries
         ]
+        # Ids of the requests that are open, so that each is delivered once.
         self._open: set[str] = set()
         self._group = anyio.create_task_group()
 
     async def __aenter__(self) -> Self:
+        """Start WORKERS tasks for each way of delivery."""
         await self._group.__aenter__()
         for deliver, _, waiting in self._routes:
             for _ in range(WORKERS):
@@ -38,6 +40,7 @@ class Notices:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        """End all deliveries, also those under way, and close the queues."""
         self._group.cancel_scope.cancel()
         # Cancelled rather than raised into: a task group would wrap the error in an exception group.
         await self._group.__aexit__(None, None, None)

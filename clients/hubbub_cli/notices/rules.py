@@ -80,6 +80,7 @@ def make_link_finder(settings: Settings, rules: "Rules") -> "AnswerAt":
             return f"{base_url}/#/{page_path}"
 
     async def find_link_in_thread(requests: Sequence[PendingRequest], page_path: str) -> str:
+        """Return the same as `find_link`, which blocks, without blocking the event loop."""
         return await anyio.to_thread.run_sync(find_link, requests, page_path)
 
     return find_link_in_thread

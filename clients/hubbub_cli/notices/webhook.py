@@ -46,6 +46,7 @@ class Webhook:
         self._client: httpx2.AsyncClient | None = None
 
     async def __aenter__(self) -> Self:
+        """Open the HTTP client for the block."""
         import httpx2
 
         # Redirects are not followed, since they could lead anywhere. A proxy of the environment must not get loopback
@@ -58,6 +59,7 @@ class Webhook:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        """Close the HTTP client, with its connections."""
         if self._client is not None:
             await self._client.aclose()
 
@@ -119,6 +121,7 @@ def make_webhook(url: str) -> Webhook:
 
 
 def _is_loopback(host: str) -> bool:
+    """Return whether a host is this machine: a loopback address, or `localhost`."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -33,6 +33,7 @@ def describe_trouble(server: Server) -> str:
 
 
 def _describe_grants(holder: "Caller | Token") -> str:
+    """Return the roles of a caller or a token, each with the servers that it is for."""
     return ", ".join(f"{grant.role} of {' '.join(grant.servers)}" for grant in holder.grants)
 
 

@@ -201,12 +201,14 @@ def _describe_desired_state(server: Server) -> str | None:
 
 
 def _describe_state(server: Server) -> str:
+    """Return the state of a server, with its transport and its MCP revision in brackets if they are known."""
     protocol = f"MCP {server.protocol_version}" if server.protocol_version else None
     details = ", ".join(filter(None, (server.transport, protocol)))
     return f"{server.state} ({details})" if details else server.state
 
 
 def _describe_server_info(server: Server) -> str | None:
+    """Return the title, else the name, and the version that a server gives itself; None if it gives neither."""
     info = as_object(server.server_info)
     return " ".join(str(each) for each in (info.get("title") or info.get("name"), info.get("version")) if each) or None
 

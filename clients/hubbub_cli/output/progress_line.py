@@ -45,6 +45,7 @@ class ProgressLine:
 
 
 def _make_bar() -> "Bar":
+    """Return a bar of rich on stderr, which vanishes at its end; the text beside it is shown as it is."""
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     columns = (SpinnerColumn(), BarColumn(24), TimeElapsedColumn(), TextColumn("{task.description}", markup=False))

@@ -159,6 +159,7 @@ def run_with_hub(
     from hubbub_client.transport import trace_context
 
     async def connect_and_work() -> bool | None:
+        """Connect, and return the result of `work`; its RPCs belong to the trace that the environment names."""
         trace_context.continue_environment_trace()
         async with settings.connect(patient=endless) as hub:
             return await work(hub)
@@ -190,6 +191,7 @@ def hub_command(*, endless: bool = False) -> Callable[[HubWork], Callable[..., N
         """Return a command that connects to the hub and awaits `work`, with the parameters of `work` as its own."""
 
         def command(context: typer.Context, **params: Any) -> None:
+            # No docstring: it is that of `work`, the text of the help.
             run_with_hub(context, lambda hub: work(hub, get_settings(context), **params), endless=endless)
 
         # Typer makes options and arguments of the parameters: of all but the hub and the settings.

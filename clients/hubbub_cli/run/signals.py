@@ -20,6 +20,7 @@ def stop_on_signal() -> Generator["anyio.Event"]:
     with anyio.CancelScope() as scope:
 
         def handle_signal() -> None:
+            """Set the event at the first signal, cancel the block at the second."""
             if stop.is_set():
                 scope.cancel()
             stop.set()

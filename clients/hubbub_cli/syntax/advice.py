@@ -108,6 +108,7 @@ def ask_hub(ctx: Any, work: "Callable[[Hub], Awaitable[T]]") -> T | None:
     from hubbub_client.errors import HubbubError
 
     async def connect_and_work() -> T:
+        """Return the result of `work`, within LIMIT_S from the beginning of the connection."""
         async with asyncio.timeout(LIMIT_S), ctx.obj.connect(patient=False) as hub:
             return await work(hub)
 
@@ -170,6 +171,7 @@ def _describe_setting(ctx: Any, error: Any) -> str:
 
 
 def _select_text_params(params: Mapping[str, Any]) -> dict[str, str]:
+    """Return the parameters of a command that are texts, since only these can be words of another command."""
     return {name: value for name, value in params.items() if isinstance(value, str)}
 
 
@@ -196,6 +198,7 @@ def _advise_on_catalog(ctx: Any, print_advice: Callable[[str], None], earlier_me
     server, name = ctx.params["server"], ctx.params.get(name_param)
 
     async def read_entries(hub: "Hub") -> "Sequence[CatalogEntry]":
+        """Return the entries of this kind that the server has in the hub's catalog."""
         return (await hub.catalog.read(kind, server))[0]
 
     entries = ask_hub(ctx, read_entries)

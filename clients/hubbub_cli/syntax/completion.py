@@ -35,6 +35,7 @@ def _make_list_completer(
     """
 
     def complete(context: typer.Context, incomplete: str) -> list[str]:
+        """Return the names in the list that begin with a word; empty if anything goes wrong."""
         return _list_matching_names(context, incomplete, module, rpc, find_names, condition)
 
     return complete
@@ -83,6 +84,7 @@ def _make_catalog_completer(kind: str) -> Callable[[typer.Context, str], list[st
         key = {"resource": "uri", "template": "uriTemplate", "skill": "uri"}.get(own_kind, "name")
 
         def find_names(response: Any) -> list[str]:
+            """Return the names, or for some kinds the URIs, of the entries in a response."""
             from hubbub_client.data.conversion import read_document  # imported late, with gRPC
 
             return [str(as_object(read_document(each.object)).get(key) or "") for each in response.entries]

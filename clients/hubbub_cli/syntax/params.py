@@ -25,12 +25,14 @@ def make_repeatable_choice(option: str, choices: Any, text: str, metavar: str = 
     names: tuple[str, ...] = get_args(choices)
 
     def check_values(values: list[str] | None) -> list[str]:
+        """Return the values of the option, [] without it. Raises BadParameter for one that is not a choice."""
         for value in values or ():
             if value not in names:
                 raise typer.BadParameter(f"{value!r} is not one of {', '.join(map(repr, names))}.")
         return values or []
 
     def complete_name(incomplete: str) -> list[str]:
+        """Return the choices that begin with a word."""
         return [name for name in names if name.startswith(incomplete)]
 
     return typer.Option(option, metavar=metavar, help=text, callback=check_values, autocompletion=complete_name)

@@ -39,7 +39,10 @@ class LiveCall:
         self._settings = settings
         self._meter = ProgressLine(moving=not settings.json)
         self._server = ""
+        # The last progress: its text, how much is done, and how much there is; None if that is not known.
         self._progress_shown: tuple[str, float | None, float | None] = ("", None, None)
+        # By the id of a pending request: what is shown of it while it is open, and the end of those that are certainly
+        # this call's.
         self._open_questions: dict[str, str] = {}
         self._question_ends: dict[str, anyio.Event] = {}
         self._typing = anyio.Lock()  # held while the person is asked
