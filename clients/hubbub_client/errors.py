@@ -227,7 +227,7 @@ def from_rpc(failure: aio.AioRpcError) -> HubbubError:
 
 
 def _found_no_connection(message: str | None) -> bool:
-    """Return whether gRPC had nothing to send an RPC over; the text of its status is all that says so."""
+    """Return whether an RPC failed for want of a connection, so that nothing was sent; only the text tells that."""
     return (message or "").startswith("failed to connect to all addresses")
 
 

@@ -52,7 +52,10 @@ class Handlers:
         return register
 
     async def serve(self, *, capacity: int, on_error: OnError | None) -> None:
-        """Work until cancelled. Raises ValueError if nothing is registered, HubbubError as `inbox.work`."""
+        """Answer pending requests with the registered functions until cancelled.
+
+        Raises ValueError if nothing is registered, HubbubError as `inbox.work`.
+        """
         if not self._registered:
             raise ValueError(
                 "no handler is registered; decorate one with on_form, on_page, on_sampling, on_roots or on_approval"
@@ -101,8 +104,8 @@ class CallAnswers:
     async def serve(self, on_listening: Callable[[], None]) -> None:
         """Answer one pending request after the other until cancelled.
 
-        `on_listening` is called once none can be missed. Raises what a callback raises, HubbubError as `inbox.work`,
-        and InvalidArgument for an answer that does not fit.
+        `on_listening` is called once no pending request can be missed. Raises what a callback raises, HubbubError as
+        `inbox.work`, and InvalidArgument for an answer that does not fit.
         """
 
         await self._inbox.work(
@@ -176,7 +179,7 @@ class _StreamedInbox(Inbox):
         return response
 
     async def skip(self, id_: str) -> None:
-        """Leave the pending request to others, unless it is answered."""
+        """Leave the pending request to other clients, unless the hub has accepted an answer."""
         if not self._accepted:
             self._stream.skip(self._call, id_)
 

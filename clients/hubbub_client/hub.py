@@ -177,7 +177,7 @@ class Hub:
         return await self.call(server, "resources/read", {"uri": uri}, **options)
 
     def subscribe(self, server: str, uri: str) -> AsyncGenerator[ResourceUpdate, None]:
-        """Yield the contents of a resource now and after each change; closing unsubscribes. As `events.resource`."""
+        """Yield the contents of a resource now and after each change; closing the iterator unsubscribes."""
         return self.events.resource(server, uri)
 
     async def get_prompt(
@@ -200,8 +200,8 @@ class Hub:
     ) -> dict[str, Any]:
         """Complete an argument of a `prompt` or of a resource `template` (its uri), and return the MCP result.
 
-        `context` has the arguments that are known already. Raises ValueError unless exactly one of the two is given.
-        Else as `call`.
+        `context` has the arguments that are known already. Raises HubbubError, and ValueError unless either a `prompt`
+        or a `template` is given.
         """
         if (prompt is None) == (template is None):
             raise ValueError("give either a prompt or a resource template")

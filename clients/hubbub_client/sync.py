@@ -305,7 +305,7 @@ def connect(
     silence_s: float = 15.0,
     patient: bool = True,
 ) -> Generator[SyncHub, Any, None]:
-    """Connect to a hub for a `with` block, as `hubbub_client.connect`."""
+    """Connect to a hub for a `with` block; arguments and errors are those of `hubbub_client.connect`."""
     connecting = hubbub_client.connect(
         address,
         token,

@@ -26,7 +26,8 @@ class Problem:
 def find_problem(text: str, file: Path, environ: Mapping[str, str]) -> Problem | None:
     """Return what is wrong with a text that is to be the content of a file; None if nothing is. Raises OSError.
 
-    `hubbubd` checks a copy beside the file: first all of it, then its settings alone, for which the hub refuses a file.
+    `hubbubd` checks a copy beside the file. If something is wrong, it checks the settings alone: only for what is wrong
+    with these the hub refuses the file.
     """
     directory = file.parent if file.parent.is_dir() else None
     with tempfile.TemporaryDirectory(prefix=".hubbub-", dir=directory) as candidate_dir:

@@ -32,7 +32,7 @@ class LineTooLong(Exception):
 async def read_lines(descriptor: int, max_bytes: int) -> AsyncGenerator[bytes | LineTooLong, None]:
     """Yield each line that is not blank, without its end, until the descriptor is closed.
 
-    LineTooLong stands for one of more than `max_bytes`. What comes after the last line end is dropped.
+    LineTooLong stands for a line of more than `max_bytes`. What comes after the last line end is dropped.
     """
     parts: list[bytes] = []
     length, skipping, beginning = 0, False, b""
@@ -87,7 +87,7 @@ class PipeLineWriter:
         self._has_lines.set()
 
     async def wait_for_capacity(self) -> None:
-        """Wait until the other end has no more than MAX_UNREAD_BYTES to read: perhaps for ever, if it has left."""
+        """Wait until the other end has at most MAX_UNREAD_BYTES left to read; perhaps for ever, if that end has left."""
         await self._has_capacity.wait()
 
     async def wait_until_written(self) -> None:

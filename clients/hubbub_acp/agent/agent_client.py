@@ -125,7 +125,7 @@ class AgentClient:
             await self._connection.send_notification(method, params)
 
     async def close(self) -> None:
-        """End the agent with all that it started. Bounded; further calls wait for the first one."""
+        """End the agent with all that it started, within seconds; further calls wait for the first one."""
         if self._stopping is None:
             self._stopping = asyncio.create_task(self._stop())
         await asyncio.shield(self._stopping)

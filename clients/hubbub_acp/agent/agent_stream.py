@@ -68,7 +68,7 @@ class AgentStream:
     async def receive(self) -> dict[str, Any] | None:
         """Return the next request, with WITHDRAWN among its params, or the next response; None at the end.
 
-        Session updates and cancellations that come before it are handled here.
+        Session updates and withdrawals of requests that come before that are handled here.
         """
         async for line in self._lines:
             self._lines_read += 1
@@ -93,7 +93,7 @@ class AgentStream:
         return None
 
     async def send(self, message: dict[str, Any]) -> None:
-        """Queue a message; a response also frees the place of its request.
+        """Queue a message, and wait while the agent has too much to read. A response frees the slot of its request.
 
         If the agent reads no more, a response is dropped, and for anything else ConnectionError is raised.
         """
@@ -119,7 +119,7 @@ class AgentStream:
         self.is_open = False
 
     async def _pass_over(self, line: bytes | LineTooLong) -> dict[str, Any] | None:
-        """Count a line that cannot be read. Refuse it if it is a request; if it is a response, return an error for it.
+        """Count a line that cannot be read. Refuse a request; for a response, return an error in its place, else None.
 
         `on_loss` is called for a request, and for a line that is too long and no response.
         """

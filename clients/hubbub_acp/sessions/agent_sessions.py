@@ -122,7 +122,7 @@ class AgentSessions:
         return self._begin_turn(open_new, prompt)
 
     async def continue_(self, session_id: str, prompt: str) -> Turn:
-        """Begin a turn in a session. Raises AgentFault as `start` does, and SESSION_UNKNOWN, SESSION_BUSY."""
+        """Begin a turn in a session, and return it. Raises AgentFault, for example SESSION_UNKNOWN, SESSION_BUSY."""
         check_prompt(prompt)
         self._check_capacity()
         session = self.get(session_id)
@@ -152,7 +152,7 @@ class AgentSessions:
         return True
 
     async def cancel_turn(self, turn: Turn) -> None:
-        """Cancel a turn, and wait for its end. An agent that goes on gets no more turns, and is ended. Bounded."""
+        """Cancel a turn and wait for its end. An agent that goes on after CANCEL_LIMIT_S is ended."""
         if turn.has_ended:
             return
         is_first = not turn.is_cancelled
@@ -348,7 +348,7 @@ class AgentSessions:
         ending.add_done_callback(lambda _: self._clients.discard(client))
 
     async def _find_client(self, session: AgentSession | None) -> AgentClient:
-        """Return the agent's process that has the session, or the one for new turns. Raises AgentFault."""
+        """Return the agent's process that has the session, else the one for new turns, started if there is none."""
         home = session.home if session is not None else None
         if isinstance(home, AgentClient) and home.is_alive and not home.is_retiring:
             return home
@@ -442,7 +442,7 @@ class AgentSessions:
             del self._sessions[each.id]
 
     def _report_change(self, session: AgentSession) -> None:
-        """Report that a session has changed, and the list of sessions with it, which is saved."""
+        """Report that a session has changed, and the list of sessions with it; save the sessions in the background."""
         self._on_change(session)
         self._on_change(None)
         self._file.write_soon(self._sessions)

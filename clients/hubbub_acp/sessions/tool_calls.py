@@ -49,7 +49,7 @@ class ToolCallView:
         self.said_last: dict[str, Any] = {}
 
     def merge(self, update: Mapping[str, Any], at: str) -> None:
-        """Apply an update: what it says replaces what was known."""
+        """Apply an update of the call, which came `at` this time: what the update says replaces what was known."""
         self.at = at
         self.title = make_line(update.get("title"), TITLE_CHARACTERS) or self.title
         self.kind = make_line(update.get("kind"), 50) or self.kind

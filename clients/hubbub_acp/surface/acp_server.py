@@ -98,7 +98,7 @@ class AcpServer:
         return await self._serve_turn(context, params)
 
     async def _serve_turn(self, context: Context, params: CallToolRequestParams) -> Any:
-        """Begin a turn, and return its result, or its task, as the host's revision of MCP has it."""
+        """Begin a turn, and return its result, its task, or its questions, as the host's revision of MCP has them."""
         if context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
             turn = await self._begin_turn(params.name, params.arguments or {})
             return await follow_turn(turn, context, lambda: self.tasks.cancel_later(turn))

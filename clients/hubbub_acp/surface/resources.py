@@ -80,10 +80,11 @@ class SessionResources:
             self._notifying = asyncio.create_task(self._notify_subscribers())
 
     async def _notify_subscribers(self) -> None:
-        """Notify subscribers of what has changed, once in NOTICE_S, until nothing has changed."""
+        """Notify subscribers of what has changed, once in NOTICE_S, until nothing more has changed."""
         while self._changed or self._is_list_changed:
             changed, self._changed = self._changed, set()
             listed = [session.id for session in self._sessions.list_sessions()]
+            # Another order is no change of the list.
             is_list_changed = self._is_list_changed and sorted(listed) != sorted(self._listed)
             self._is_list_changed, self._listed = False, listed
             for uri in sorted(changed):

@@ -168,7 +168,7 @@ async def report_progress(turn: Turn, context: Context) -> None:
 
 
 async def _log_progress(line: str, context: Context) -> None:
-    """Send a line of the log; from 2026-07-28 on only to who asked for it with this call."""
+    """Send a line of the log to the host; from 2026-07-28 on, only if this call has asked for lines of this level."""
     if context.protocol_version in MODERN_PROTOCOL_VERSIONS:
         wanted: Any = (context.meta or {}).get(LOG_LEVEL_META_KEY)
         if wanted not in ("debug", "info"):

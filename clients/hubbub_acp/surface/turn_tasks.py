@@ -134,7 +134,7 @@ class TurnTasks:
         return {"task": _task_to_wire(turn)}
 
     def _restore_meta(self, result: HandlerResult) -> HandlerResult:
-        """Add to the questions of a result what the SDK has dropped, as it knows no `_meta` there."""
+        """Return a result with the `_meta` of its questions, which the SDK has dropped, as it knows none there."""
         if isinstance(result, dict) and result.get("resultType") == "input_required":
             turn = self.find(str(result.get("requestState")))
             for key, request in as_object(result.get("inputRequests")).items():
@@ -160,7 +160,7 @@ class TurnTasks:
         return _task_to_extension(turn) if context.protocol_version in MODERN_PROTOCOL_VERSIONS else _task_to_wire(turn)
 
     async def _wait_for_result(self, context: Context, params: _TaskParams) -> dict[str, Any]:
-        """Wait for the end of a task, and ask its questions meanwhile; 2025-11-25."""
+        """Wait for the end of a task and return its result; ask its questions meanwhile. Only 2025-11-25 has this."""
         turn = self.find(params.task_id)
         related = {RELATED_TASK: {"taskId": turn.id}}
         asker = QuestionAsker(turn, context.session, context.request_id, related)

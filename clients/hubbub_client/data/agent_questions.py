@@ -153,7 +153,7 @@ def read_agent_question(params: Mapping[str, Any]) -> AgentQuestion | None:
 
 
 def other_members(kind: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return what a server sends beside the members of MCP and of `AgentQuestion`; those of `_meta` as `_meta.NAME`."""
+    """Return the members that neither MCP nor `AgentQuestion` has a field for; those of `_meta` as `_meta.NAME`."""
     members = _find_members(params) if kind == "elicitation_form" else None
     meta = as_object(params.get("_meta"))
     read = {members.command, members.folder, members.changes, members.grant} if members is not None else set[str]()
@@ -233,7 +233,7 @@ def _read_tool_call(asked: Mapping[str, Any]) -> AgentQuestion:
 
 
 def _find_command(given: Mapping[str, Any], title: str) -> tuple[tuple[str, ...], bool]:
-    """Return the words of a command and False, or its line alone and True; neither without a command.
+    """Return the words of a command and False, or its line alone and True; () and False without a command.
 
     `title` is the line if the input of the tool has no command.
     """

@@ -149,7 +149,7 @@ def _bounded_text(value: object) -> str:
 
 
 def _bounded_end(value: object) -> str:
-    """Return a text within its bound; of a long one the end, where the news is."""
+    """Return a text, of a long text the end, where the news is; empty for any other value."""
     return value[-MAX_TEXT_CHARS:] if isinstance(value, str) else ""
 
 

@@ -56,22 +56,22 @@ class TypedParams:
 
     @property
     def form(self) -> FormParams | None:
-        """Return `request` if it is a form to fill in that can be read, else None."""
+        """Return `request` if it is a form to fill in, and an object; else None."""
         return self._cast_request(FormParams, "elicitation_form")
 
     @property
     def page(self) -> PageParams | None:
-        """Return `request` if it is a page to visit that can be read, else None."""
+        """Return `request` if it is a page to visit, and an object; else None."""
         return self._cast_request(PageParams, "elicitation_url")
 
     @property
     def sampling(self) -> SamplingParams | None:
-        """Return `request` if it is a sampling that can be read, else None."""
+        """Return `request` if it is a sampling, and an object; else None."""
         return self._cast_request(SamplingParams, "sampling")
 
     @property
     def approval(self) -> ApprovalRequest | None:
-        """Return `request` if it is a call to approve that can be read, else None."""
+        """Return `request`, as data, if it is a call to approve, and an object; else None."""
         asked = self._cast_request(dict[str, Any], "approval")
         return None if asked is None else read_approval(asked, self.changed_arguments)
 

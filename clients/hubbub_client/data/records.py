@@ -231,7 +231,7 @@ class PendingRequest(Record, TypedParams):
         comment: str = "",
         **how: Unpack[How],
     ) -> PendingRequest:
-        """Approve the call that this record shows, with other `arguments` if given. As `Inbox.approve`."""
+        """Approve the call that this record shows, with other `arguments` if given; the rest is as `Inbox.approve`."""
         given: ApproveOptions = {
             "remember_s": remember_s,
             "same_arguments": same_arguments,

@@ -84,7 +84,7 @@ CallEvent = WatchEvent[records.Call] | Progressed | Logged
 
 
 def read(kind: type[R], message: Any) -> WatchEvent[R] | None:
-    """Return the event of a watch response; None for a type that only newer clients know."""
+    """Return the event of a watch response, its record as `kind`; None for a type that only newer clients know."""
     token: str = message.resume_token
     match message.WhichOneof("event"):
         case "upsert":
@@ -102,7 +102,7 @@ def read(kind: type[R], message: Any) -> WatchEvent[R] | None:
 
 
 def read_call(message: call_pb2.WatchCallsResponse) -> CallEvent | None:
-    """Do as `read`, and also read progress and log messages of calls; None for an event that is newer than this."""
+    """Return the event of a watch of calls, also progress and log messages; None for a type that newer hubs send."""
     match message.WhichOneof("event"):
         case "progress":
             return Progressed(message.resume_token, conversion.read(Progress, message.progress))

@@ -121,7 +121,7 @@ class Approvals(HubService):
         return await fetch_pages(fetch_page, limit)
 
     async def revoke(self, id: str) -> RememberedApproval:  # noqa: A002 - the field's name
-        """Forget a remembered approval and return it: the next call is asked about again."""
+        """Forget a remembered approval and return it: people are asked about the next such call again."""
         request = approval_pb2.RevokeRememberedApprovalRequest(id=id)
         answer = await self._link.call(lambda hub: hub.approvals.RevokeRememberedApproval, request)
         return read(RememberedApproval, answer.approval)
@@ -157,7 +157,7 @@ class Approvals(HubService):
     async def replay(
         self, *, server: str | None = None, since_s: float | None = None, rules: str | None = None
     ) -> ApprovalReplay:
-        """Return what rules would have done with the calls in the history, those of the last `since_s` seconds.
+        """Return what rules would have done with the calls in the history, or with those of the last `since_s` seconds.
 
         `rules` is the table `[approvals]` in TOML; without it the rules in use are tried.
         """

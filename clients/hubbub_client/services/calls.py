@@ -70,7 +70,10 @@ class CallHandle(Generic[R]):
         return cast("R", ToolResult(call.result) if call.method == TOOL_CALL else call.result)
 
     async def wait(self) -> Call:
-        """Wait for the end and return the call, in whatever state it ended; else as `result`."""
+        """Wait for the end and return the call, in whatever state it ended.
+
+        Meanwhile the call's callbacks run; this method raises what they raise.
+        """
         last: Call | None = None
         reporter = Reporter(self._callbacks)
         async with (
@@ -192,7 +195,7 @@ class Calls:
         return CallHandle(self, self._inbox, id, callbacks)
 
     async def _call_with_reports(self, spec: call_pb2.CallSpec, reporter: Reporter) -> Call:
-        """Make a call and report its news: over the stream of calls, or by a watch if there is no such stream."""
+        """Make a call and report its progress and pending requests: over the stream of calls, else by a watch."""
         try:
             return await self._call_on_stream(spec, reporter, CallAnswers(self._inbox, spec.call_id, {}))
         except NotSent:
@@ -230,7 +233,7 @@ class Calls:
         raise outcome or AssertionError("the block ends with an outcome or raises")
 
     async def _call_with_watch(self, spec: call_pb2.CallSpec, reporter: Reporter) -> Call:
-        """Make a call, and report its news from a watch beside it."""
+        """Make a call by an RPC of its own, and report its progress and pending requests from a watch beside it."""
         outcome: Call | HubbubError | None = None
         following, ended = asyncio.Event(), asyncio.Event()
         # An exception in a callback, or in the watch that feeds it, aborts the call.
@@ -351,7 +354,7 @@ class _CallNews:
         self._news_came.set()
 
     async def report(self) -> None:
-        """Call the callbacks for the news until the end is reported. Raises what they raise."""
+        """Call the callbacks for all news until the end of the call is reported. Raises what a callback raises."""
         while not self._end_reported.is_set():
             await self._news_came.wait()
             self._news_came.clear()

@@ -39,8 +39,10 @@ class Hosts(HubService):
         ids: Iterable[str] = (),
         call_ids: Iterable[str] = (),
     ) -> Sequence[ConnectedHost]:
-        """Return the hosts that are connected, newest first: all, or those of these principals, with these ids, and
-        with a request open for one of these calls."""
+        """Return the connected hosts that match all given conditions, newest first.
+
+        The host is of one of these principals, has one of these ids, and has a request open for one of these calls.
+        """
         condition = mcp_pb2.HostFilter(principals=principals, ids=ids, call_ids=call_ids)
 
         async def fetch_page(page_fields: PageFields) -> tuple[Sequence[ConnectedHost], str]:

@@ -58,7 +58,7 @@ class Inbox(HubService):
     ) -> PendingRequest:
         """Claim an open pending request for `ttl_s` seconds, and return it with the claim, whose id answers need.
 
-        With a `claim_id` of your own (16 to 64 letters, digits, `_` and `-`) it is safe to repeat: the claim with this
+        With a `claim_id` of your own (16 to 64 letters, digits, `_` and `-`) this is safe to repeat: the claim with the
         id is renewed. `take_over` also takes a claim that the same name holds in another window or program.
         Raises FailedPrecondition, for example ALREADY_CLAIMED (its metadata name the holder, with `own` if that is the
         caller).
@@ -174,7 +174,10 @@ class Inbox(HubService):
         claim_id: str | None = None,
         answer_id: str | None = None,
     ) -> PendingRequest:
-        """Deny a call that waits for approval, with the reason that its caller gets. Raises as `answer`."""
+        """Deny a call that waits for approval, with the reason that its caller gets; return the pending request.
+
+        Raises FailedPrecondition, for example ALREADY_ANSWERED, and else as `answer`.
+        """
         return await self.answer(id, deny=reason, claim_id=claim_id, answer_id=answer_id)
 
     async def _send_answer(
@@ -216,8 +219,8 @@ class Inbox(HubService):
         """Answer pending requests as one of the hub's workers, until cancelled; each goes to exactly one worker.
 
         `handle` gets each request with a claim of this worker, up to `capacity` at once (at most 100), and answers it
-        through its record. A request that it leaves unanswered goes to other workers. It is cancelled if the claim is
-        lost. Its exceptions go to `on_error`, else to the log; an exception in `on_error` ends the work.
+        through its record. A request that `handle` leaves unanswered goes to other workers. `handle` is cancelled if
+        the claim is lost. Its exceptions go to `on_error`, else to the log; an exception in `on_error` ends the work.
         `on_listening` is called repeatedly while requests can come. Raises HubbubError as `watch`.
         """
         worker = Worker(
@@ -232,7 +235,7 @@ class Inbox(HubService):
         await worker.run()
 
     def _parse_event(self, step: inbox_pb2.WatchPendingRequestsResponse) -> WatchEvent[PendingRequest] | None:
-        """Return the event of a watch's step, its record with methods that answer; None for an unknown type."""
+        """Return the event of a watch's step, with a record that can answer; None for a type that newer hubs send."""
         event = watch_events.read(PendingRequest, step)
         return replace(event, record=self._bind_to_inbox(event.record)) if isinstance(event, Upsert) else event
 

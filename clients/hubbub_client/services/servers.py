@@ -80,7 +80,7 @@ class Servers(HubService):
     async def log_out(self, name: str) -> Server:
         """Forget the OAuth tokens of a server and the client that the hub registered there, and return the server.
 
-        A wanted server is connected again; then a person is asked to let the hub in.
+        A server whose desired state is connected is connected again; then a person is asked to let the hub in.
         """
         request = server_pb2.LogOutServerRequest(name=name)
         answer = await self._link.call(lambda hub: hub.servers.LogOutServer, request)

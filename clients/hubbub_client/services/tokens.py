@@ -101,7 +101,7 @@ class Tokens(HubService):
         """Create a token that is valid for `ttl_s` seconds or for ever, and return it with its secret.
 
         `may_name_others` lets it act under the names of others (`name` of `connect`). Requests of MCP hosts with it are
-        held for `hold_s` seconds while people are asked; by default that is as the profile says. Raises
+        held for `hold_s` seconds while people are asked; by default the host's profile decides. Raises
         ValueError for a `ttl_s` below one microsecond.
         """
         ttl = None if ttl_s is None else to_duration(ttl_s)

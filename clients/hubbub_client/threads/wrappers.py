@@ -131,7 +131,10 @@ class Home:
 
 
 def _wait_heeding_signals(future: "Future[R]") -> R:
-    """Wait for a result while signals are handled. The queue is written in C, so an interrupt leaves no lock behind."""
+    """Return the result of a future, and let signal handlers run during the wait.
+
+    The wait is for a queue, which is written in C, so that an interrupt leaves no lock behind.
+    """
     done: SimpleQueue[object] = SimpleQueue()
     future.add_done_callback(done.put)
     while not future.done():
@@ -141,7 +144,7 @@ def _wait_heeding_signals(future: "Future[R]") -> R:
 
 
 def _make_blocking_answer(method: Callable[..., Awaitable[PendingRequest]]) -> Any:
-    """Return a method of the record that waits for its result."""
+    """Return a method of SyncPendingRequest that waits for the result of this async one."""
 
     def answer_and_wait(request: "SyncPendingRequest", *args: Any, **kwargs: Any) -> PendingRequest:
         if request.home is None:
@@ -206,7 +209,7 @@ class Facade(Generic[S]):
 
 
 def make_blocking(method: Callable[Concatenate[S, P], Awaitable[R]]) -> Callable[Concatenate[Facade[S], P], R]:
-    """Return the method as one that waits for its result."""
+    """Return an async method of the library as a method of a Facade, which waits for the result."""
 
     def call_and_wait(facade: Facade[S], /, *args: P.args, **kwargs: P.kwargs) -> R:
         wrapped = facade.wrap_callbacks(kwargs)
@@ -219,7 +222,10 @@ def make_blocking(method: Callable[Concatenate[S, P], Awaitable[R]]) -> Callable
 def make_iterating(
     method: Callable[Concatenate[S, P], AsyncGenerator[R, None]],
 ) -> Callable[Concatenate[Facade[S], P], Generator[R, None, None]]:
-    """Return the method as one that yields its events, and waits for each; closing the iterator ends the watch."""
+    """Return a watch of the library as a method of a Facade, which waits for each event that it yields.
+
+    Closing the iterator ends the watch.
+    """
 
     def iterate(facade: Facade[S], /, *args: P.args, **kwargs: P.kwargs) -> Generator[R, None, None]:
         """Start the watch on the loop, yield its events, and end it with the iterator."""

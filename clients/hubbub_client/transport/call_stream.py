@@ -122,10 +122,10 @@ class CallStream:
         follow: bool = False,
         answers: Kinds = (),
     ) -> pb.CallMethodResponse:
-        """Make a call and wait for its end; cancelling this hangs up on it. Raises HubbubError, and NotSent.
+        """Make a call and wait for its end; cancelling the wait aborts the call. Raises HubbubError, and NotSent.
 
         `on_step` gets the progress and the changes of the call with `follow`, and the pending requests of the kinds
-        that its caller `answers`. Both need its `call_id`.
+        that its caller `answers`. Both need a `call_id` in the request.
         """
         start = pb.StreamCallsRequest.Start(
             id=next(self._ids),
@@ -205,7 +205,7 @@ class CallStream:
                 end.set_exception((unsent or NotSent()) if id_ in self._unwritten else error)
 
     def _enqueue(self, key: object, step: pb.StreamCallsRequest.Step) -> None:
-        """Have a step written, in place of an unwritten one with this key."""
+        """Have a step written soon, in place of an unwritten step with this key, if there is one."""
         self._unwritten[key] = step
         self._step_enqueued.set()
 
@@ -287,7 +287,7 @@ class ClientCallStreams:
     """The streams of one connection, one at a time: another hub, or another token, takes another stream."""
 
     def __init__(self, max_response_bytes: int, on_revision: Callable[[str], None] = lambda _: None) -> None:
-        """`on_revision` is called with the revision that the hub says it has, where the caller has asked for that."""
+        """`on_revision` gets each revision that the hub reports, if the metadata of the stream have asked for that."""
         self._max_response_bytes = max_response_bytes
         self._on_revision = on_revision
         # What the stream belongs to: a channel with credentials.
@@ -336,7 +336,7 @@ class ClientCallStreams:
             self._key = key
 
     def _reset(self) -> None:
-        """Retire the stream, stop opening one, and forget refusals, so that the next may be opened at once."""
+        """Retire the stream, stop opening another, and forget failures, so that the next may be opened at once."""
         if self._opening is not None:
             self._opening.cancel()
         self._retire_current()
@@ -410,7 +410,7 @@ def _stream_error(error: HubbubError) -> HubbubError | NotSent:
 
 
 def _with_call_id(error: HubbubError, call_id: str) -> HubbubError:
-    """Return an error of the stream with the id of a call in its metadata."""
+    """Return an error of the stream with the id of a call in its metadata; unchanged metadata for an empty id."""
     return type(error)(
         error.message,
         reason=error.reason,

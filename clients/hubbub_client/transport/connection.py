@@ -221,7 +221,7 @@ class HubConnection:
         raise AssertionError("the last attempt returns or raises")
 
     def _leave_address(self, stubs: Stubs) -> None:
-        """Use the next address from now on, if there is one and unless another RPC has turned to it already."""
+        """Use the next address from now on, if there are several and no other RPC has left this address already."""
         if len(self._endpoints) > 1 and stubs is self._stubs and self._endpoint is not None:
             self._left_address, self._endpoint, self._channel, self._stubs = self._endpoint.address, None, None, None
 
@@ -401,7 +401,7 @@ class HubConnection:
         return [*self._untraced_metadata(), *trace_context.metadata()]
 
     def _untraced_metadata(self) -> list[tuple[str, str | bytes]]:
-        """Return the metadata of an RPC apart from its trace: credentials and, with several addresses, the revision."""
+        """Return the metadata of an RPC but its trace: credentials and, with several addresses, the revision seen."""
         found = self._credentials()
         if self._channels.several:
             found.append(self._seen_revisions.metadata())  # so that no member shows anything older

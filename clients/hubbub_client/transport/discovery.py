@@ -86,7 +86,7 @@ def discover(where: Where) -> HubAddress:
 
 
 def discover_all(where: Where) -> Sequence[HubAddress]:
-    """Return all endpoints of the hub, in an order that is this process's own, so that its members share the load.
+    """Return all addresses of the hub, in an order that is this process's own, so that the members share the load.
 
     Reads the disk each time, since a restarted hub may have moved. Raises Unavailable if no address is found. Raises
     InvalidArgument for a malformed address, for too many, for plaintext off this machine, for a token that cannot be
@@ -156,7 +156,7 @@ def _process_seed() -> bytes:
 
 
 def client_file(where: Where) -> Path:
-    """Return where a running hub writes its `client.json`. Raises Unavailable, as `default_data_dir`."""
+    """Return where a running hub writes its `client.json`. Raises Unavailable if this user has no home directory."""
     return Path(where.data_dir or os.environ.get("HUBBUB_DATA_DIR") or default_data_dir()) / "client.json"
 
 

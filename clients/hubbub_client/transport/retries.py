@@ -43,7 +43,7 @@ def may_repeat(request: "Message", error: HubbubError, *, several: bool) -> bool
 def may_retry_with_new_token(request: "Message", error: HubbubError) -> bool:
     """Return whether a request that was refused for its token may be sent again with another one.
 
-    A request whose token ended while it was served had begun, so it must be safe to repeat.
+    If the token ended while the request was served, the request had begun, so it must be safe to repeat.
     """
     return error.reason != "CREDENTIAL_ENDED" or _is_harmless(request) or _has_call_id(request)
 
@@ -51,8 +51,8 @@ def may_retry_with_new_token(request: "Message", error: HubbubError) -> bool:
 def explain_refusal(error: HubbubError, endpoint: "HubAddress | None") -> HubbubError:
     """Return the error, or Unavailable for a token that another hub refuses at the address of `client.json`.
 
-    A hub that was killed leaves that file, and its port to anybody. It keeps its token, and writes its new address once
-    it has started.
+    A hub that was killed leaves that file behind, and its port free for anybody. Started again, the hub keeps its token
+    and writes its new address.
     """
     if error.reason != "TOKEN_INVALID" or endpoint is None or not endpoint.is_from_client_file:
         return error

@@ -114,7 +114,7 @@ class Imported:
 
     @property
     def transport(self) -> str:
-        """The transport, for people; empty if it cannot be taken over."""
+        """The transport, for people; empty if the server cannot be taken over."""
         if self.spec is None:
             return ""
         return str(self.spec.get("transport", "http" if "url" in self.spec else "stdio"))
@@ -341,7 +341,7 @@ class _Translation:
     def _list_passed_variables(self, env_vars: object) -> object:
         """Return the names of the variables that Codex passes on, each written as a text or as the `name` of a table.
 
-        What is no list is returned as it is, for the caller to refuse.
+        Return a value that is no list as it is, for the caller to refuse.
         """
         if not isinstance(env_vars, list):
             return env_vars or []

@@ -44,12 +44,12 @@ class Offer:
 
     @property
     def is_importable(self) -> bool:
-        """Whether it can be taken over, and is not there already as it is."""
+        """Whether the server can be taken over, and the configuration does not have the same already."""
         return self.state in _IMPORTABLE_STATES
 
     @property
     def hosts(self) -> str:
-        """The hosts that have it, for people."""
+        """The hosts that have the server, for people."""
         return ", ".join(dict.fromkeys((self.server.found.place.title, *self.also)))
 
 

@@ -86,7 +86,7 @@ class Trouble:
 
 
 def list_server_tables(machine: Machine, folder: Path) -> list[ServerTable]:
-    """Return where hosts keep their servers: for the person, then for a folder."""
+    """Return the places where hosts keep servers: those for the person first, then those for a folder."""
     of_person = _list_person_tables(machine)
     # If the folder is the home, some of its files are the person's own, and listed already.
     taken = {os.path.realpath(place.file) for place in of_person}
@@ -300,7 +300,7 @@ def _blank_unless_text(found: re.Match[str]) -> str:
 
 
 def _count_values(root: object) -> int:
-    """Return how many values there are, up to a few more than MAX_VALUES."""
+    """Return how many values there are in a parsed file; beyond MAX_VALUES the count stops."""
     ahead, count = [root], 0
     while ahead and count <= MAX_VALUES:
         value = ahead.pop()

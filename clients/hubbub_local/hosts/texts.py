@@ -118,8 +118,8 @@ class Texts:
     def translate_variable(self, name: str, default: str | None, key: str) -> str:
         """Return what stands for a variable in the hub's form; `key` names what it is used for.
 
-        That is its value if the entry sets it; a reference if this program's environment has it, or there is a
-        `default` (written `:-TEXT`); else a prompt to a person.
+        That is the variable's value if the entry sets the variable; a reference if this program's environment has the
+        variable, or there is a `default` (written `:-TEXT`); else a prompt to a person.
         """
         check_variable(name)
         if name in self.variables:
