@@ -112,6 +112,7 @@ class HubError(Exception):
         metadata: Mapping[str, str] | None = None,
         retry_after_s: float | None = None,
     ) -> None:
+        """Redact known secrets in all parts. Without a `reason`, that of the class holds."""
         message = REDACTION.redact_text(message)
         super().__init__(message)
         self.message = message

@@ -137,7 +137,10 @@ class PortableReaper(reaper.Reaper):
         return list(family.values())
 
     def _belongs_to_server(self, process: psutil.Process) -> bool:
-        """Return whether a process is of the server's session, or has the connection's mark."""
+        """Return whether a process is of the server's session, or has the connection's mark in its environment.
+
+        False also if the system does not show the environment.
+        """
         # Once the server's end has been collected, its number may be another process's.
         if (process.pid == self.server and not self._server_has_ended) or os.getsid(process.pid) == self.server:
             return True

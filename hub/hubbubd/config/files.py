@@ -78,13 +78,13 @@ def read_file(path: Path) -> FileContent:
                 raise make_unknown_key_error(f"{where}: {name}", name, tables)
             servers = _get_table(root, section, f"{where}: {section}")
             mcp = _get_table(root, "mcp", f"{where}: mcp")
-            _get_table(root, "notify", f"{where}: notify")
+            _get_table(root, "notify", f"{where}: notify")  # only to refuse what is no table
         case ".json":
             root = _parse_root(where, "JSON", lambda: payload.loads(raw))
             section = "mcpServers" if "mcpServers" in root else "servers"
             if "mcpServers" in root and "servers" in root:
                 raise ConfigError(f"{where}: servers", "stands beside mcpServers; keep one of them")
-            mcp: Any = root.get("mcp")
+            mcp: Any = root.get("mcp")  # without profiles it belongs to another program
             mcp = cast("dict[str, Any]", mcp) if isinstance(mcp, dict) and "profiles" in mcp else {}
             if section not in root and "hub" not in root and not mcp:
                 raise ConfigError(where, "has none of mcpServers, servers and hub")

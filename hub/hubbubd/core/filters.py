@@ -47,6 +47,7 @@ class ServerFilter:
         return self.scope.has_server(record.name)
 
     def matches(self, record: ServerRecord, /) -> bool:
+        """Return whether the server is in scope, and one of `names` unless these are empty."""
         return (not self.names or record.name in self.names) and self.is_in_scope(record)
 
 
@@ -64,6 +65,7 @@ class RequestFilter:
         return self.scope.has_request(record)
 
     def matches(self, record: PendingRequest, /) -> bool:
+        """Return whether the request is in scope and meets every condition; an empty condition is none."""
         return (
             (not self.server or record.server == self.server)
             and (not self.kinds or record.kind in self.kinds)
@@ -86,6 +88,7 @@ class CallFilter:
         return self.scope.has_call(record)
 
     def matches(self, record: Call, /) -> bool:
+        """Return whether the call is in scope and meets every condition; an empty condition is none."""
         return (
             (not self.server or record.server == self.server)
             and (not self.states or record.state in self.states)
@@ -107,6 +110,7 @@ class TaskFilter:
         return self.scope.has_task(record)
 
     def matches(self, record: Task, /) -> bool:
+        """Return whether the task is in scope and meets every condition; an empty condition is none."""
         return (
             (not self.server or record.server == self.server)
             and (self.role is None or record.role is self.role)
@@ -128,6 +132,7 @@ class CatalogFilter:
         return self.scope.has_server(record.server)
 
     def matches(self, record: CatalogList, /) -> bool:
+        """Return whether the list is in scope and meets every condition; an empty condition is none."""
         return (
             (not self.server or record.server == self.server)
             and (not self.kinds or record.kind in self.kinds)

@@ -41,6 +41,11 @@ class Clock:
         slept: Callable[[], float] = suspended_s,
         vouched: Callable[[], bool] | None = None,
     ) -> None:
+        """Begin at the system's time, or at `epoch` for a virtual loop in tests.
+
+        `wall` stands in for the system's clock, `slept` for the seconds of its suspensions, and `vouched` for its time
+        service.
+        """
         self.vouched = vouched or (is_synchronised if epoch is None and wall is None else lambda: False)
         """Whether a time service says that the wall-clock time is right."""
         self.steady = monotonic

@@ -47,7 +47,9 @@ class Confinement:
         return self.hosts.with_trusted_host(_parse_host(resolved.url))
 
     def check(self, config: ServerConfig, environ: Mapping[str, str]) -> None:
-        """Check whether a server may be added. A server with unset variables passes, and is checked when it connects.
+        """Check whether a server may be added.
+
+        A server with unset variables passes: `resolve` checks it again before each connection.
 
         Raises PermissionDenied (COMMAND_NOT_ALLOWED, HOST_NOT_ALLOWED, VARIABLE_NOT_ALLOWED) and InvalidServerConfig.
         If there is a setting that would allow the server, it is in the metadata `toml` of the denial.

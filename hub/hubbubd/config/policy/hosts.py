@@ -88,7 +88,7 @@ class HostRules:
             raise _make_host_error(host, "it has characters that no name of a host has")
         elif _ends_in_number(name):
             raise _make_host_error(host, "it is an address in an unusual spelling")
-        elif name == "localhost" or name.endswith(".localhost"):
+        elif name == "localhost" or name.endswith(".localhost"):  # loopback (RFC 6761, section 6.3)
             self.check(host, [IPv4Address("127.0.0.1")])
         elif self._denies_name(name) or not (
             self._networks or PUBLIC in self._names or self._allows_name(name) or name == self._trusted_host

@@ -67,7 +67,7 @@ class AtMost:
     setting: str | None = None
 
     def find_problem(self, value: object, default: object, hub: object) -> str | None:
-        """Return why the number is refused; None if it is allowed."""
+        """Return why the number is refused; None if it is allowed: up to the default or the hub's own setting."""
         own_default = cast("float", default or 0)
         hub_setting = own_default if self.setting is None else cast("float", getattr(hub, self.setting))
         most = max(hub_setting, own_default)

@@ -342,7 +342,7 @@ class ServerConfig(BaseModel):
 
     @property
     def lacks_secrets(self) -> bool:
-        """Whether it has a placeholder whose secret was lost."""
+        """Whether it has a placeholder in place of a secret: then the secret was lost."""
         values = [*self.env.values(), *self.headers.values()]
         return any(value.get_secret_value() == WITHHELD for value in values) or f"?{WITHHELD}" in (self.url or "")
 
@@ -358,7 +358,7 @@ class ServerConfig(BaseModel):
     def list_known_secrets(self) -> list[str]:
         """Return the secrets of a resolved configuration, to redact from all output.
 
-        A value whose name or form says that it is no secret (`secrecy`) is left out: everybody writes such words.
+        A value whose name or form says that it is no secret (`secrecy`) is left out, as it occurs in ordinary text.
         """
         query = (self.url or "").partition("?")[2].partition("#")[0]
         pairs = [part.partition("=")[::2] for part in query.split("&")]

@@ -236,6 +236,7 @@ def find_obstacle(
         return "the server may have carried it out already"
     if call.task_id is not None and task_fingerprint is None:
         return "its task is not known any more"
+    # The server that holds the task, or that asked the questions of the rounds, must be the one that has the name now.
     if (task_fingerprint if call.rounds is None or call.task_id else call.rounds.fingerprint) != server_fingerprint:
         return "its server is another one now"
     if call.task_id is not None:
@@ -271,8 +272,8 @@ def is_held(call: Call) -> bool:
 def as_resumed(call: Call) -> Call:
     """Return an unfinished call as resumed after a restart: detached, and parked if it was sent or held.
 
-    Such a call waits for the answers of its rounds or for its approval. One that is a task at its server stays as it
-    was, as does one that was never sent.
+    A parked call waits for the answers of its rounds or for its approval. The state of a call that is a task at its
+    server, or was never sent, stays as it was.
     """
     parked = call.task_id is None and not was_never_sent(call)
     return replaced(

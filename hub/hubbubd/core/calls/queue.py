@@ -86,7 +86,7 @@ class CallQueue:
         self._move(call_id, Slot.WAITING)
 
     def add_first(self, call_id: str) -> None:
-        """Put a call that has been sent before at the head; no limit applies."""
+        """Put a call that has been sent before at the head of the waiting calls; no limit applies."""
         self.remove(call_id)
         self.add_resumed(call_id, 0)  # its bytes were counted when it was admitted
         self._waiting.move_to_end(call_id, last=False)

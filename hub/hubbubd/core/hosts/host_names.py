@@ -81,7 +81,10 @@ class NameRule:
     """Patterns of the servers whose names have no prefix, where all others have one."""
 
     def prefix(self, server: str) -> str:
-        """Return the prefix of all names of a server, without the separator; empty without prefixes."""
+        """Return the prefix of all names of a server, without the separator; empty without prefixes.
+
+        That is the server's alias or name as it is, if hosts can take it; else cleaned, cut, and with digits of a hash.
+        """
         if not self.prefixed:
             return ""
         label, max_prefix = self.alias.get(server, server), self.longest - len(SEPARATOR) - NAME_ROOM
@@ -169,7 +172,7 @@ class NameRule:
                 rest.append(origin)
                 continue
             keeper = origins.setdefault(name, origin)
-            if server < keeper[0]:
+            if server < keeper[0]:  # of several servers the first by name keeps the name
                 origins[name] = origin
                 rest.append(keeper)
             elif origin != keeper:

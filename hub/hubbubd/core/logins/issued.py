@@ -91,9 +91,9 @@ def judge_refresh(login: TokenLogin, family: str, refresh: str, now: float) -> R
 
 
 def with_new_tokens(login: TokenLogin, access: str, new: Digests, now: float, *, repeated: bool) -> TokenLogin:
-    """Return a log-in with new tokens. `access` is the digest of its access token until now.
+    """Return a log-in with new tokens. `access` is the digest of the access token that it had until now.
 
-    `repeated` says that they take the place of tokens that got lost on their way to the host.
+    `repeated` says that the new tokens take the place of tokens that got lost on their way to the host.
     """
     after = replace(login, refresh=new.refresh, access_until=now + ACCESS_S, is_used=False)
     if repeated:  # the tokens that got lost are void; the time of the grace does not begin again
@@ -128,6 +128,6 @@ def make_token_name(client: str) -> str:
 
 
 def choose_free_name(wanted: str, taken: Collection[str]) -> str:
-    """Return a name that no token has: the one that is wanted, or with a number."""
+    """Return a name that no token has: the wanted name, or the same with the first number that is free (`NAME-2`)."""
     numbered = (wanted if number == 1 else f"{wanted}-{number}" for number in range(1, len(taken) + 2))
     return next(name for name in numbered if name not in taken)

@@ -69,11 +69,11 @@ class LoginCode:
     used_at: bounds.Moment | None = None
 
     def is_good(self, now: float) -> bool:
-        """Return whether it can still be used."""
+        """Return whether the code can still be used."""
         return self.used_at is None and now < self.expires_at
 
     def may_be_deleted(self, now: float) -> bool:
-        """Return whether it has been over for KEPT_S, so that nobody needs to know what became of it."""
+        """Return whether the code has been over for KEPT_S, so that nobody needs to know what became of it."""
         return now >= self.expires_at + KEPT_S
 
 
@@ -147,7 +147,10 @@ def new_login_code(code: str, principal: Principal, now: float) -> LoginCode:
 
 
 def new_visit(cookie: str, code: LoginCode, now: float, *, secure: bool) -> Visit:
-    """Return the record of a browser in which a code was typed; `secure` says that the browser speaks TLS."""
+    """Return the record of a browser in which a code was typed; `secure` says that the browser speaks TLS.
+
+    Without TLS the browser is remembered for a shorter time: every port of the machine gets its cookie.
+    """
     return Visit(
         id=digest(cookie),
         name=code.name,
@@ -160,7 +163,7 @@ def new_visit(cookie: str, code: LoginCode, now: float, *, secure: bool) -> Visi
 
 
 def find_visitor(visit: Visit, now: float) -> Visitor | None:
-    """Return who is at a browser; None once the visit, or the credential that it comes from, has expired."""
+    """Return who is at a browser; None once the visit (the record of the browser) or its credential has expired."""
     until = visit.expires_at if visit.credential_until is None else min(visit.expires_at, visit.credential_until)
     if now >= until:
         return None

@@ -296,6 +296,7 @@ class Pages:
     """
 
     def __init__(self, server: str, kind: CatalogKind) -> None:
+        """Begin without any page of the server's list of this kind."""
         self.entries: list[bytes] = []
         self.ttl_s: float | None = None
         self.cursor: str | None = None
@@ -313,9 +314,9 @@ class Pages:
         return self.cursor
 
     def add_in_steps(self, result: Mapping[str, Any]) -> Iterator[None]:
-        """Add the entries as `add` does, but yield after each STEP: a long page must not block the event loop.
+        """Add the entries of a `*/list` result, and set `cursor` to that of the next page. Raises ListRefused.
 
-        Raises ListRefused.
+        Yields after each STEP of entries: a long page must not block the event loop.
         """
         self._pages += 1
         entries = result.get(self._source.member)

@@ -34,6 +34,7 @@ class SdkMeter(Meter):
     on = True
 
     def __init__(self, readers: Sequence[MetricReader], registry: CollectorRegistry) -> None:
+        """Create the histograms; a counter is created with its first count, others when they are observed."""
         self._registry = registry
         self._provider = MeterProvider(
             readers, resource(), exemplar_filter=AlwaysOffExemplarFilter(), shutdown_on_exit=False

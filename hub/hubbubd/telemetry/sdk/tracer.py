@@ -80,6 +80,7 @@ class SdkTracer(Tracer):
     on = True
 
     def __init__(self, exporter: SpanExporter, now: Callable[[], float], *, content: bool = False) -> None:
+        """Start the SDK's thread of export. `now` returns seconds since the epoch, `content` is as in `Tracer`."""
         self._now = now
         self._exporter = exporter
         self.content = content
