@@ -87,7 +87,7 @@ class PipeLineWriter:
         self._has_lines.set()
 
     async def wait_for_capacity(self) -> None:
-        """Wait until the other end has at most MAX_UNREAD_BYTES left to read; perhaps for ever, if that end has left."""
+        """Wait until the other end has at most MAX_UNREAD_BYTES to read: perhaps for ever, if that end is gone."""
         await self._has_capacity.wait()
 
     async def wait_until_written(self) -> None:

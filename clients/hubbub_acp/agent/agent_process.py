@@ -114,7 +114,7 @@ class AgentProcess:
         return "\n".join(self._tail)[-TAIL_CHARACTERS:]
 
     async def stop(self) -> None:
-        """End the agent and all that it started, within seconds: close its pipe, send SIGTERM, then kill what is left."""
+        """End the agent and all that it started, within seconds: close its pipe, send SIGTERM, then kill the rest."""
         os.close(self.stdin)
         if not await self._wait_for_exit():
             with suppress(ProcessLookupError):
