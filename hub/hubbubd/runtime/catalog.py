@@ -232,7 +232,7 @@ class ServerCatalog:
         """Callers of `refresh`, with the kind whose next fetch each waits for."""
 
     def set_link(self, link: McpLink | None) -> None:
-        """Set the current connection, None for none, and fetch the lists over it; end the waits of `refresh`."""
+        """Set the current connection (None: it is down), fetch the lists over a new one; end waits of `refresh`."""
         if link is not None and link is self._link:
             return
         self._connection_scope.cancel()
@@ -327,7 +327,7 @@ class ServerCatalog:
                 fetched.set()
 
     def _store_outcome(self, kind: CatalogKind, outcome: Pages | Fault, started: float, *, announced: bool) -> None:
-        """Store the outcome of a fetch, and schedule the next one."""
+        """Store the outcome of a fetch, and schedule the next one: ever later while notifications follow at once."""
         now, stamp = self._clock.steady(), self._clock.now()
         record = self._catalog.record(self._config.name, kind) or core.new_list(self._config.name, kind)
         if isinstance(outcome, Pages):

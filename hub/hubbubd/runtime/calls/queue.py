@@ -85,7 +85,7 @@ class ActiveCall:
     """The configuration and the server with which it was found that the call may be made; None: look again."""
 
     def stop(self, fault: Fault, end: End = End.CANCELLED) -> None:
-        """End the call with a reason; on the wire it is cancelled at the server. The first reason counts."""
+        """Make the call end with a reason; if it was sent, its server is told to cancel it. The first reason counts."""
         if self.fault is None:
             self.fault, self.end = fault, end
             self.deadline.end()
@@ -99,11 +99,11 @@ class RecentCallers:
         self._until: dict[str, float] = {}
 
     def forget_all(self) -> None:
-        """Forget all, as a new connection begins, over which nobody has called."""
+        """Forget all principals, as a connection begins over which nobody has called yet."""
         self._until.clear()
 
     def note_end(self, principal: str, *, answered: bool) -> None:
-        """Note that a call of a principal has ended; `answered` says that its server has answered it."""
+        """Note that a call of a principal has ended; the principal stays longer if its server has not `answered` it."""
         now = self._clock.steady()
         self._until = {each: until for each, until in self._until.items() if until > now}
         until = now + (ANSWERED_S if answered else UNANSWERED_S)
@@ -154,7 +154,7 @@ class ServerQueue:
         self._give_turns()
 
     def _set_config(self, config: ServerConfig) -> None:
-        """Keep the configuration, and what each call needs of it."""
+        """Keep the configuration, and what each call looks up in it."""
         self.config = config
         self.fingerprint = config.fingerprint  # cached: a hash
         self.limits_tools = config.limits_tools
@@ -179,7 +179,7 @@ class ServerQueue:
     # Slots
 
     def add(self, call: Call) -> ActiveCall:
-        """Queue a new call. Raises ResourceExhausted (QUEUE_FULL)."""
+        """Queue a new call; it has its turn at once if a slot is free. Raises ResourceExhausted (QUEUE_FULL)."""
         self._queue.add(call.id, len(call.params))
         active = self.register(call)
         self.set_deadline(active)
@@ -211,7 +211,7 @@ class ServerQueue:
         self._give_turns()
 
     def register(self, call: Call) -> ActiveCall:
-        """Make a call one of this queue, in no slot yet."""
+        """Add a call to this queue in no slot: it is not sent before it gets one."""
         active = ActiveCall(call, CallClock(call.timeout_s, call.max_s, self._clock.steady()), last_span=call.trace)
         self.calls[call.id] = self._all_calls[call.id] = active
         return active
@@ -283,7 +283,7 @@ class ServerQueue:
     # Deadlines
 
     def set_deadline(self, active: ActiveCall) -> None:
-        """Set the call's deadline from its clock."""
+        """Set the call's deadline to when its time runs out; to never while its clock is stopped."""
         at = active.clock.deadline()
         active.deadline.move(math.inf if at is None else at)
 
@@ -321,7 +321,7 @@ class ServerQueue:
         return self._calls_in(*SENT) or self._calls_in(Slot.ASIDE)
 
     def possible_cause_ids(self) -> tuple[str, ...]:
-        """Return the ids of the calls that may be the cause, for a record; none if they are too many to be useful."""
+        """Return the ids of the calls that may have caused a request, for its record; none if they are too many."""
         causes = self._possible_causes()
         return tuple(active.call.id for active in causes) if len(causes) <= MAX_CANDIDATES else ()
 
@@ -360,7 +360,7 @@ class ServerQueue:
 
     @contextmanager
     def _note_candidates(self, calls: list[ActiveCall], pending_ids: tuple[str, ...]) -> Generator[None]:
-        """Record on each of the calls, for the block, that it may be the cause."""
+        """For the block, record on each of these calls that it may have caused the requests `pending_ids`."""
         for active in calls:
             ids = (*active.call.perhaps_pending_ids, *pending_ids)[-PENDING_IDS:]
             self.change(active, replaced(active.call, perhaps_pending_ids=ids))
@@ -417,12 +417,12 @@ class ServerQueue:
     # Ends
 
     def stop_all(self, fault: Fault, end: End) -> None:
-        """End all calls with a reason."""
+        """Make all calls end, each with this reason unless it has one; return before they have ended."""
         for active in list(self.calls.values()):
             active.stop(fault, end)
 
     async def wait_idle(self) -> None:
-        """Wait until all current calls have ended."""
+        """Wait until all calls that are unfinished now have ended."""
         for active in list(self.calls.values()):
             await active.ended.wait()
 

@@ -88,6 +88,7 @@ class Calls(RecordReader[Call]):
         self._queues[config.name] = queue
         of_server = [call for call in self._table if call.server == config.name]
         queue.ended.update(call.state for call in of_server if call.state.ended)
+        # Those with an obstacle are ended by `end_unresumed`.
         unfinished = [
             call for call in of_server if not call.state.ended and self.resumption.find_obstacle(call, config) is None
         ]
@@ -100,7 +101,7 @@ class Calls(RecordReader[Call]):
         return queue
 
     async def close_queue(self, server: str, fault: Fault, end: End = End.SERVER_GONE) -> None:
-        """End the calls of a server that is removed, or goes on elsewhere, and wait for that."""
+        """End the calls of a server that is removed, or goes on at another member; return when all have ended."""
         queue = self._queues.pop(server)
         queue.stop_all(fault, end)
         await queue.wait_idle()
@@ -141,7 +142,7 @@ class Calls(RecordReader[Call]):
         self.exchange.poll_task_soon(call)
 
     def has_queue(self, server: str) -> bool:
-        """Return whether calls of a server are made here."""
+        """Return whether this hub has the call queue of a server."""
         return server in self._queues
 
     def counts(self, server: str) -> QueueCounts:
@@ -153,7 +154,7 @@ class Calls(RecordReader[Call]):
     async def call(self, spec: CallSpec, principal: str, *, detached: bool = False) -> Call:
         """Make a call, wait for its end, and return it, whatever the outcome.
 
-        `spec.call_id` is an idempotency key: the same request under the same id joins the call there is. Cancelling
+        `spec.call_id` is an idempotency key: the same request under the same id joins the first call. Cancelling
         this ends the call, unless it is detached or another caller waits for it, too. Raises NotFound, InvalidArgument,
         AlreadyExists (CALL_ID_REUSED), FailedPrecondition, ResourceExhausted, Unavailable.
         """
@@ -275,7 +276,7 @@ class Calls(RecordReader[Call]):
     async def drain(self) -> None:
         """Refuse new calls, and wait until no unfinished call has a waiting caller or would be lost by a restart.
 
-        Then wait for the blocks of `drain_delays` that are under way.
+        Then wait for callers that have no call in a queue here (`drain_delays`).
         """
         self.closing.set()
         await self._drain_queues(lambda: list(self._queues.values()))
@@ -413,7 +414,7 @@ class Calls(RecordReader[Call]):
         return queue
 
     def _find(self, call_id: str) -> Call | None:
-        """Return a call, also one whose record is not written yet."""
+        """Return a call, also one whose record is not written yet; None if there is none."""
         active = self._active.get(call_id)
         return self._table.record(call_id) if active is None else active.call
 
@@ -426,7 +427,7 @@ class Calls(RecordReader[Call]):
         return self._find(call_id)  # another one may have deleted it meanwhile
 
     def _unfinished_error(self, server: str) -> Unavailable:
-        """Return the error for the caller of a call that goes on elsewhere, or with the next hub."""
+        """Return the error for a caller whose call goes on at another member, or after the restart of this hub."""
         if server in self._leaving:
             message = f"{server} is being handed on to another member of the fleet; the call goes on there"
             return Unavailable(message, reason="OWNER_LOST", metadata={"server": server})

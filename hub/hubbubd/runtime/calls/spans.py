@@ -69,9 +69,9 @@ class SpanRecorder:
     # Calls
 
     def with_trace(self, call: Call, params: dict[str, object]) -> Call:
-        """Return a new call with a span of its own, below that which its params name in `_meta`, else that of the RPC.
+        """Return a new call with a span of its own; the parent is named by `_meta` in the params, or else is the RPC's.
 
-        Without either, and with tracing off, the call stays as it is. While its caller waits, its record lists the
+        Without a parent, and with tracing off, the call stays as it is. While its caller waits, its record lists the
         RPC's span, for the next process to finish after a crash.
         """
         named = trace_of_params(params)
@@ -93,7 +93,7 @@ class SpanRecorder:
 
     @contextmanager
     def _exported_queue_span(self, active: ActiveCall) -> Generator[None]:
-        """Export the block as a span, from the making of the call on if it was never sent."""
+        """Export the block as a span; for a call that was never sent the span begins when the call was made."""
         start = active.call.created_at if active.call.started_at is None else self.tracer.now()
         try:
             yield
@@ -134,7 +134,7 @@ class SpanRecorder:
             )
 
     def finish_open_spans(self, call: Call) -> Call:
-        """Finish the open spans of a call from before a restart, and return the call without them."""
+        """Export the open spans of a call from before a restart, as broken off, and return the call without them."""
         if not call.under_way and call.started_at is not None:
             return call
         now = self.tracer.now()
@@ -214,7 +214,7 @@ class SpanRecorder:
         )
 
     def _request_attributes(self, request: PendingRequest) -> Attributes:
-        """Return the attributes of a request's span; its content is among them only if that is to be exported."""
+        """Return the attributes of a request's span; with question and answer only if `tracer.content` is set."""
         attributes: Attributes = {
             "hubbub.server": request.server,
             "hubbub.request.id": request.id,
@@ -325,7 +325,7 @@ def _is_exported_here(trace: Trace | None) -> bool:
 
 
 def _call_error_type(call: Call) -> str | None:
-    """Return `error.type` of an ended call."""
+    """Return `error.type` of an ended call; None for a success."""
     if call.fault is not None:
         return call.fault.code
     # Most results are large and no errors: parse only those that may have isError.

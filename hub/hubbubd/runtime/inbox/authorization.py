@@ -54,7 +54,7 @@ class Authorizations:
         inbox.set_answer_filter(Origin.AUTHORIZATION, self._withhold_redirect)
 
     async def ask(self, pending: PendingRequest, url: str, redirect_uri: str) -> str:
-        """Open the pending request and return the redirect URL of its answer. Raises HubError when there is none."""
+        """Open the pending request and return the redirect URL of its answer. Raises HubError if nobody gives one."""
         self._urls[pending.id] = url
         self._redirects[pending.id] = {}
         settled, listener = pending, None

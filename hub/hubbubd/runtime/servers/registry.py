@@ -91,7 +91,7 @@ class Servers:
         return record
 
     def find(self, name: str) -> ServerRecord | None:
-        """Return a server's record; None if there is no such server, or not any more."""
+        """Return a server's record; None if there is no such server (any more)."""
         parts = self._active.get(name)
         if parts is not None:
             return replace(parts.record, counts=parts.queue.counts())
@@ -119,7 +119,7 @@ class Servers:
         return sorted({*self._active, *self.names_elsewhere()})
 
     def names_elsewhere(self) -> list[str]:
-        """Return the names of the servers that other members of a fleet have, or none yet, in no particular order."""
+        """Return the names of the servers that other members of a fleet have, or no member yet; unsorted."""
         return [each.name for each in self.table if each.name not in self._active] if self.ownership.me else []
 
     def watch(self, chosen: ServerFilter, token: str = "") -> Watch[ServerRecord]:
@@ -187,7 +187,7 @@ class Servers:
         return server in self._active or ((lock := self._locks.get(server)) is not None and lock.locked())
 
     async def adopt(self, configured: Mapping[str, ServerConfig], settings: HubSettings) -> ServerDiff:
-        """Apply reloaded files and live settings; return what changed. Raises Unavailable; then it must be repeated."""
+        """Apply reloaded files and live settings; return what changed. Raises Unavailable; then call this again."""
         await self._apply_settings(settings)
         self._configured = configured
         owned = {name: config for name, config in configured.items() if self.ownership.owns(name)}
@@ -310,7 +310,7 @@ class Servers:
         return self.get(name)
 
     async def run_exclusively(self, name: str, change: Callable[[*Ts], Awaitable[R]], *args: *Ts) -> R:
-        """Make a change of a server after those under way, and to its end even if the caller is cancelled."""
+        """Make a change of a server once earlier ones are done; it goes on even if the caller is cancelled."""
 
         async def run_locked() -> R:
             """Make the change while the server's lock is held."""
@@ -331,7 +331,8 @@ class Servers:
             raise ResourceExhausted(f"at most {most} servers", reason="TOO_MANY_SERVERS")
         revision = revisions.next_revision(self.table.feed.revision)
         record = new_record(config, "api", wanted=True, revision=revision, trusted=trusted, home=self.ownership.me)
-        added = self.table.change(record.name, record)  # over what a removal left that the store refused
+        # Not `new`: a removal that the store refused may have left a record.
+        added = self.table.change(record.name, record)
         await self.secrets.store(config)
         try:
             await self.ledger.commit([added])
@@ -369,7 +370,7 @@ class Servers:
         await self._active.match_record(replace(record, revision=revision), "its configuration was changed")
 
     async def _reapply_configured(self, config: ServerConfig) -> None:
-        """Apply a server of reloaded files. In a fleet one that is not at work here is started by a takeover."""
+        """Apply a server of reloaded files; in a fleet, a server that is not at work here is left to a takeover."""
         if config.name in self._active or not self.ownership.me:
             await self._apply_configured(config)
 

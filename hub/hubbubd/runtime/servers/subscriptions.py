@@ -142,7 +142,7 @@ class Subscriptions:
             subscription.condition.close()
 
     def link(self, server: str) -> McpLink | None:
-        """Return a server's current connection, or None."""
+        """Return a server's current connection; None if it is not connected."""
         return self._links.get(server)
 
     def _find_by_server(self, server: str) -> list["_Subscription"]:
@@ -200,7 +200,7 @@ class _Subscription:
             self._scope.cancel()
 
     def note_link_change(self) -> None:
-        """Note that the connection has changed."""
+        """Note that the connection has changed, so that `run` looks at the new one."""
         self._has_news.set()
 
     def note_change(self, uri: str) -> None:
