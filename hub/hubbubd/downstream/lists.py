@@ -103,7 +103,7 @@ def _make_page(kind: CatalogKind, entries: Iterable[bytes], revision: str) -> Ge
 def _find_begin(cursor: object, kind: CatalogKind, entries: Sequence[bytes]) -> Generator[None, None, int]:
     """Return where a page begins: behind the last entry of the page before, if it has not moved far; in short steps.
 
-    Raises Refusal.
+    A cursor has the place of that entry and its mark, a hash of its name or URI. Raises Refusal.
     """
     if cursor is None:
         return 0

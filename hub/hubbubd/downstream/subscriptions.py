@@ -84,7 +84,7 @@ def _parse_filter(given: object) -> tuple[set[str], list[str]]:
         raise Refusal(INVALID_PARAMS, "params.notifications must be an object")
     chosen = cast("dict[str, Any]", given)
     named: object = chosen.get("resourceSubscriptions") or []
-    uris = cast("list[object]", named) if isinstance(named, list) else [None]
+    uris = cast("list[object]", named) if isinstance(named, list) else [None]  # None is no URI, and refused below
     if len(uris) > MAX_WATCHED:
         raise Refusal(INVALID_PARAMS, f"params.notifications.resourceSubscriptions may have {MAX_WATCHED} entries")
     texts = [uri for uri in uris if isinstance(uri, str)]

@@ -92,7 +92,7 @@ class InputRounds:
         answers = parse_answers(request) if token is not None else {}
         loop = asyncio.get_running_loop()
         call = loop.create_task(self._hub.calls.call(host_call.spec, request.host.principal.name))
-        giving: asyncio.Task[None] | None = None
+        giving: asyncio.Task[None] | None = None  # accepts the host's answers
         if answers and token is not None:
             giving = loop.create_task(self._accept_answers(host_call, token, answers))
         is_detached = token is not None

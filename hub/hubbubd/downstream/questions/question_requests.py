@@ -114,6 +114,7 @@ class QuestionRequests:
                         self._expect_page_done(question)
                 await self._accept(question, verdict)
             except asyncio.CancelledError:
+                # A host that may ask again is then asked again; any other is not, and leaves the question to others.
                 await (
                     questions.release_reservation(question.id)
                     if self._may_ask_again

@@ -135,6 +135,7 @@ class BridgedHost:
         if isinstance(message, RequestMessage):
             try:
                 self.hosts.charge(self.principal)
+                # A hub that was killed may have called the tool, and left no record: it is not called a second time.
                 if (
                     again
                     and message.method == "tools/call"
@@ -211,7 +212,7 @@ class BridgedHost:
         return asyncio.get_running_loop().create_task(self.endpoint.serve(host_request))
 
     def _on_done(self, id_: Id, task: asyncio.Task[bytes]) -> None:
-        """Send the response of a request that has ended."""
+        """Send the response of a request that has ended; a cancelled request gets none."""
         if self._serving.get(id_) is task:
             del self._serving[id_]
         self._lasting.discard(task)

@@ -155,7 +155,7 @@ class HostTasks:
             first=lambda question: (
                 self.questions.policy.asks_host_first(question.kind) and self._remaining_s(present) > 0
             ),
-            for_s=GONE_S if host.stateless else MAX_CLAIM_S,
+            for_s=GONE_S if host.stateless else MAX_CLAIM_S,  # nothing tells that a stateless host has gone
         )
         present.stack.enter_context(self.hub.inbox.reserved.reserve_for_host(call_id, waiting))
         present.stack.enter_context(self.hub.calls.listen(call_id, on_call_event))

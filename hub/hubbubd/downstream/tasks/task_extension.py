@@ -167,6 +167,7 @@ class TaskExtension:
 
 def _parse_ids(wanted: object) -> list[str]:
     """Return the ids of the tasks that a host subscribes to, each once. Raises Refusal."""
+    # What is neither a list nor missing stands as a list with a wrong id, which is refused.
     given = cast("list[object]", wanted) if isinstance(wanted, list) else [] if wanted is None else [None]
     ids = [each for each in given if isinstance(each, str)]
     if len(ids) < len(given) or len(ids) > MAX_TASKS:

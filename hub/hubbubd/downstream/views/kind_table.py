@@ -38,6 +38,7 @@ class KindTable:
     def index(self, server: str) -> Generator[None, None, Index]:
         """Return the search index of a server's tools, made in short steps if it is not there."""
         group, entries = self.groups[server], self.entries[server]
+        # An index of all tools of a server is kept in the group, for all profiles that show them all.
         known_indexes = group.indexes if entries is group.entries[server] else self.indexes
         if server not in known_indexes:
             known_indexes[server] = yield from index_in_steps(entries)

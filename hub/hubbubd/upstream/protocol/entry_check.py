@@ -77,7 +77,7 @@ def result_shape(version: str, method: str) -> ResultShape | None:
     has_entries = method.endswith("/list") or method in ("tools/call", "prompts/get", "resources/read")
     if result_model is None or not has_entries:
         return None
-    model = cast("type[BaseModel]", (get_args(result_model) or (result_model,))[0])
+    model = cast("type[BaseModel]", (get_args(result_model) or (result_model,))[0])  # of a union, the complete result
     for name, field in model.model_fields.items():
         if get_origin(field.annotation) is list:
             entry: Any = get_args(field.annotation)[0]

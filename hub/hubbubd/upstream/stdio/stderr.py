@@ -102,7 +102,7 @@ class Fold:
         self._is_probing = False
 
     def add_line(self, line: str) -> None:
-        """Pass the next line on, or hold it back."""
+        """Pass the next line on, or hold it back; held lines that turn out to be about something else are passed on."""
         if not self._is_probing or not (self._held_lines or _COMPLAINT.search(line)):
             self._pass_on_line(line)
             return

@@ -202,7 +202,7 @@ class OAuth:
             if response is None:
                 needs_token = refused is not None or self._has_expired_token()
                 if needs_token and self._flow_lock.locked() and not self._may_wait_for_flow(request):
-                    is_last = True
+                    is_last = True  # sent with the token that there is
                 elif needs_token:
                     is_last = await self._obtain_token(_AccessRequest(request, hop, refused, token, is_last=is_last))
                 if (token := self._current_token()) is not None:

@@ -67,7 +67,7 @@ class EventParser:
             line = part.rstrip(b"\r\n")
             if line:
                 self._add_to_line(line)
-            if len(line) == len(part):
+            if len(line) == len(part):  # the line goes on in the next piece
                 continue
             if self._has_line:
                 self._end_line()
