@@ -15,6 +15,7 @@ class GatheringTransport:
     """
 
     def __init__(self, transport: asyncio.Transport, lingers: Callable[[], bool] = lambda: False) -> None:
+        """Write to `transport`. `lingers` is asked at the close whether somebody else closes the transport later."""
         self._transport = transport
         self._lingers = lingers
         self._closing = False

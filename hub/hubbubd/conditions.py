@@ -142,6 +142,7 @@ class EvaluationContext:
     """The facts of one call as the library reads them, made once for all the conditions of the rules."""
 
     def __init__(self, facts: CallFacts) -> None:
+        """Keep the facts of a call; they are converted for the library when a condition first needs them."""
         self.facts = facts
         self._activation: cel.Activation | None = None
         self._is_short: bool | None = None

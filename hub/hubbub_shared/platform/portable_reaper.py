@@ -39,6 +39,7 @@ class PortableReaper(reaper.Reaper):
     """Starts a server, reports on it, and ends what belongs to it."""
 
     def __init__(self, control: int) -> None:
+        """`control` is the socket to the hub: the reaper reports there, and ends the server when it is closed."""
         super().__init__(control)
         self._process_mark = ""
         """What all processes of the server have in their environment; empty until `run`."""

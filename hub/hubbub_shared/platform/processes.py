@@ -189,6 +189,7 @@ def find_open_files(name: str) -> Iterator[tuple[int, Path]]:
 if sys.platform == "linux":
 
     def _list_pids() -> list[int]:
+        """Return the ids of all processes of this machine."""
         return [int(path.name) for path in PROCESSES.iterdir() if path.name.isdecimal()]
 
     def _read_environment(pid: int) -> list[bytes]:
@@ -236,6 +237,7 @@ if sys.platform == "linux":
 else:
 
     def _list_pids() -> list[int]:
+        """Return the ids of all processes of this machine."""
         import psutil
 
         return psutil.pids()

@@ -95,6 +95,7 @@ class Reaper:
     """Starts a server, reports on it, and ends its descendants."""
 
     def __init__(self, control: int) -> None:
+        """`control` is the socket to the hub: the reaper reports there, and ends the server when it is closed."""
         self.control = control
         self.server = 0
 

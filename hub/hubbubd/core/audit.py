@@ -80,6 +80,7 @@ class FairRetention:
     """
 
     def __init__(self, count: int) -> None:
+        """Begin without entries; `count` are kept at most."""
         self._count = count
         self._entries: OrderedDict[str, tuple[float, str]] = OrderedDict()
         self._ids_by_holder: dict[str, OrderedDict[str, None]] = {}

@@ -18,10 +18,11 @@ class Tally:
         return self._amounts.get(name, 0)
 
     def add(self, name: str, amount: int = 1) -> None:
+        """Add to the amount of a name."""
         self._amounts[name] = self._amounts.get(name, 0) + amount
 
     def subtract(self, name: str, amount: int = 1) -> None:
-        """Subtract, not below zero."""
+        """Subtract from the amount of a name. An amount that would be zero or less is forgotten, and counts as zero."""
         if (remaining := self._amounts.get(name, 0) - amount) > 0:
             self._amounts[name] = remaining
         else:

@@ -64,6 +64,7 @@ class Garbage:
     """
 
     def __init__(self, collector: Collector = gc, now: Callable[[], float] = time.process_time) -> None:
+        """Count the permanent objects that there are now. Other than in tests, `collector` is the module `gc`."""
         self._collector = collector
         self._now = now
         self._started_at = 0.0

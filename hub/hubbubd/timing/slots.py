@@ -12,6 +12,7 @@ class Slots:
     """
 
     def __init__(self, count: int, hold_s: float) -> None:
+        """Begin with `count` free slots; a taken slot is given back after `hold_s` seconds at the latest."""
         self._free = count
         self._hold_s = hold_s
         self._waiting: deque[asyncio.Future[None]] = deque()

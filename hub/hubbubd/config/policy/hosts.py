@@ -65,6 +65,7 @@ class HostRules:
     """
 
     def __init__(self, allow: Iterable[str], deny: Iterable[str]) -> None:
+        """Split the entries of `allow_hosts` and `deny_hosts`, as of `normalize_rule`, into networks and names."""
         self._networks, self._names = _split_rules(allow)
         self._denied_networks, self._denied_names = _split_rules(deny)
         self._literal_names = frozenset(name for name in self._names if name != PUBLIC and not _WILDCARD.search(name))

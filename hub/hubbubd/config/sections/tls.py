@@ -35,6 +35,7 @@ class TlsFiles:
     client_ca: Path | None = None
 
     def __iter__(self) -> Iterator[Path]:
+        """Yield the paths of the files that are configured."""
         yield self.cert
         yield self.key
         if self.client_ca is not None:

@@ -51,6 +51,7 @@ class CallRules:
     """The rules in their order, and what counts where none matches."""
 
     def __init__(self, rules: Iterable[ApprovalRule], default: Action = Action.ALLOW) -> None:
+        """Compile the patterns of the rules. `default` counts for calls that no rule matches."""
         self.rules = tuple(rules)
         self.default = default
         self.active = default is not Action.ALLOW or any(map(_can_ask_or_deny, self.rules))
@@ -171,6 +172,7 @@ class _RuleGroup:
     """
 
     def __init__(self, rules: tuple[ApprovalRule, ...]) -> None:
+        """Compile the conditions of the rules into one, if that is possible and worth the work."""
         self._rules = rules
         self._unconditional = tuple(rule for rule in rules if rule.when is None)
         self._together = _compile_together(tuple(rule.when for rule in rules if rule.when is not None))
@@ -224,6 +226,7 @@ class _Patterns:
     """The patterns of a rule, compiled. `tools`, if given, take the place of the rule's own patterns of tools."""
 
     def __init__(self, rule: ApprovalRule, tools: Sequence[str] | None = None) -> None:
+        """Compile the patterns of a rule, with `tools` in place of its own patterns of tools if they are given."""
         self.rule = rule
         patterns = rule.tools if tools is None else tools
         self._servers = _compile(rule.servers)

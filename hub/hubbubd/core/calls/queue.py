@@ -40,6 +40,7 @@ class CallQueue:
     """
 
     def __init__(self, max_in_flight: int, max_queued: int, *, one_question_at_a_time: bool = False) -> None:
+        """Begin without calls, with the limits of `set_limits`."""
         self._slots: dict[str, Slot] = {}
         self._waiting: OrderedDict[str, int] = OrderedDict()
         """The calls that wait, next one first, with the bytes of their params."""
@@ -48,7 +49,10 @@ class CallQueue:
         self.set_limits(max_in_flight, max_queued, one_question_at_a_time=one_question_at_a_time)
 
     def set_limits(self, max_in_flight: int, max_queued: int, *, one_question_at_a_time: bool) -> None:
-        """Set new limits; calls already admitted stay."""
+        """Set how many calls may be on the wire at once and how many may wait; calls already admitted stay.
+
+        With `one_question_at_a_time` one call is on the wire, and none while a question of its server is open.
+        """
         self._max_in_flight = 1 if one_question_at_a_time else max_in_flight
         self._max_queued = max_queued
         self._one_question_at_a_time = one_question_at_a_time

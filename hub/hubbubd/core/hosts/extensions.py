@@ -40,6 +40,7 @@ def page_mime_types(entries: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _is_short_and_plain(text: str) -> bool:
+    """Return whether a MIME type is short enough to keep, and printable ASCII."""
     return len(text) <= MAX_MIME_TYPE and text.isascii() and text.isprintable()
 
 

@@ -91,6 +91,7 @@ class _SchemaFlattener:
     """One schema on its way to be flat."""
 
     def __init__(self, root: Mapping[str, Any], levels: int) -> None:
+        """Begin with a schema, `root`; a definition is written out within itself `levels` times at most."""
         self._root = root
         self._levels = levels
         self.nodes = 0

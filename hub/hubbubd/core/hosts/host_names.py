@@ -133,6 +133,7 @@ class NameRule:
             server, name = origin
             prefix = prefixes.setdefault(server, self.prefix(server))
             wanted = _join_name(prefix, _replace_unfit(name))
+            # First come the names that may stand without digits, in case nothing else wants them.
             if self._is_allowed_plain(wanted, _replace_unfit(name)):
                 plain[wanted].append(origin)
             else:
@@ -140,7 +141,7 @@ class NameRule:
         conflicts: list[NameConflict] = []
         for wanted, rivals in plain.items():
             yield
-            keeper = self._choose_keeper(rivals)
+            keeper = self._choose_keeper(rivals)  # all others get digits
             if keeper is not None:
                 origins[wanted] = keeper
             digited += (each for each in rivals if each != keeper)

@@ -151,7 +151,7 @@ def build_answer(kind: RequestKind, request: Mapping[str, Any], given: Given) ->
             _require_kind(kind, {RequestKind.APPROVAL}, "deny")
             answer = {"action": "deny", "reason": given.reason}
         case Approve():
-            raise TypeError("votes.approve counts approvals")
+            raise TypeError("votes.approve counts approvals")  # one approval may not be enough for an answer
         case Result(result):
             _require_kind(kind, MCP_KINDS, "result")
             answer = _check_result(kind, request, result)

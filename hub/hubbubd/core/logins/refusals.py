@@ -5,6 +5,7 @@ class LoginRefusal(Exception):
     """A request of a program is refused. `error` is a code of OAuth, `why` says what to do, to those who wrote it."""
 
     def __init__(self, error: str, why: str, *, status: int = 400) -> None:
+        """`status` is the HTTP status of the response; for the others see the class."""
         super().__init__(why)
         self.error = error
         self.why = why

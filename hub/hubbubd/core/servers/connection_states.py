@@ -169,7 +169,7 @@ def plan(
             after = replace(connection, state=state, next_retry_at=None, gave_up=True)
         case ConnectionEvent.CLEANUP_COMPLETE:
             after = ServerConnection(state=state)
-        case _:
+        case _:  # the connection is over, or tried again
             attempt = 0 if _was_stable(connection, now, policy) else connection.attempt
             after = replace(connection, state=state, attempt=attempt, next_retry_at=None, connected_at=None)
     return after, EFFECTS.get(event)

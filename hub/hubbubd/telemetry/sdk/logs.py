@@ -34,6 +34,7 @@ class SdkLogSink(LogSink):
     on = True
 
     def __init__(self, exporter: LogRecordExporter) -> None:
+        """Start the SDK's thread that gives lines to the exporter."""
         self._exporter = exporter
         self._provider = LoggerProvider(resource(), shutdown_on_exit=False)
         self._provider.add_log_record_processor(BatchLogRecordProcessor(exporter))

@@ -168,7 +168,7 @@ class SdkTracer(Tracer):
             links=tuple(Link(_span_context(link, link.span_id)) for link in links),
             status=_FAILED if error else _OK,
             start_time=round(span.start * _NS),
-            end_time=round(max(end, span.start) * _NS),
+            end_time=round(max(end, span.start) * _NS),  # the clock may have been set back meanwhile
             resource=self._resource,
             instrumentation_scope=self._scope,
         )
