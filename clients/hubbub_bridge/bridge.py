@@ -58,7 +58,7 @@ class _Bridge:
         carrying = loop.create_task(self._connect_and_carry())
         waiting_for_end = loop.create_task(self._host_has_left.wait())
         try:
-            # A task that fails ends the bridge, which then says why.
+            # If a task fails, the wait ends, and so does the bridge: the error is raised below.
             await asyncio.wait({writing, reading, carrying, waiting_for_end}, return_when=asyncio.FIRST_COMPLETED)
             if self._uplink is not None:
                 self._uplink.leave()

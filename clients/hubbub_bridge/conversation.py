@@ -209,7 +209,7 @@ class Conversation:
             case "notifications/cancelled":
                 key = messages.make_key(messages.find_member(message, "params", "requestId"))
                 if key not in self._waiting:
-                    return  # it has its response: MCP, basic/utilities/cancellation
+                    return  # the request has its response already (MCP, basic/utilities/cancellation)
                 self._remove_waiting(key)
             case _:
                 pass
@@ -333,7 +333,7 @@ class Conversation:
             if request.method != "resources/unsubscribe" and len(self._connection_state) <= MAX_SUBSCRIPTIONS:
                 self._connection_state[name] = request
         if request.method == READ and len(self._connection_state) <= MAX_SUBSCRIPTIONS:
-            # The next hub is to know which servers' pages the host has: one page of each is read again.
+            # The next hub must know of which servers the host has pages. So one page of each server is read again.
             page = PAGE_OF.match(messages.find_text(request.message, "params", "uri"))
             if page is not None:
                 self._connection_state[f"{READ} {page[0]}"] = request
@@ -412,7 +412,7 @@ class Conversation:
         elif source := request if request.method == HANDSHAKE else self._handshake:
             revision = messages.find_text(source.message, "params", "protocolVersion")
             capabilities = messages.find_member(source.message, "params", "capabilities")
-        # Within an object, since the host's capabilities may be no object, or missing.
+        # `find_member` takes an object; the host's capabilities may be something else, or missing.
         shows_apps = request.method == TOOLS and messages.find_member({"of": capabilities}, "of", "extensions", APPS)
         return revision if shows_apps in (None, False) else f"{revision} apps"
 

@@ -61,7 +61,7 @@ class ResponseCache:
             return
         with suppress(OSError):
             self._file.parent.mkdir(mode=0o700, exist_ok=True)  # without parents: the hub makes its data directory
-            descriptor, fresh = tempfile.mkstemp(dir=self._file.parent)  # only its owner can read it
+            descriptor, fresh = tempfile.mkstemp(dir=self._file.parent)  # a file that only its owner can read
             try:
                 with os.fdopen(descriptor, "wb") as file:
                     file.write(content)

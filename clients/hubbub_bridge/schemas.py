@@ -15,7 +15,7 @@ def is_recursive(schema: object) -> bool:
 
     Of a very large schema only the first MAX_STEPS values are looked at.
     """
-    # One budget for all referred schemas: each may be within others, so that together they may be far larger.
+    # One budget for all referred schemas. Each may contain others, so together they may be far larger than the schema.
     budget = iter(range(MAX_STEPS))
     references_by_ref = {
         ref: set(_find_references(_resolve_reference(schema, ref), budget))

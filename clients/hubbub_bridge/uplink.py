@@ -161,7 +161,7 @@ class Uplink:
         try:
             while True:
                 try:
-                    await self._link.refresh_if_found()  # a hub that has started again may have another token
+                    await self._link.refresh_if_found()  # a hub that was started again may have a new token
                     is_over = await self._run_stream()
                 except HubbubError as error:
                     await self._wait_before_retry(self._link.explain_refusal(error))

@@ -110,7 +110,7 @@ def _resolve_target(arguments: dict[str, Any], typed: TypedArgument, schema: obj
     *parents, key = typed.name.split(PART)
     if not all((*parents, key)):
         raise Mistyped(f"{typed.name!r} is no name of an argument")
-    if parents and typed.name in _properties(schema):  # a name that has a dot in it
+    if parents and typed.name in _properties(schema):  # the schema has a name with a dot in it
         parents, key = [], typed.name
     for parent in parents:
         _check_name(parent, container_schema, typed.mark)

@@ -139,7 +139,7 @@ def certificate_hosts(cert: Path) -> frozenset[str]:
 
 def _start_builder(subject: x509.Name, key: ec.EllipticCurvePrivateKey, days: int) -> x509.CertificateBuilder:
     """Return a builder without an issuer. Negative `days` make a certificate that has expired."""
-    # Valid from an hour ago, for clocks that are slow; from the distant past if it is to be expired already.
+    # Valid from an hour ago, for clocks that are slow. An expired certificate is valid for the day before its end.
     not_after = datetime.now(UTC) + timedelta(days=days)
     not_before = min(datetime.now(UTC) - timedelta(hours=1), not_after - timedelta(days=1))
     return (

@@ -101,7 +101,7 @@ class SessionFeed:
 
     def _reset(self, problem: str) -> None:
         """Forget all agents, after the hub refused to go on for the reason in `problem`."""
-        self._scopes.clear()  # the group of `follow` has cancelled them
+        self._scopes.clear()  # the task group of `follow` has ended what they would cancel
         self.agents.clear()
         self.problem, self.is_read = problem, False
         self._changed()

@@ -118,7 +118,7 @@ def _walk_fields(form: Mapping[str, Any], *, prefix: str, required: bool, depth:
         yield replace(field, name=name, title=title, required=is_required)
         own_schema = normalized_schema(as_object(form.get("properties"))[field.name], form)
         own_names = as_object(own_schema.get("properties"))
-        # A name with a dot in it could not be told from a path.
+        # If a name has a dot in it, `object.field` could not be told from that name: such objects are not followed.
         has_dotted_name = any("." in own_name for own_name in own_names)
         if depth and field.kind == "json" and own_names and not has_dotted_name:
             own_form = {**own_schema, "$defs": form.get("$defs")}
@@ -198,7 +198,7 @@ def _example_number(field: Field) -> Any:
     Without choices and a least number, return 1, or the greatest number if that is below 1.
     """
     if field.choices:
-        with contextlib.suppress(ValueError):  # a choice of a number that is none
+        with contextlib.suppress(ValueError):  # a server's choice for a number may be no number
             return parse_value(field, field.choices[0][0])
     number = field.minimum
     if number is None:

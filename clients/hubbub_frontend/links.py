@@ -107,7 +107,7 @@ def announce_page(data_dir: Path, url: str) -> Generator[bool]:
             return
         file = folder / "page.json"
         file.unlink(missing_ok=True)
-        # `find_page_url` tries this second lock, for a moment: so it never keeps a page from starting.
+        # `find_page_url` takes this second lock for a moment, not the first: so it never keeps a page from starting.
         files.lock(alive_lock.fileno(), wait=True)
         write_private(file, json.dumps({"url": url}).encode())
         try:

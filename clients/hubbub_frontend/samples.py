@@ -28,7 +28,7 @@ def sample_command(kind: str, server: str, shape: Mapping[str, Any]) -> list[str
     match kind:
         case "tool":
             required = [field for field in nested_fields(shape.get("inputSchema")) if field.required]
-            in_parts = {field.name.rpartition(".")[0] for field in required}  # objects that are given by their fields
+            in_parts = {field.name.rpartition(".")[0] for field in required}  # objects whose fields are given singly
             return ["call", server, name, *(sample_argument(field) for field in required if field.name not in in_parts)]
         case "prompt":
             needed = [each for each in as_objects(shape.get("arguments")) if each.get("required") is True]

@@ -90,7 +90,7 @@ class Notifier:
         """
         await self._load_earlier_attempts()
         try:
-            # In a group of their own, attempts under way may go on when the rest is cancelled.
+            # Attempts have a task group of their own: those under way may go on when all else is cancelled.
             async with anyio.create_task_group() as sending:
                 async with anyio.create_task_group() as deciding:
                     deciding.start_soon(self._wait_for_stop, stop or anyio.Event(), deciding.cancel_scope)
@@ -145,7 +145,7 @@ class Notifier:
                             open_ids.discard(id_)
                             self._plan.remove(id_)
                         unconfirmed = set[str]()
-                        # Also what the rules leave out is open: another service may notify of it.
+                        # `open_ids` also has what the rules leave out: another service may notify of it.
                         await self._run_in_thread(self.state.delete_old, set(open_ids))
                         if once:
                             return
@@ -210,10 +210,10 @@ class Notifier:
                 answer_at_by_view[view] = await self.answer_at(wanted, view)
             notice = compose_notice(id_, wanted, answer_at_by_view[view], content=self.rules.content, zone=self.zone)
             outcome, why = await target.send(notice)
-            # Without pauses (`once`) it stays `failed`, so that the next run tries again.
+            # Without pauses (`once`) the outcome stays `failed`, so that the next run tries again.
             if outcome == "failed" and pause_s is None and pauses:
                 outcome = "gave_up"
-            with anyio.CancelScope(shield=True):  # what has been sent is written down, whatever ends meanwhile
+            with anyio.CancelScope(shield=True):  # a sent notice must be logged, even if the service ends now
                 await self._run_in_thread(self.state.end_attempt, id_, target.key, outcome)
             again_s = pause_s if outcome == "failed" else None
             self.report(News("told" if outcome == "sent" else outcome, tuple(begun), target.name, why, again_s))

@@ -110,7 +110,7 @@ class Browser:
         }
         try:
             sealed = self._encrypt(notice)
-        except ValueError:  # a page may give anything as its key
+        except ValueError:  # a page may give any bytes as its key
             self.gone()
             return "gave_up", "its key cannot be used"
         # A proxy of the environment must not get requests to a loopback address.

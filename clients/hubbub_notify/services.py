@@ -159,7 +159,7 @@ def _make_service_name(url: str, scheme: str, number: int) -> str:
     if scheme in HOST_SCHEMES:
         with suppress(ValueError):
             parts = urlsplit(url)
-            # A password with a / or # ends the host for urlsplit: what is left of it could be shown as the host.
+            # A / or # in a password ends the host for urlsplit, so that a part of the password would count as the host.
             has_odd_password = "@" not in parts.netloc and "@" in parts.path + parts.fragment
             if not has_odd_password:
                 host = f"{parts.hostname or ''}{f':{parts.port}' if parts.port else ''}"

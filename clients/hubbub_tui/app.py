@@ -302,7 +302,7 @@ class HubbubApp(App[None]):
         If the person leaves the screen meanwhile, the RPC goes on: else the hub could make the claim after `release`.
         """
         claiming = asyncio.ensure_future(self.hub.inbox.claim(id_, ttl_s, claim_id=claim_id, take_over=take_over))
-        # Read even if nobody waits any more, or asyncio would report the refusal as an error that was lost.
+        # The outcome is read even if nobody waits any more: else asyncio would report a refusal as a lost error.
         claiming.add_done_callback(lambda task: task.cancelled() or task.exception())
         self._claiming[claim_id] = claiming
         await asyncio.shield(claiming)

@@ -172,7 +172,7 @@ class Boards:
         self.hosts.synced = True
 
     async def follow_sessions(self) -> None:
-        """Keep the sessions of coding agents live, forever."""
+        """Keep the sessions of coding agents live, forever; also the reasons why some cannot be read."""
         from hubbub_frontend.coding_sessions import SessionFeed  # imported late: it is followed once it is shown
 
         def update_rows() -> None:
@@ -242,7 +242,7 @@ class Boards:
                     async for event in events:
                         self.refusal = None
                         self._apply(event, put, boards)
-                        if boards[0].has_room_for_hidden:  # of the inbox, the first board has the open requests
+                        if boards[0].has_room_for_hidden:  # the first of the inbox's two boards has the open requests
                             break
             except HubbubError as error:
                 self.refusal = line(error.message)
@@ -320,7 +320,7 @@ class Boards:
         if record.ended:
             self.progress.pop(record.id, None)
         error = record.error and replace(record.error, details=None, message=line(record.error.message or ""))
-        # Of a result, lists show only whether the tool says that it failed.
+        # Lists show of a result only whether the tool says that it failed, so the rest is dropped.
         result = {"isError": True} if as_object(record.result).get("isError") else None
         short = replace(record, params=None, result=result, error=error)
         self.calls.put(BoardRow(record.id, short, _subject_line(short_call_title(record), record.defect)))

@@ -102,7 +102,7 @@ async def claim(session: Session, id: Id, claim_id: ClaimId, take_over: bool = F
     async with session.claim_lock:
         if claim_id in session.closed_claims:
             raise FailedPrecondition("this window has left the request", reason="CLAIM_LOST")
-        session.remember_claim(id, claim_id)  # before the RPC, as its response may get lost
+        session.remember_claim(id, claim_id)  # before the RPC: if its response is lost, there may be a claim
         return _request_json(await hub.inbox.claim(id, CLAIM_S, claim_id=claim_id, take_over=take_over))
 
 
@@ -111,7 +111,7 @@ async def release(session: Session, id: Id, claim_id: ClaimId) -> Any:  # noqa: 
     """Release a window's claim for good: a late request for the same claim is refused."""
     async with session.claim_lock:
         session.close_claim(claim_id)
-        with contextlib.suppress(FailedPrecondition):  # the claim is over already
+        with contextlib.suppress(FailedPrecondition):  # the claim has ended already
             await (await session.hub()).inbox.release(id, claim_id)
     return {}
 
@@ -137,8 +137,8 @@ async def answer(
     comment: str = "",
     deny: str | None = None,
 ) -> Any:
-    """Answer a pending request, under the window's claim if it has one. `visit` accepts a page to visit; `approve` is
-    the digest of a call's arguments as they were shown, `arguments` what to send in their place, as JSON.
+    """Answer a pending request, under the window's claim if it has one. `visit` accepts a page to visit. `approve` is
+    the digest of a call's arguments as they were shown, and `arguments` is the JSON to send in their place.
 
     Return the whole request. If the window's claim was lost, the answer is sent without a claim.
     """
@@ -221,7 +221,7 @@ async def cancel_call(session: Session, id: Id) -> Any:  # noqa: A002
 
 @action
 async def task(session: Session, id: Id) -> Any:  # noqa: A002
-    """Return a task, and its result or why there is none."""
+    """Return a task with its `result`, or the `error` that says why there is no result; both null while it goes on."""
     hub = await session.hub()
     record = await hub.tasks.get(id)
     outcome: dict[str, Any] = {"result": None, "error": None}
@@ -309,7 +309,7 @@ async def login_code(session: Session) -> Any:
 
 @action
 async def hosts(session: Session) -> Any:
-    """Return the newest hosts that are connected, and whether there are `more`; or `refused`, why there are none."""
+    """Return the newest connected `hosts`, and whether there are `more`; or `refused`: why this person sees none."""
     try:
         records = await (await session.hub()).hosts.list(limit=MAX_HOSTS + 1)
     except PermissionDenied:
@@ -320,7 +320,7 @@ async def hosts(session: Session) -> Any:
 
 @action
 async def host(session: Session, id: Id) -> Any:  # noqa: A002 - the field's name
-    """Return a whole `host`, None if it is not connected any more; or `refused`, why this person may not see it."""
+    """Return a whole `host`, null if it is not connected any more; or `refused`: why this person may not see hosts."""
     try:
         records = await (await session.hub()).hosts.list(ids=[id])
     except PermissionDenied:
@@ -359,7 +359,7 @@ async def catalog(session: Session, server: Id, kind: CatalogKind) -> Any:
 
 
 def _skill_object(skill: CatalogEntry) -> dict[str, Any]:
-    """Return a skill with its name and description where all other kinds have them."""
+    """Return a skill's definition with `name` and `description` at its top, where all other kinds have them."""
     return {**as_object(skill.object), "name": skill.name, "description": skill.description}
 
 
@@ -373,7 +373,7 @@ def _split_command(line: str) -> list[str]:
 
 
 def _parse_pairs(text: str, mark: str, field: str) -> dict[str, str] | None:
-    """Return the names and values that the lines give; None for none. Raises InvalidArgument, which blames `field`."""
+    """Return the names and values that the lines give; None without any. Raises InvalidArgument about `field`."""
     try:
         return parse_pairs(text, mark)
     except ValueError as error:
@@ -381,7 +381,7 @@ def _parse_pairs(text: str, mark: str, field: str) -> dict[str, str] | None:
 
 
 def _find_page_field(path: str, endpoint_field: str) -> str:
-    """Return the field of the page for a path in a spec; `endpoint_field` for all that has no field of its own."""
+    """Return the field of the page for a path in a server's spec; `endpoint_field` for a path without a field."""
     fields = {"name": "name", "env": "variables", "headers": "headers"}
     return next((fields[part] for part in path.split(".") if part in fields), endpoint_field)
 
@@ -391,7 +391,7 @@ async def _release_all(session: Session) -> None:
     async with session.claim_lock:
         while session.claims:
             claim_id, request_id = session.claims.popitem(last=False)
-            with contextlib.suppress(HubbubError):  # then the claim lapses after CLAIM_S
+            with contextlib.suppress(HubbubError):  # a claim that is not released lapses after CLAIM_S
                 await (await session.hub()).inbox.release(request_id, claim_id)
 
 

@@ -103,7 +103,7 @@ class Bridge:
         """
         to = await self._entrance.use(str((await _read_body(request)).get("link", "")))
         session = self._find_session(request)
-        if session is not None and to is not None:  # a link of a notification, in a browser that is in already
+        if session is not None and to is not None:  # a notification's link in a browser that is logged in
             return JSONResponse({"token": session.token, "to": to})
         cookie, session = self._sessions.begin_session()
         _admit_connection(request)
@@ -126,7 +126,7 @@ class Bridge:
         )
 
     async def _serve_push_key(self, request: Request) -> Response:
-        """Return the key with which a browser subscribes to pushes; null if there are none."""
+        """Return the key with which a browser subscribes to pushes; null if this bridge sends no pushes."""
         self._require_session(request)
         try:
             key = await anyio.to_thread.run_sync(self.push_gateway.key) if self.push_gateway else None

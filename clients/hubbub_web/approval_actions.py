@@ -34,8 +34,9 @@ async def compare(session: Session, id: Id, arguments: str) -> Any:  # noqa: A00
 
 @action
 async def before(session: Session, id: Id) -> Any:  # noqa: A002
-    """Return the caller's calls of the server that went before a call to approve, newest first, but for those that the
-    hub does not keep any more or does not show this person.
+    """Return what the caller called of the same server before a call to approve, newest first.
+
+    Calls that the hub does not keep any more, or does not show this person, are left out.
     """
     hub = await session.hub()
     asked = (await hub.inbox.get(id)).approval
@@ -50,7 +51,7 @@ async def before(session: Session, id: Id) -> Any:  # noqa: A002
 
 @action
 async def approvals(session: Session) -> Any:
-    """Return the approvals that are remembered and the rules; or `refused`, where this person may not see them."""
+    """Return the remembered approvals and the rules; or `refused`: why this person may not see them."""
     service = (await session.hub()).approvals
     try:
         remembered = await service.list(limit=MAX_REMEMBERED + 1)
@@ -71,6 +72,6 @@ async def revoke(session: Session, id: Id) -> Any:  # noqa: A002
 
 
 def _remembered_json(record: RememberedApproval) -> dict[str, Any]:
-    """Return a remembered approval; the arguments to which it is limited as text, since browsers round numbers."""
+    """Return a remembered approval as JSON, with its arguments as a text: browsers would round large numbers."""
     text = "" if record.arguments is None else write_json(record.arguments)
     return record.to_json() | {"arguments": None, "text": text}

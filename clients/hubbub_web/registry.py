@@ -10,7 +10,7 @@ Id = Annotated[str, Field(min_length=1, max_length=128)]
 
 
 def register(actions: dict[str, Action], function: Action) -> Action:
-    """Add a function to actions under its name, with its arguments checked; return the checked function."""
+    """Wrap a function so that its arguments are checked, add it to `actions` under its name, and return it."""
     checked = validate_call(config=ConfigDict(strict=True, arbitrary_types_allowed=True))(function)
     actions[function.__name__] = checked
     return checked

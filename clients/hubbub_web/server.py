@@ -59,7 +59,7 @@ def bind(listen: str, *, secure: bool = False) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     bound = socket.socket(family, socket.SOCK_STREAM)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else a body waits until its headers are acknowledged
+    bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else a body waits for the ACK of its headers
     try:
         bound.bind((host, number))
     except OSError:
@@ -120,7 +120,7 @@ async def serve(
         bridge.application(),
         lifespan="off",
         ws="none",
-        http=make_connection_class(open_to_all=True),  # anybody may have the page itself
+        http=make_connection_class(open_to_all=True),  # the page itself needs no login
         log_config=None,
         access_log=False,
         server_header=False,
@@ -155,7 +155,7 @@ def _link_host(host: str, site: Site) -> str:
 
 
 async def _open_browser(url: str, say: Callable[[str], None]) -> None:
-    """Open a link in a browser, or say that there is none."""
+    """Open a link in a browser, or say that no browser was found."""
     # Some browsers take their time to give back control, so the end of the program does not wait for the thread.
     if not await anyio.to_thread.run_sync(webbrowser.open, url, abandon_on_cancel=True):
         say("no browser was found: open the link yourself")

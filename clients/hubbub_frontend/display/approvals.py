@@ -305,7 +305,7 @@ def render_rows(page: DetailText, rows: Sequence[ArgumentRow]) -> None:
             continue
         page.paragraph(row.title, "dim")
         lines = _row_lines(row, MAX_DIFF_COST // max(changes, 1))
-        # A later argument is shown with some lines even when one before it has taken all.
+        # A later argument is shown with some lines, even if an argument before it has taken all MAX_LINES.
         count = max(lines_left, 10)
         lines_left -= min(len(lines), count)
         for each, number in zip(lines[:count], _line_labels(row, lines[:count]), strict=True):

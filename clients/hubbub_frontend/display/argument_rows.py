@@ -160,7 +160,7 @@ def _find_pair(value: Mapping[str, Any]) -> tuple[str, str] | None:
     for old, new in PAIRS:
         texts = value.get(old), value.get(new)
         if all(isinstance(each, str) for each in texts):
-            # `before` and `after` of one line each are rather the ends of a span of time.
+            # `before` and `after` with one line each are more likely the ends of a span of time than a change.
             is_change = old != "before" or any("\n" in str(each).strip() for each in texts)
             return (old, new) if is_change else None
     return None
@@ -195,7 +195,7 @@ def change_lines(old: str, new: str, max_cost: int = MAX_DIFF_COST) -> Sequence[
     changed, replaced = before[start : len(before) - end], after[start : len(after) - end]
     if _diff_cost(changed, replaced) > max_cost:
         return (*(f"-{each}" for each in changed), *(f"+{each}" for each in replaced))
-    # What is equal on both sides is not compared again; three lines of it are shown.
+    # Equal lines at both ends are not compared again; three of them are shown as context.
     lead, trail = max(start - 3, 0), max(end - 3, 0)
     lines = difflib.unified_diff(before[lead : len(before) - trail], after[lead : len(after) - trail], lineterm="")
     return [_describe_diff_head(line, lead) if line.startswith("@@") else line for line in islice(lines, 2, None)]

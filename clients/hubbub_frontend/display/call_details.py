@@ -25,7 +25,7 @@ async def fetch_asking_call(hub: Hub, request: PendingRequest) -> Call | None:
         return None
     try:
         return await hub.calls.get(ids[0])
-    except HubbubError:  # it may be deleted before its requests are, or the caller may not see it
+    except HubbubError:  # a call may be deleted before its requests are, or this person may not see the call
         return None
 
 

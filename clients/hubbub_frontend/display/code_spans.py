@@ -14,7 +14,7 @@ TICKS = re.compile(r"(`+)")
 def fold_code(text: str) -> str:
     """Return a text in which code of several lines is its first line, and a sign that it goes on."""
     parts = TICKS.split(text)
-    # Code ends at as many backticks as it begins with; the places of those are kept, so that this stays fast.
+    # Code ends at as many backticks as it begins with. The places of backticks are kept by their count, to be fast.
     places: defaultdict[int, list[int]] = defaultdict(list)
     for at in range(1, len(parts), 2):
         places[len(parts[at])].append(at)

@@ -48,7 +48,7 @@ def find_wider_decision(request: PendingRequest) -> AgentDecision | None:
 
 def once_decision_content(request: PendingRequest) -> dict[str, str]:
     """Return the content that answers an agent's form with its option to allow this once; {} if there is none."""
-    # Of the options that allow, that for once is the one without a note (NOTES).
+    # Among the options that allow, the one for once has no note (NOTES).
     once = [each for each in decision_choices(request) if each.is_field and not each.note and not each.rejects]
     return {once[0].member: once[0].value} if once else {}
 

@@ -87,6 +87,6 @@ def _describe_values(field: Field) -> str:
     type_name = "text" if field.kind == "string" else field.kind
     if field.item:
         type_name = f"list of {field.item.kind}s"
-    # The hint begins with the type in other words.
+    # The hint begins with the type in words, which `type_name` says already.
     bounds = field.hint.removeprefix("whole number, ").removeprefix("number, ")
     return f"{type_name}, {bounds}" if bounds not in ("", "whole number", "number", "JSON") else type_name

@@ -90,7 +90,7 @@ def add_history(page: DetailText, request: PendingRequest) -> None:
             details = f" {'the agent ' if moment.agent else ''}{text.line(moment.by)}"
         if event and moment.via:
             details += f" via {text.line(moment.via)}"
-        if moment.what == "answered" and outcome(request) != "answered":  # it was declined, dismissed or refused
+        if moment.what == "answered" and outcome(request) != "answered":  # declined, dismissed or refused
             details += f": {outcome(request)}"
         after = format_duration((moment.at - request.created_at).total_seconds())
         page.paragraph(f"{after:>9}  {event or moment.what or 'unknown'}{details}")

@@ -178,7 +178,7 @@ class CatalogPane(FilteredPane):
 
     def _start_fetch(self, entries: CatalogList) -> None:
         """Fetch the entries of a list in the background, and draw them."""
-        self._fetched[entries.id] = entries  # at once, so that no refresh fetches the same state again
+        self._fetched[entries.id] = entries  # noted before the fetch, so that no refresh fetches the same state again
 
         async def fetch() -> None:
             """Fetch the entries; the next refresh draws them."""
@@ -202,7 +202,7 @@ class CatalogPane(FilteredPane):
     def _leave_filter(self) -> None:
         """Put the focus on the first entry that matches."""
         self.focus_list()
-        # A node has a line only after it was drawn.
+        # The cursor can move to a node only after the node was drawn.
         self.call_after_refresh(self._select_first_entry)
 
     def _select_first_entry(self) -> None:

@@ -107,7 +107,7 @@ class AnswerScreen(Part, Screen[None]):
             yield from self._compose_options()
             return
         elicitation = self._request.kind in ELICITATIONS
-        # Of several decisions with one action, the first counts.
+        # If several decisions have one action, the button has the label of the first: reversed, it is set last.
         labels = {each.action: each.short for each in reversed(decision_choices(self._request))}
         yield Button(f"{self._body.verb} (ctrl+s)", id="send", variant="success", compact=True)
         if (wider := find_wider_decision(self._request)) is not None:
@@ -157,7 +157,7 @@ class AnswerScreen(Part, Screen[None]):
         self.run_worker(self._hold_claim(), group="claim")
         self.run_worker(self._show_arguments(), group="sent")
         fields = self.query("Body Input, Body Select, Body Consent, Body SelectionList, Body TextArea")
-        # Without a field, the harmless button: what is typed at once must answer nothing.
+        # Without a field, the button that decides nothing has the focus: keys typed at once must answer nothing.
         first = next((field for field in fields if field.display), self.query_one("#leave"))
         first.focus()
         self._refresh()
@@ -238,7 +238,7 @@ class AnswerScreen(Part, Screen[None]):
     async def _answer(self, answer: dict[str, object]) -> None:
         """Send an answer, and show why it is refused, or how the request ended."""
         self._show_banner("sending …")
-        # While the claim is on its way, it is not known whether the answer needs its id.
+        # Until the hub has answered the claim, it is unknown whether the answer needs the claim's id.
         await self._claim_tried.wait()
         try:
             answered = await self.hub_app.hub.inbox.answer(
@@ -317,7 +317,7 @@ class AnswerScreen(Part, Screen[None]):
         page = DetailText()
         add_arguments(page, await fetch_asking_call(self.hub_app.hub, self._request))
         self._arguments.update(page.text)
-        # On a low screen it would push what a sampling says itself out of sight.
+        # On a low screen the arguments would push the text of a sampling request out of sight.
         has_room = self._request.kind in ELICITATIONS or self.size.height >= MIN_ROOMY_LINES
         self._arguments.display = bool(page.text) and has_room
 

@@ -101,7 +101,7 @@ class FormBody(Body):
             page.paragraph(each.note and f"“{each.label}” is meant {each.note}.", "yellow")
         if page.text:
             yield Static(page.text, classes="message", markup=False)
-        if options:  # they are buttons
+        if options:  # AnswerScreen shows them as buttons, so the form is not needed
             yield self.problem
         else:
             yield self._form

@@ -97,7 +97,7 @@ class Confirm(ModalScreen[bool]):
         self.query_one("#no").focus()
 
     def on_key(self, event: Key) -> None:
-        """Dismiss the question with no at any letter but y, which may mean yes: then show the key that does."""
+        """Answer no at any letter but y. At y, which may be meant as yes, show the key that means yes."""
         if event.character == "y":
             event.stop()
             self.notify("ctrl+y means yes")

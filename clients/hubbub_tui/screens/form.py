@@ -61,14 +61,14 @@ class Question(Vertical):
         yield self._problem
 
     def value(self) -> Any:
-        """Return the value, LEFT_OUT if there is none. Raises ValueError."""
+        """Return the value of the field, LEFT_OUT if an optional field is empty. Raises ValueError with the problem."""
         value = self._control_value()
         if value is LEFT_OUT and self.field.required:
             raise ValueError("is required")
         return value
 
     def _control_value(self) -> Any:
-        """Return the value of the control; LEFT_OUT if there is none. Raises ValueError."""
+        """Return the value of the control; LEFT_OUT if the control is empty. Raises ValueError with the problem."""
         control = self._control
         match control:
             case Input():
@@ -85,7 +85,7 @@ class Question(Vertical):
                 return LEFT_OUT if value is Select.NULL else value
 
     def show_problem(self, problem: str) -> None:
-        """Show a problem; an empty one clears it."""
+        """Show a problem at the field; an empty text removes the problem."""
         self._problem.set_problem(problem, limit=200)
         self.set_class(bool(problem), "wrong")
 
@@ -94,7 +94,7 @@ class Question(Vertical):
         self._control.focus()
 
     def _parse(self, text: str) -> Any:
-        """Return the value that a text stands for; LEFT_OUT for none. Raises ValueError."""
+        """Return the value that a text stands for; LEFT_OUT for an empty text. Raises ValueError with the problem."""
         if not text:
             return LEFT_OUT
         return parse_value(self.field, text if self.field.kind == "string" else text.strip())
@@ -134,7 +134,7 @@ class Form(Vertical):
         self._problem = InputProblem()
 
     def compose(self) -> ComposeResult:
-        """Yield the fields and the editor for JSON, of which one is shown, and the problem."""
+        """Yield the fields, the editor for JSON (either these or those are shown), and the problem."""
         if self._too_many:
             yield Static("This form is too large to be shown; answer it as JSON.", classes="note", markup=False)
         yield from self._questions
@@ -142,7 +142,7 @@ class Form(Vertical):
         yield self._problem
 
     def on_mount(self) -> None:
-        """Show as JSON what the fields would change or leave out: a field has one line."""
+        """Show the given values as JSON if fields would change or leave out any of them: a field has one line."""
         values = self._filled_in
         if not values or self._as_json:
             return
@@ -152,7 +152,7 @@ class Form(Vertical):
             self._editor.load_text(editable_json(values))
 
     def focus_first(self) -> bool:
-        """Focus the first field, or the JSON that takes the place of the fields; return whether there is either."""
+        """Focus the first field, or the editor for JSON while it is shown; return False if the form has no fields."""
         if self._as_json:
             self._editor.focus()
         elif self._questions:
@@ -182,7 +182,7 @@ class Form(Vertical):
         return values
 
     def show_violations(self, violations: Iterable[tuple[str, str]]) -> None:
-        """Show each problem at its field, and those of no field below the form."""
+        """Show each problem at its field, or below the form if it has no field; focus the first wrong field."""
         questions = {} if self._as_json else {question.field.name: question for question in self._questions}
         elsewhere: list[str] = []
         first_wrong: Question | None = None
@@ -208,7 +208,7 @@ class Form(Vertical):
 
     @on(Input.Submitted)
     def _go_to_next(self, event: Input.Submitted) -> None:
-        """Go to the next field. From the last, do not go to the button that sends: Enter, pressed again, would send."""
+        """Go to the next field. After the last, only notify of the key that sends: a second Enter must not send."""
         questions = self._questions
         index = next((index for index, each in enumerate(questions) if event.input in each.children), len(questions))
         if index + 1 < len(questions):
@@ -239,7 +239,7 @@ class Form(Vertical):
         """Return the object in the editor. Raises Incomplete."""
         try:
             value = payload.loads(self._editor.text.encode())
-            payload.dumps(value)  # NaN is read and cannot be sent
+            payload.dumps(value)  # raises ValueError for what can be read but not sent, such as NaN
         except (ValueError, RecursionError) as error:
             self._problem.set_problem(f"this is not JSON: {error}")
             raise Incomplete from None

@@ -43,7 +43,7 @@ def input_fields(entry: CatalogEntry) -> list[Field]:
         case "template":
             uri = str(entry.uri)
             names = [name for _, name, _ in VARIABLE.findall(uri)]
-            if "{" in VARIABLE.sub("", uri):  # it has other expressions, too
+            if "{" in VARIABLE.sub("", uri):  # the template has expressions that are no variables
                 return [Field(name="uri", title=uri, kind="string", required=True)]
             return [Field(name=name, title=name, kind="string", required=True) for name in dict.fromkeys(names)]
         case _:
@@ -62,7 +62,7 @@ def build_request(entry: CatalogEntry, values: dict[str, Any]) -> tuple[str, dic
 
             def expand(match: re.Match[str]) -> str:
                 """Return the value of a variable, escaped for its place in the URI."""
-                reserved = "/:?#[]@!$&'()*+,;=" if match[1] else ""  # RFC 6570: + and # let these stand
+                reserved = "/:?#[]@!$&'()*+,;=" if match[1] else ""  # RFC 6570: with + and #, these stay as they are
                 return quote(str(values.get(match[2], "")), safe=reserved)
 
             return "resources/read", {"uri": VARIABLE.sub(expand, str(entry.uri))}
@@ -116,7 +116,7 @@ class InvokeScreen(Part, Screen[None]):
     def on_mount(self) -> None:
         """Focus the first field, or the button that goes back."""
         self._show_banner("")
-        # Without a field, the harmless button: who presses Enter twice must not call by it.
+        # Without a field, the button that goes back has the focus: Enter pressed twice must not make a call.
         if not self.query_one(Form).focus_first():
             self.query_one("#dismiss").focus()
 
@@ -126,11 +126,11 @@ class InvokeScreen(Part, Screen[None]):
         await self.run_action(event.button.id or "dismiss")
 
     def action_start(self) -> None:
-        """Make the call plainly, or as a task if that is the only way."""
+        """Make the call plainly, or as a task if the server takes it only as a task."""
         self._start(as_task=not self._modes.plain)
 
     def action_start_task(self) -> None:
-        """Make the call as a task; show why, if that is impossible."""
+        """Make the call as a task, or show why that is impossible."""
         if self._modes.task:
             self._start(as_task=True)
         elif self._modes.reason:
@@ -138,19 +138,19 @@ class InvokeScreen(Part, Screen[None]):
 
     @cached_property
     def _modes(self) -> CallModes:
-        """Return the ways to call the entry, as far as its server is known."""
+        """Return the ways to call the entry (plainly, as a task), as far as its server's declarations are known."""
         if self._entry.kind != "tool":
             return CallModes(task=False)
         row = self.hub_app.boards.servers.rows.get(self._entry.server)
         return call_modes(row.record if row else None, self._entry.object)
 
     def _start(self, *, as_task: bool) -> None:
-        """Make the call with the values of the form, if they are complete."""
+        """Make the call with the values of the form, if they are complete and no call is being made."""
         try:
             values = self.query_one(Form).values()
         except Incomplete:
             return
-        # A second key must not call twice: what the first one asked for may be under way.
+        # A key pressed again must not make a second call while the first is being made.
         if not any(worker.node is self and worker.is_running for worker in self.workers):
             self.run_worker(self._make_call(values, as_task=as_task))
 
@@ -167,7 +167,7 @@ class InvokeScreen(Part, Screen[None]):
             self.hub_app.show_call(call.id)
 
     def _show_banner(self, message: str) -> None:
-        """Show a problem above the form; an empty one hides it."""
+        """Show a problem above the form; an empty text hides the banner."""
         self._banner.update(text.safe_text(message, 1000))
         self._banner.display = bool(message)
         self._banner.set_class(bool(message), "bad")

@@ -50,7 +50,7 @@ def parse_spec(name: str, target: str, pairs: str = "") -> ServerSpec:
 
 
 def _parse_pairs(text: str, kind: PairKind) -> dict[str, str] | None:
-    """Return the names and values that the lines give; None for none. Raises ValueError with the number of a line."""
+    """Return the names and values that the lines give; None without any. Raises ValueError with a line's number."""
     try:
         return parse_pairs(text, kind.mark)
     except ValueError as error:
@@ -109,14 +109,14 @@ class AddServer(Part, ModalScreen[str | None]):
         self.query_one("#what", Static).update(_pairs_label(event.value.strip()))
 
     def action_add(self) -> None:
-        """Add the server that is typed; show why, if it cannot be read."""
+        """Add the server that was typed, or show why the fields cannot be read."""
         name, target = self.query_one("#name", Input).value.strip(), self.query_one("#reached", Input).value.strip()
         try:
             spec = parse_spec(name, target, self.query_one("#more", TextArea).text)
         except ValueError as error:
             self._show_problem(str(error))
             return
-        # A second key must not add it twice.
+        # A key pressed again must not add the server twice.
         if not any(worker.node is self and worker.is_running for worker in self.workers):
             self.run_worker(self._add(spec))
 
@@ -135,7 +135,7 @@ class AddServer(Part, ModalScreen[str | None]):
             self.dismiss(spec.name)
 
     def _show_problem(self, problem: str) -> None:
-        """Show a problem below the fields; an empty one hides it."""
+        """Show a problem below the fields; an empty text hides the last problem."""
         self._problem.set_problem(problem)
         if problem:
             self.call_after_refresh(self._problem.scroll_visible, animate=False)

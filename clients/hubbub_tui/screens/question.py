@@ -69,7 +69,7 @@ def fits_title(request: PendingRequest) -> bool:
 
 
 def render_request(request: PendingRequest, about: str, call: Call | None, host: ConnectedHost | None) -> Text:
-    """Render a pending request; `about` names its call, `call` is that call, if it is known, `host` waits for it."""
+    """Render a pending request in full. `about` names its call; `call`, and the `host` that waits, may be unknown."""
     page = DetailText()
     first_line, _, rest = text.safe_text(question_words(request)).strip().partition("\n")
     page.paragraph(Text(first_line, style="bold")).paragraph(rest)
@@ -93,7 +93,7 @@ def render_request(request: PendingRequest, about: str, call: Call | None, host:
 
 
 def has_failed(call: Call) -> bool:
-    """Return whether an ended call failed, or its tool says so."""
+    """Return whether an ended call failed, or its tool says in the result that it failed."""
     return call.error is not None or records.call_state(call) == records.TOOL_ERROR
 
 

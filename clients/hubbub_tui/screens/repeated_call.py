@@ -34,7 +34,7 @@ async def find_repeated_call(hub: Hub, id_: str) -> tuple[CatalogEntry, dict[str
     entry = await _find_entry(hub, call.server, kind, name)
     if entry is not None:
         return entry, dict(as_object(params.get("arguments")))
-    if kind == "resource":  # it was read by a template, so no list has it
+    if kind == "resource":  # a resource that was read by a template is in no list
         return CatalogEntry(server=call.server, kind=kind, object={"uri": name, "name": name}), {}
     raise NotRepeatable(f"{line(call.server)} does not offer {line(name)}, or not any more")
 

@@ -41,7 +41,7 @@ class Header(Part, Static):
         if app.who:
             text.append(f" · as {line(app.who, 20)}")
         kinds = app.boards.count_open_kinds()
-        # Without a connection a narrow line has no room for the counts; the inbox's tab has one.
+        # Without a connection a narrow line has no room for counts. The tab of the inbox shows one anyway.
         if app.hub.connected or roomy:
             if kinds:
                 counts = ", ".join(_count_text(count, NOUNS.get(kind, kind)) for kind, count in sorted(kinds.items()))

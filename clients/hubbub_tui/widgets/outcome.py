@@ -90,6 +90,6 @@ class Outcome(Part, Static):
             self._show_text(f"{perhaps}{describe_return(call)}", "red" if has_failed(call) else "")
 
     def _show_text(self, text: str, style: str = "") -> None:
-        """Show a line below the one about what was sent; an empty text for none."""
+        """Show a line below the line about what was sent; an empty text shows no second line."""
         self.display = True
         self.update(Text.assemble(self._sent, ("\n  " if text else ""), (text, style)))

@@ -13,6 +13,6 @@ class InputProblem(Static):
         self.display = False
 
     def set_problem(self, problem: str, limit: int = 1000) -> None:
-        """Show a problem, at most `limit` characters of it; an empty one clears it."""
+        """Show a problem, at most `limit` characters of it; an empty text hides this widget."""
         self.update(f"✗ {safe_text(problem, limit)}" if problem else "")
         self.display = bool(problem)

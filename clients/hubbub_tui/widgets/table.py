@@ -79,12 +79,12 @@ class RecordTable(DataTable[Text]):
         return False
 
     def on_resize(self, _: events.Resize) -> None:
-        """Choose the columns again that fit."""
+        """Choose the columns anew: others may fit now."""
         self._lay_out()
 
     def _lay_out(self) -> None:
         """Choose the columns that fit, and their widths."""
-        # Until the table has a size of its own, the screen's will do: the rows must be there for the next key.
+        # Until the table has a size, that of the screen is used: the rows must be there when the next key is pressed.
         table_width = self.size.width or self.screen.size.width
         if not table_width:
             return

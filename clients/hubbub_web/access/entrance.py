@@ -24,7 +24,7 @@ class Entrance:
         which says why a link is useless. Raises HubbubError if the hub cannot say whether the question is open; then
         the link stays good.
         """
-        if self._sessions.use_link(secret):  # a link of this bridge
+        if self._sessions.use_link(secret):  # links of this bridge are kept there, links of notifications in `_links`
             return None
         link = await self._find(secret)
         if link is None:

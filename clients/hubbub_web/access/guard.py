@@ -57,7 +57,7 @@ class Site:
         return "https" if self.secure else "http"
 
     def is_at(self, host: str) -> bool:
-        """Return whether a `Host` is one at which the page is served. Any port will do, as a tunnel changes it."""
+        """Return whether the page is served under a `Host`. Any port will do, since a tunnel changes the port."""
         try:
             name = urlsplit(f"{self.scheme}://{host}").hostname or ""
         except ValueError:

@@ -34,7 +34,7 @@ class People:
         self._opening = anyio.Lock()
 
     async def hub(self, name: str | None) -> Hub:
-        """Return the connection under a name, opened if there is none; the name is None for a person who gave none.
+        """Return the connection to the hub under a person's name (None: no name was given); open it at the first use.
 
         Raises Unavailable. Beyond MAX_NAMES the connection that was not used for the longest time is closed.
         """

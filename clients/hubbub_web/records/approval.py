@@ -35,7 +35,7 @@ ChangedRow = dict[str, Any]
 def approval_json(request: PendingRequest, caller: Caller) -> dict[str, Any] | None:
     """Return all that the page shows of a call to approve; `caller` is the person who looks, as the hub knows them.
 
-    None for a pending request that is no such call, or cannot be read.
+    None for a pending request that asks for something else, or cannot be read.
     """
     document, changed = number_hidden_characters(request.request), number_hidden_characters(request.changed_arguments)
     view, asked = approval_view(replace(request, request=document, changed_arguments=changed)), request.approval
@@ -43,7 +43,7 @@ def approval_json(request: PendingRequest, caller: Caller) -> dict[str, Any] | N
         return None
     current, schema = asked.current_arguments, asked.tool.input_schema
     shown = {name: value for name, value in asdict(view).items() if name != "original"}
-    # A caller may have sent anything as arguments: it is shown, whatever it is.
+    # A caller may have sent something else than an object as arguments. It is shown as it is, and not to be changed.
     given = as_object(request.request).get("arguments", {})
     if not isinstance(given, Mapping):
         row = ArgumentRow(
@@ -139,7 +139,7 @@ def parse_arguments(text: str) -> dict[str, Any]:
     """Return the arguments that somebody has written as JSON. Raises InvalidArgument, which says what is wrong."""
 
     def build_object(found: list[tuple[str, Any]]) -> dict[str, Any]:
-        """Return an object of its keys and values; raise ValueError if it has a key twice."""
+        """Return the object with these keys and values. Raises ValueError for a key that is there twice."""
         given: dict[str, Any] = {}
         for key, value in found:
             if key in given:
@@ -171,7 +171,7 @@ def is_exact(value: object) -> bool:
     if isinstance(value, int):
         return abs(value) <= MAX_EXACT
     if isinstance(value, float):
-        return not value.is_integer()  # 1.0 comes back from the page's form as 1
+        return not value.is_integer()  # the page's form would send 1.0 back as 1
     if isinstance(value, Mapping):
         return all(is_exact(each) for each in cast("Mapping[str, Any]", value).values())
     return all(is_exact(each) for each in as_list(value))

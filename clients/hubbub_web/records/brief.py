@@ -36,7 +36,7 @@ WHOLE_OF_CALL = ("params", "result", "error", "pending_ids", "perhaps_pending_id
 
 
 def brief(record: Record) -> dict[str, Any]:
-    """Return the short form of a record; `done` says that it will not change any more."""
+    """Return the short form of a record as JSON; `done` is true if the record will not change any more."""
     match record:
         case PendingRequest():
             fields = _fields_without(
@@ -100,7 +100,7 @@ def whole_host_json(record: ConnectedHost) -> dict[str, Any]:
 
 
 def question_excerpt(request: PendingRequest) -> str:
-    """Return the beginning of what is asked; of a sampling, that of its last message."""
+    """Return the beginning of what is asked; for a sampling request, the beginning of its last message."""
     params = as_object(request.request)
     if request.kind == "approval":
         return clip(question_text(request))
@@ -113,9 +113,9 @@ def question_excerpt(request: PendingRequest) -> str:
 
 
 def boolean_field(request: PendingRequest) -> dict[str, str] | None:
-    """Return the name and title of the only field of a short form, if that is a boolean: a list can ask for yes or no.
+    """Return the name and title of the only field of a short form, if it is a boolean: a list can offer yes and no.
 
-    None for every other request, and for a form with code in its message, or of a coding agent.
+    None for any other request, for a form with code in its message, and for a form of a coding agent.
     """
     params = as_object(request.request)
     fields = as_object(as_object(params.get("requestedSchema")).get("properties"))

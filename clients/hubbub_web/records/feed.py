@@ -145,7 +145,7 @@ class Feed:
         self._wake()
 
     def _parse_token(self, token: str) -> int | None:
-        """Return the position in a token; None for a token of another feed, or one that cannot be read."""
+        """Return the position in a token; None for a token of another feed, or a token that cannot be read."""
         feed_id, _, position = token.partition("-")
         return whole_text(position) if feed_id == self._id else None
 
@@ -166,7 +166,7 @@ class Feed:
         self._changed = anyio.Event()
 
     async def _check_hub(self, hub: Hub) -> None:
-        """Keep the row that says whether the hub answers, forever."""
+        """Keep the row `hub`, which says whether the hub answers, up to date, forever."""
         shown: dict[str, Any] | None = None
         while True:
             status: dict[str, Any] = {"connected": False}
@@ -220,7 +220,7 @@ class Feed:
             self.put(kind, name, None)
 
     def _set_progress(self, kind: str, name: str, progress: Mapping[str, Any]) -> None:
-        """Add progress to the row of a call; ignore it if there is no such row."""
+        """Add progress to the row of a call; ignore progress of a call that has no row."""
         row = self._rows.get((kind, name))
         if row is not None and row.fields is not None:
             self.put(kind, name, row.fields | {"progress": progress})

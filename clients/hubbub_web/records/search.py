@@ -25,7 +25,7 @@ async def search(hub: Hub, text: str) -> tuple[list[dict[str, Any]], int]:
 
 
 def _rank(entry: CatalogEntry, words: Sequence[str]) -> int | None:
-    """Return 0 if the name or title has all words, 1 if other texts are needed for that, None without all words."""
+    """Return 0 if name and title have all words, 1 if all texts of the entry together do, None if a word is missing."""
     name = f"{entry.name} {entry.title or ''}".lower()
     if all(word in name for word in words):
         return 0
