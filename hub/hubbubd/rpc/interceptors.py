@@ -129,7 +129,7 @@ class Oversight:
         return serve_read if kind is None else serve_change
 
     def _wrap_open_stream(self, serve: Callable[..., Any]) -> Callable[..., Any]:
-        """Wrap a stream that needs no credential; with a valid one it counts against the quota of streams."""
+        """Wrap a stream that needs no credential; if a valid one is shown, the stream counts against its quota."""
 
         async def serve_counted(request: Message) -> AsyncGenerator[bytes, None]:
             """Yield the responses; a known caller holds a place of its quota of streams meanwhile."""

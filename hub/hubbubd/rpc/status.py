@@ -266,6 +266,9 @@ def _as_text(value: object) -> str:
 
 
 def _clip(text: str, size: int) -> str:
-    """Cut a text to `size` bytes of UTF-8; lone surrogates, which UTF-8 cannot encode, are replaced."""
+    """Cut a text to `size` bytes of UTF-8; the ellipsis that marks the cut has three of them.
+
+    Lone surrogates, which UTF-8 cannot encode, are replaced.
+    """
     raw = text.encode("utf-8", "replace")
     return raw.decode() if len(raw) <= size else raw[: size - 3].decode("utf-8", "ignore") + "…"

@@ -417,6 +417,7 @@ def _parse_peer(context: status.Context) -> Peer:
 
 
 def _credential_ended_error() -> Unauthenticated:
+    """Return the error for a caller whose credential ended during the RPC."""
     return Unauthenticated(
         "the credential of this call has expired, was revoked, or is good for less than it was; call again",
         reason="CREDENTIAL_ENDED",

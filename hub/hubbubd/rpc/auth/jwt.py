@@ -71,7 +71,7 @@ class Jwt:
         return self._grants.principal_of_claims(name, _claim_values(claims, self._roles), _expiry(claims))
 
     async def _find_verified(self, token: str) -> Claims | None:
-        """Return the claims of a token that was verified before; None if it was not, or if its key has changed.
+        """Return the claims of a token that was verified before; None for other tokens, or if its key has changed.
 
         Raises Unauthenticated for an expired token, and Unavailable.
         """
@@ -89,7 +89,7 @@ class Jwt:
         return claims
 
     async def _verify(self, token: str) -> Claims:
-        """Verify a token, remember that, and return its claims. Raises Unauthenticated, and Unavailable."""
+        """Verify a token, remember its claims, and return them. Raises Unauthenticated, and Unavailable."""
         try:
             header = jwt.get_unverified_header(token)
             algorithm, kid = header.get("alg"), header.get("kid")

@@ -88,6 +88,7 @@ async def _read_request(context: status.Context) -> bytes:
 
 
 def _too_many_open() -> ResourceExhausted:
+    """Return the error for a group of callers that has as many RPCs open as it may."""
     return ResourceExhausted(
         f"{MAX_OPEN} RPCs without a credential are open already; try again",
         reason="TOO_MANY_CHECKS",

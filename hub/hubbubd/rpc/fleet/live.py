@@ -72,7 +72,7 @@ class LiveElsewhere:
         while True:
             with suppress(Unreached, grpc.aio.AioRpcError):
                 await self._listen_once(owner)
-            self._attempt_event(owner).set()
+            self._attempt_event(owner).set()  # after a failure, too: nobody waits for this member any longer
             await anyio.sleep(AGAIN_S)
 
     async def _listen_once(self, owner: Owner) -> None:

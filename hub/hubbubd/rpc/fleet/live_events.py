@@ -53,6 +53,7 @@ async def stream_live_events(live: LiveCalls, ownership: Ownership) -> AsyncGene
 
 
 def _render_event(event: LiveEvent) -> pb.LiveResponse:
+    """Return the response with an event."""
     if isinstance(event, ProgressEvent):
         return pb.LiveResponse(progress=api_records.progress(event))
     return pb.LiveResponse(log=api_records.call_log(event))

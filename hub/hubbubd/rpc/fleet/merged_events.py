@@ -96,7 +96,7 @@ class MergedEvents:
                     async for response in responses:
                         begun.set()
                         await self._queue.put((owner.member, stream, response))
-            begun.set()
+            begun.set()  # after a failure, too: the first response of this member is waited for no longer
             await anyio.sleep(AGAIN_S)
 
     def _correct_dropped(self, member: str, stream: int, response: bytes) -> bytes | None:

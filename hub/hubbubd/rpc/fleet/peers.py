@@ -127,7 +127,7 @@ class Peers:
             ("grpc.initial_reconnect_backoff_ms", 100),
             ("grpc.min_reconnect_backoff_ms", CONNECT_MS),
             ("grpc.max_reconnect_backoff_ms", 1_000),
-            ("grpc.use_local_subchannel_pool", 1),
+            ("grpc.use_local_subchannel_pool", 1),  # a connection of its own for each channel
             ("grpc.enable_http_proxy", 0),
         ]
 
@@ -162,12 +162,12 @@ async def read_response(stream: Any) -> Any:
 
 
 def _is_ready(channel: grpc.aio.Channel) -> bool:
-    """Return whether a channel is connected; an idle one begins to connect."""
+    """Return whether a channel is connected. As an effect, an idle channel begins to connect."""
     return channel.get_state(True) is grpc.ChannelConnectivity.READY
 
 
 async def _wait_until_connected(channel: grpc.aio.Channel) -> bool:
-    """Wait until a channel is connected and return True; False once that has failed."""
+    """Have a channel connect, wait for that, and return True; False if it cannot be connected now."""
     while True:
         state = channel.get_state(True)
         if state is grpc.ChannelConnectivity.READY:

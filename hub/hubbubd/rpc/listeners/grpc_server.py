@@ -93,9 +93,10 @@ PING_INTERVAL_MS = 5_000
 
 
 def is_not_disconnect(record: logging.LogRecord) -> bool:
-    """Return whether a log record of gRPC is about anything but a caller that disconnected before its response.
+    """Return False for a log record of gRPC about a caller that disconnected before its response, else True.
 
-    gRPC logs each as an internal error, which it is not, and callers could cause any number of them.
+    As a filter of the log: gRPC logs each as an internal error, which it is not, and callers could cause any number of
+    them.
     """
     return not (record.exc_info and isinstance(record.exc_info[1], grpc.aio.InternalError))
 
@@ -182,7 +183,10 @@ async def wait_for_open_rpcs(hub: Hub, closed: asyncio.Future[None]) -> None:
 def make_servicers(
     hub: Hub, carried: RpcSettings, handles: StateTokens | None = None
 ) -> list[tuple[ServiceDescriptor, object]]:
-    """Return all services, health included, with their servicers. `carried` says how RPCs within streams are served."""
+    """Return all services, health included, with their servicers. `carried` says how RPCs within streams are served.
+
+    Without `handles`, what hosts bring back is sealed with keys that end with this process.
+    """
     handles = handles or StateTokens(StateKeyRing.in_memory(hub.clock), hub.clock)
     inbox = InboxService(hub.inbox, hub.work)
     served = {

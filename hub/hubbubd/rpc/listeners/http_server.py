@@ -72,7 +72,7 @@ class _UvicornServer(uvicorn.Server):
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
-        """Serve until `should_exit` is set and all requests have ended."""
+        """Serve until `should_exit` is set and all requests have ended; then set the result of `ended`."""
         try:
             await super().serve(sockets)
         finally:

@@ -89,7 +89,7 @@ class _RereadFiles(Generic[M]):
         self._made = self._make_from_files()
 
     def current(self) -> M:
-        """Return the same object until the files change."""
+        """Return the same object until the files change; files that cannot be used are logged, and change nothing."""
         with self._lock:
             if (stamps := self._read_stamps()) != self._stamps:
                 self._stamps = stamps

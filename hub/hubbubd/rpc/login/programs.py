@@ -37,6 +37,7 @@ class Programs:
         """
         wanted, key = clients.parse_registration(members), await self._key()
         statement: dict[str, Any] = {
+            # Name, redirect URIs, and how the program authenticates.
             "n": wanted.name,
             "u": wanted.redirect_uris,
             "m": wanted.method,

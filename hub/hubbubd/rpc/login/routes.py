@@ -72,7 +72,7 @@ class LoginRoutes:
             await self._serve(request, base)
         except LoginRefusal as exc:
             headers: Headers = _NO_STORE
-            if exc.status == 401 and "authorization" in request.headers:
+            if exc.status == 401 and "authorization" in request.headers:  # RFC 6749, section 5.2
                 headers += ((b"www-authenticate", b'Basic realm="hubbub"'),)
             await _send_error(request, exc.status, exc.error, exc.why, headers)
         except HttpRefusal as exc:

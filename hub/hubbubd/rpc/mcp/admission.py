@@ -143,7 +143,7 @@ class Admission:
         return ()
 
     def _endpoint_url(self, request: HostHttpRequest, path: str) -> str:
-        """Return the endpoint's own URL, as the issuer's tokens have it, or as the host has asked for it."""
+        """Return an endpoint's URL: the audience of the issuer's tokens, if that is a URL; else as the host has it."""
         if self.audience is not None and urlsplit(self.audience).scheme in ("http", "https"):
             return self.audience
         return f"{self.base_url(request)}{quote(path, safe='/')}"

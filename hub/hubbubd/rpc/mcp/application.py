@@ -290,7 +290,7 @@ class McpApplication:
             raise Unavailable("the hub is shutting down", reason="SHUTTING_DOWN", retry_after_s=1)
 
     def _count_stream(self, caller: Principal) -> AbstractContextManager[None]:
-        """Count a stream that may last. Raises ResourceExhausted (TOO_MANY_STREAMS)."""
+        """Count a stream that may last against the principal's limit. Raises ResourceExhausted (TOO_MANY_STREAMS)."""
         self._streams.limit = self._limits().streams_per_principal
         return self._streams.hold(caller.name)
 
@@ -403,7 +403,7 @@ class McpApplication:
         host, name, peer = introductions.parse_stateless_host(message, caller, VIA), endpoint.view.name, request.peer
         self._processes.recognise(host, name, peer)
         if message.method == "tools/call":
-            await endpoint.view.settle(CatalogKind.TOOL)
+            await endpoint.view.settle(CatalogKind.TOOL)  # makes ready what `find_entry` looks up
             tool = endpoint.view.find_entry(CatalogKind.TOOL, str(message.params.get("name")), caller)
             check_arguments(tool, message.params.get("arguments"), request.headers)
         outlet = HostOutbox()

@@ -127,7 +127,7 @@ class _BridgeStream:
             stopping.cancel()
 
     def hand_on(self, frame: pb.ServeRequest) -> None:
-        """Hand the messages of a frame to the host's endpoint. Raises InvalidArgument."""
+        """Hand the messages of a frame to the host's endpoint; note whether the host leaves. Raises InvalidArgument."""
         if len(frame.messages) > MAX_MESSAGES:
             wrong = f"has {len(frame.messages)} entries; at most {MAX_MESSAGES} are taken"
             raise InvalidArgument.field("messages", wrong)

@@ -47,6 +47,7 @@ def check_repeated(headers: Mapping[str, str], doubled: str | None, message: Req
     _check_header(headers, VERSION, introductions.parse_revision(message))
     _check_header(headers, "mcp-method", message.method)
     named: object = message.params.get(_NAMES.get(message.method, ""))
+    # Of tasks it may be missing: FastMCP's client sends none.
     unsaid = message.method.startswith("tasks/") and headers.get("mcp-name") is None
     if isinstance(named, str) and not unsaid:
         _check_header(headers, "mcp-name", named)

@@ -214,6 +214,7 @@ class HostHttpRequest:
         """Close the connection, in the middle of the response: a host that reads nothing would keep it open."""
         cut: Callable[[], None] = self.scope.get(CUT, lambda: None)
         cut()
+        # Wait until the connection is closed.
         while (await self.receive())["type"] != "http.disconnect":
             pass
 

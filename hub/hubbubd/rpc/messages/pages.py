@@ -80,6 +80,7 @@ def page_records(
     """
 
     def records_after(after: Position | None) -> Iterable[T]:
+        """Return the records after a position in the order of the page; all for None."""
         ordered = sorted(records, key=position, reverse=backwards)
         if after is None:
             return ordered

@@ -68,12 +68,12 @@ def optional_identifier(value: str, field: str, *, longest: int = MAX_ID) -> str
 
 
 def lease_s(value: Duration) -> float:
-    """Return a claim's duration in seconds; 0 leaves it to the hub."""
+    """Return a claim's duration in seconds; 0 leaves the duration to the hub."""
     return span_s(value, "ttl")
 
 
 def claim_id(value: str) -> str | None:
-    """Return the caller's id for a claim; None leaves it to the hub."""
+    """Return the caller's id for a claim (a lease on a pending request); None has the hub make an id."""
     if value and not _CLAIM_ID.fullmatch(value):
         raise InvalidArgument.field("claim_id", "must be 16 to 64 letters, digits, `_` and `-`")
     return value or None
@@ -116,7 +116,7 @@ def wait_s(start: call_pb2.StreamCallsRequest.Start) -> float:
 def max_response_bytes(
     step: call_pb2.StreamCallsRequest.Start | call_pb2.StreamCallsRequest.Answer, name: str
 ) -> int | None:
-    """Return the longest response that the caller on a stream of calls takes; None leaves it to the hub."""
+    """Return the longest response that the caller on a stream of calls takes; None leaves the limit to the hub."""
     if step.max_response_bytes < 0:
         raise InvalidArgument.field(f"{name}.max_response_bytes", "must not be negative")
     return step.max_response_bytes or None
@@ -251,7 +251,7 @@ def event_filter(chosen: event_pb2.EventFilter, within: Scope) -> EventFilter:
 
 
 def token_names(chosen: admin_pb2.TokenFilter) -> frozenset[str]:
-    """Return the names of a filter of tokens; none means all."""
+    """Return the names of a filter of tokens; an empty set means all."""
     return _parse_names(chosen.names, "filter.names")
 
 
@@ -273,7 +273,7 @@ def token_name(name: str) -> str:
 
 
 def token_ttl_s(value: Duration) -> float | None:
-    """Return a token's lifetime in seconds; None is without end."""
+    """Return a token's lifetime in seconds; None for a token without an end."""
     found = to_seconds(value)
     if not 0 <= found <= MAX_TOKEN_S:
         raise InvalidArgument.field("ttl", f"must be 0 to {MAX_TOKEN_S:.0f} seconds")
@@ -281,7 +281,7 @@ def token_ttl_s(value: Duration) -> float | None:
 
 
 def token_hold_s(request: admin_pb2.CreateTokenRequest) -> float | None:
-    """Return for how many seconds requests of hosts are held; None is as long as the profile says."""
+    """Return for how many seconds requests of hosts are held; None leaves that to the profile."""
     if not request.HasField("hold"):
         return None
     found = to_seconds(request.hold)
@@ -320,7 +320,7 @@ def names(values: Sequence[str], field: str) -> tuple[str, ...]:
 
 
 def log_lines(value: int) -> int:
-    """Return the number of log lines; 0 leaves it to the hub."""
+    """Return the number of log lines; 0 leaves the number to the hub."""
     if not 0 <= value <= LOG_LINES:
         raise InvalidArgument.field("lines", f"must be 0 to {LOG_LINES}")
     return value

@@ -157,6 +157,7 @@ class AdminService:
             pages.newest_position,
             api_records.token,
             list_filter=request.filter,
+            # Only binds page tokens to who may see what: the records are chosen above.
             scope=EVERYTHING if caller.may_everywhere(Permission.ADMINISTER) else Scope(frozenset(), own=caller.name),
             backwards=pages.is_oldest_first(request),
         )

@@ -121,7 +121,7 @@ class _CallStream:
         self._closed = False
 
     async def read(self, steps: AsyncIterator[pb.StreamCallsRequest], tasks: asyncio.TaskGroup) -> None:
-        """Read the caller's steps until it has no more: start and cancel calls and answers. Raises InvalidArgument."""
+        """Read steps until the caller has no more; start and cancel calls and answers. Raises InvalidArgument."""
         async for message in steps:
             if len(message.steps) > MAX_STEPS:
                 wrong = f"has {len(message.steps)} entries; at most {MAX_STEPS} are taken"
@@ -402,6 +402,7 @@ def _check_size(limit: int, response: bytes, where: str, **metadata: str) -> byt
 
 
 def _too_many_calls_error() -> ResourceExhausted:
+    """Return the error for a call, or an answer, beyond MAX_CALLS on one stream."""
     return ResourceExhausted(
         f"{MAX_CALLS} calls, or answers, are under way on this stream; that is as many as one may have",
         reason="TOO_MANY_CALLS",

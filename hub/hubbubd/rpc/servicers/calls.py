@@ -106,6 +106,7 @@ class CallService:
 
 
 def _render_call(record: Call) -> pb.Call:
+    """Return a call as a message, as far as the caller may see it."""
     return api_records.call(record, access.visible_scope())
 
 

@@ -71,7 +71,10 @@ class CatalogService:
         )
 
     def _entries_after(self, lists: Sequence[CatalogList], after: Position | None, backwards: bool) -> Iterator[_Entry]:
-        """Yield the entries after a position, or all; `backwards` the last one first. Lazy, as there may be many."""
+        """Yield the entries after a position, or all for None; `backwards` those before it, the last one first.
+
+        Entries are read as they are taken, as there may be many.
+        """
         if backwards:
             yield from self._entries_before(lists, after)
             return
@@ -83,7 +86,7 @@ class CatalogService:
                 yield from (_Entry(record, at, entries[at]) for at in range(start, len(entries)))
 
     def _entries_before(self, lists: Sequence[CatalogList], place: Position | None) -> Iterator[_Entry]:
-        """Yield the entries before a position, the last one first."""
+        """Yield the entries before a position, or all for None, the last one first."""
         last, list_id = (0, "") if place is None else (bounds.clamp_whole(place[0]) or 0, place[1])
         for record in reversed(lists):
             if place is None or sort_key(record.id) <= sort_key(list_id):
@@ -93,6 +96,7 @@ class CatalogService:
 
 
 def _render_entry(entry: _Entry) -> pb.CatalogEntry:
+    """Return an entry of a list as a message; the object of the server passes unchanged."""
     return pb.CatalogEntry(
         server=entry.catalog_list.server, kind=api_records.CATALOG_KINDS[entry.catalog_list.kind], object=entry.object
     )

@@ -50,7 +50,7 @@ class FleetAdminService:
         return pb.MoveServerResponse(member=taker, revision=self._hub.store.revision)
 
     async def drain_member(self, request: pb.DrainMemberRequest) -> pb.DrainMemberResponse:
-        """Have a member, by default this one, hand its servers on; return its name at once."""
+        """Have a member, by default this one, hand its servers on; return its name without waiting for that."""
         return pb.DrainMemberResponse(member=await self._set_status(request.member, MemberStatus.DRAINING))
 
     async def resume_member(self, request: pb.ResumeMemberRequest) -> pb.ResumeMemberResponse:

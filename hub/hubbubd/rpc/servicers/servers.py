@@ -142,10 +142,12 @@ class ServerService:
 
 
 def _render_server(record: ServerRecord) -> pb.Server:
+    """Return a server as a message, as far as the caller may see it."""
     return api_records.server(record, access.observable_servers())
 
 
 def _expected_revision(request: pb.UpdateServerRequest | pb.RemoveServerRequest | pb.SetRootsRequest) -> int | None:
+    """Return the revision that the caller has seen; None if the change is to be made in any case."""
     return request.expected_revision if request.HasField("expected_revision") else None
 
 

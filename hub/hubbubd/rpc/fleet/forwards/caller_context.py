@@ -68,10 +68,12 @@ def _unpack(packed: bytes) -> Principal:
 
 
 def _pack_origin(origin: CallOrigin | None) -> call_pb2.CallOrigin | None:
+    """Return where a call comes from as a message; None for None."""
     if origin is None:
         return None
     return call_pb2.CallOrigin(host=origin.host, profile=origin.profile, roles=origin.roles, app=origin.app)
 
 
 def _unpack_origin(origin: call_pb2.CallOrigin) -> CallOrigin:
+    """Return where a call comes from, as another member has packed it."""
     return CallOrigin(host=origin.host, profile=origin.profile, roles=tuple(origin.roles), app=origin.app)

@@ -399,7 +399,7 @@ def _translate_rpc_errors(server: str, owner: Owner) -> Generator[None]:
 
 
 def _is_untaken(exc: grpc.aio.AioRpcError) -> bool:
-    """Return whether gRPC itself has ended an RPC that no handler had taken, as its receiver's port closed.
+    """Return whether gRPC itself has ended an RPC that no handler had taken, so that nothing was carried out.
 
     When there is no connection any more, nothing was sent; only the text says so. What has arrived at a server that is
     stopped, and was not taken, ends with CANCELLED (https://github.com/grpc/grpc/issues/41785). What was taken ends
