@@ -90,6 +90,5 @@ def options(
     gc.freeze()  # `main` says why
     gc.enable()
     context.obj = Settings.from_params(context.params)  # the options above
-    # Printed commands name the hub by these options; those that work on this machine alone need no address and no TLS.
-    reached = replace(context.obj, name=None)
+    reached = replace(context.obj, name=None)  # for commands in texts: they name the hub by its options, without --as
     set_hub_prefix(reached.command(), local=replace(reached, address=None, ca=None, cert=None, key=None).command())

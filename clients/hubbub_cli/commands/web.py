@@ -54,7 +54,6 @@ def web(
         raise Usage(f"--listen: {error}") from None
     except OSError as error:
         raise typer.TyperException(f"cannot listen on {listen}: {error.strerror}") from None
-
     pushing = _make_push_gateway(settings, config, push_host or [])
     directory = find_data_dir(settings.data_dir)
 
@@ -69,7 +68,6 @@ def web(
                 say(f"Open {url}")
 
         def serve_page(hub: "Hub") -> "Coroutine[Any, Any, None]":
-            """Return the coroutine that serves the page until interrupted."""
             return serve(
                 hub,
                 settings.connect,

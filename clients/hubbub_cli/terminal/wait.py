@@ -57,7 +57,8 @@ class ServerWait:
         self.servers: dict[str, Server] = {}
         """The servers that were seen, by name, each as it was last."""
 
-        # Whether the hub has listed the servers; servers that are still to be connected; the last problem printed of each
+        # Whether the hub has listed the servers; those that are still to be connected; and by server the last problem
+        # that was printed.
         self._synced = False
         self._missing: dict[str, Server] = {}
         self._reported: dict[str, str] = {}
