@@ -65,7 +65,7 @@ def moved_error(server: str) -> Unavailable:
 
 
 class Ownership(Protocol):
-    """Answers which member of a fleet has a server: connects it, and acts on its records."""
+    """Answers which member of a fleet has a server. Only that member connects the server, and acts on its records."""
 
     @property
     def me(self) -> str:

@@ -100,7 +100,7 @@ class Inbox(RecordReader[PendingRequest]):
         )
 
     def recover(self) -> None:
-        """Load the open requests from the store, and who was shown them."""
+        """Count the stored requests that are open, and load who was shown them."""
         self._viewers.recover({request.id for request in self._table if request.state is RequestState.OPEN})
         self._table.for_each(lambda request: self._follow_request(None, request))
 
@@ -309,7 +309,7 @@ class Inbox(RecordReader[PendingRequest]):
     def abandon(self, request_id: str, reason: str) -> None:
         """Withdraw an open request, or mark its answer as not delivered, since nobody can use an answer any more.
 
-        Returns at once; retried until the store accepts it.
+        Returns at once; the change is retried until the store accepts it.
         """
 
         async def withdraw_request() -> None:
@@ -338,7 +338,7 @@ class Inbox(RecordReader[PendingRequest]):
         await self._ledger.transact(plan_withdrawal)
 
     def plan_withdrawals(self, request_ids: Iterable[str], reason: str) -> list[Change[Any]]:
-        """Return the changes that abandon those of the requests that are not over; `reason` is for their records."""
+        """Return changes that withdraw those requests that are open, and mark waiting answers as not delivered."""
         now = self._clock.now()
         return self.plan_changes(
             request_ids, lambda r: core.as_not_delivered(core.withdraw(r, reason, now), reason, now)

@@ -39,7 +39,7 @@ Notify = Callable[[str, str, dict[str, Any]], None]
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Tasks(RecordReader[Task]):
-    """The tasks of all servers, in both roles. The settlement of its pending request ends a receiver task."""
+    """The tasks of all servers, in both roles. A receiver task ends when its pending request is answered or expires."""
 
     ledger: Ledger
     table: InitVar[Table[Task]]

@@ -134,7 +134,7 @@ class Work:
             worker.on_step = None  # it may refer to the worker: only a garbage collection would free the two
 
     async def steps(self, worker: Worker) -> AsyncGenerator[Step]:
-        """Yield the worker's steps, a keep-alive first. Raises Unavailable (SHUTTING_DOWN)."""
+        """Yield the worker's steps, and None as a keep-alive, the first at once. Raises Unavailable (SHUTTING_DOWN)."""
         yield None
         while True:
             while worker.unread:
@@ -229,7 +229,7 @@ class Work:
             await self._retry_assignment(worker, request_id)
 
     def _announce(self, worker: Worker, request: PendingRequest, claim: Claim) -> None:
-        """Announce a claim that has become durable; give it back if the worker has left meanwhile."""
+        """Send a worker a request whose claim has become durable; give the claim back if the worker has left."""
         if worker not in self._workers:
             self._forget_assignment(request.id)
             self._release(request.id, claim)
@@ -294,7 +294,7 @@ class Work:
                 self._announce(holder, after, after.claim)  # else a person was faster, or a worker of another member
 
     def _end_assignment(self, worker: Worker, request: PendingRequest) -> None:
-        """End a worker's assignment of a request: notify it if the request was announced, and assign it others."""
+        """End the assignment of a request: tell the worker, if it knows of the assignment, and assign it others."""
         announced = worker.held.get(request.id) is not None
         self._forget_assignment(request.id)
         if worker in self._workers:
@@ -331,7 +331,7 @@ class Work:
         return held is not None and held.id == claim.id
 
     def _forget_assignment(self, request_id: str) -> None:
-        """Forget who holds a request, and its alarm."""
+        """Forget who holds a request, and clear the alarm that renews the claim."""
         worker = self._holders.pop(request_id, None)
         if worker is not None:
             worker.held.pop(request_id, None)

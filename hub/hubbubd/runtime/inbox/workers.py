@@ -56,11 +56,11 @@ class Worker:
 
     @property
     def has_capacity(self) -> bool:
-        """Whether it can take another request. Unread steps count, so that its buffer is bounded."""
+        """Whether the worker can take another request. Unread steps count, so that the buffer of steps is bounded."""
         return len(self.held) + len(self.unread) < self.capacity and self.is_valid()
 
     def may_have(self, request: PendingRequest) -> bool:
-        """Return whether a free request could be assigned to it."""
+        """Return whether the worker may get a free request: its filter matches, and it has not skipped the request."""
         return request.id not in self.skipped and self.filter.matches(request)
 
     def send(self, step: Assigned | AssignmentOver) -> None:
@@ -89,7 +89,7 @@ class Workers:
         return worker in self._by_call.get(worker.filter.call_id, ())
 
     def add(self, worker: Worker) -> None:
-        """Add a worker; it has its turn after those there are."""
+        """Add a worker; it has its turn after those that are there."""
         self._by_call.setdefault(worker.filter.call_id, {})[worker] = None
         self.put_last(worker)
 
@@ -103,7 +103,7 @@ class Workers:
             self._forget_worker(worker, request_id)
 
     def find_workers(self, request: PendingRequest) -> list[Worker]:
-        """Return the workers, for any call or for the request's, that may have a request."""
+        """Return the workers that may have a request: of those for any call, and of those for the request's call."""
         workers = list(self._by_call.get("", ()))
         if request.call_id:
             workers += self._by_call.get(request.call_id, ())
@@ -119,12 +119,12 @@ class Workers:
         worker.turn = next(self._turns)
 
     def skip(self, worker: Worker, request_id: str) -> None:
-        """Offer a request to this worker no more."""
+        """Note that a worker has skipped a request, so that it never gets the request again."""
         worker.skipped.add(request_id)
         self._by_request.setdefault(request_id, set()).add(worker)
 
     def remove_candidates(self, request_id: str) -> None:
-        """Make no worker a candidate for a request any more; which workers have skipped the request is remembered."""
+        """Remove a request from the candidates of all workers; which workers have skipped it stays noted."""
         for worker in list(self._by_request.get(request_id, ())):
             worker.candidates.pop(request_id, None)
             if request_id not in worker.skipped:

@@ -77,7 +77,7 @@ class ActiveServers:
         return len(self._parts)
 
     def start(self, record: ServerRecord, queue: ServerQueue | None = None) -> None:
-        """Make the parts of a server, and connect it if it is wanted. `queue` is kept from before, if given."""
+        """Make the parts of a server, and connect it if it is wanted. A given `queue` is kept from before."""
         name = record.name
         published = self._table.record(name)
         confined = self._confined(record)
@@ -98,7 +98,7 @@ class ActiveServers:
         self.start(record)
 
     async def match_record(self, record: ServerRecord, why: str, *, reconnects: bool = False) -> None:
-        """Bring a server in step with its record, replacing no more of it than necessary; `why` tells calls that end.
+        """Bring a server in step with its record, replacing no more of it than necessary; `why` is for calls that end.
 
         Another server under the name inherits nothing. The same one (by fingerprint) keeps its queue, pending requests
         and tasks. It keeps its connection, too, unless connection options have changed or `reconnects` is set.
@@ -137,7 +137,7 @@ class ActiveServers:
             self.start(record, queue)
 
     async def drop(self, name: str, why: str) -> None:
-        """End the connection and the calls of a server that is removed or replaced; `why` tells its calls."""
+        """End the connection and the calls of a server that is removed or replaced; `why` is for its calls."""
         await self._assembly.drop(self._parts.pop(name), cancelled_fault(f"{name} is gone: {why}", "SERVER_REMOVED"))
 
     async def release(self, name: str, fault: Fault) -> None:

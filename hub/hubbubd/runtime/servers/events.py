@@ -87,7 +87,7 @@ class EventFilter:
 class ServerEvent:
     """An event of a server, or of the hub (`OF_HUB`). `at` is seconds since the epoch.
 
-    `params` is MCP JSON; `encoded` is a cache for the layer above, as in WatchEvent.
+    `params` is MCP JSON; `encoded` is for the layer above, which keeps the encoded event there for all watchers.
     """
 
     server: str
