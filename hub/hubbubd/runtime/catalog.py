@@ -31,7 +31,7 @@ from hubbubd.upstream.deviations import Deviation, describe_deviation
 from hubbubd.upstream.ports import Era, McpLink
 
 QUIET_S = 0.25
-"""Debounce: seconds after a fetch before a notification causes the next one; at least as long as the fetch took."""
+"""Debounce: seconds after a fetch before a notification causes the next fetch; at least as long as the fetch took."""
 
 LONGEST_QUIET_S = 5.0
 """Up to here the debounce doubles, while each fetch is followed by a notification at once."""
@@ -41,7 +41,7 @@ ACKNOWLEDGE_S = 2.0
 
 FIRST_PAUSE_S = 1.0
 LAST_PAUSE_S = 60.0
-"""Bounds of the exponential backoff between subscriptions, in seconds; one that lasted this long resets it."""
+"""Bounds of the exponential backoff between subscriptions, in seconds; a subscription of LAST_PAUSE_S resets it."""
 
 ListChanged = Callable[[str, CatalogKind, bool], None]
 """Gets the server and kind of a list that may have changed, and whether the server itself announced that."""
@@ -88,7 +88,7 @@ class Catalog:
         return sorted(found, key=lambda record: core.sort_key(record.id))
 
     def entries(self, list_id: str) -> tuple[bytes, ...]:
-        """Return a list's entries, MCP objects as JSON, in the server's order; none if the list is not known."""
+        """Return a list's entries, MCP objects as JSON, in the server's order; no entries if the list is not known."""
         found = self._entries.record(list_id)
         return found.entries if found is not None else ()
 
@@ -97,7 +97,7 @@ class Catalog:
         return sorted({*self._servers, *self._remote_servers()})
 
     def watch(self, chosen: CatalogFilter, token: str = "") -> Watch[CatalogList]:
-        """Watch the lists: snapshot, then changes; `token` resumes."""
+        """Watch the lists: snapshot, then changes; a resume token continues an earlier watch."""
         return self._lists.feed.watch(chosen, token)
 
     def listen(self, listener: ListChanged) -> Callable[[], None]:
@@ -120,7 +120,7 @@ class Catalog:
         self._servers[config.name].adopt(config)
 
     def open(self, config: ServerConfig, note: Note) -> "ServerCatalog":
-        """Create the catalog of a server that this hub now has; stored lists of it become stale."""
+        """Create the catalog of a server that this hub now has; its stored lists become stale; listeners are told."""
         self.hide_tools(config)
         opened = self._servers[config.name] = ServerCatalog(config, self, self._clock, self._background, note)
         self.version += 1
@@ -129,13 +129,13 @@ class Catalog:
         return opened
 
     def close(self, server: str) -> None:
-        """End the catalog of a server; its lists stay in the store."""
+        """End the catalog of a server, and tell listeners; its lists stay in the store."""
         self._servers.pop(server).set_link(None)
         self.version += 1
         self.notify_all(server)
 
     def notify_all(self, server: str = "") -> None:
-        """Notify all listeners that what clients see of a server, or of all servers, may have changed."""
+        """Notify all listeners that what clients see of a server ("": of all servers) may have changed."""
         for kind in CatalogKind:
             self._notify(server, kind)
 
@@ -158,9 +158,9 @@ class Catalog:
         return self._lists.record(core.list_id(server, kind))
 
     def store(self, record: CatalogList, entries: tuple[bytes, ...] | None = None, *, announced: bool = False) -> None:
-        """Store a list, and its entries if they changed. Write-behind: both become durable a moment later, together.
+        """Store a list, and its entries if they changed, write-behind: they become durable together.
 
-        `announced` says that the server told of a change.
+        Listeners are told of changed entries, of a change that the server has `announced`, and of the first fetch.
         """
         before = self._lists.record(record.id)
         unknown = Freshness.UNKNOWN
@@ -253,7 +253,7 @@ class ServerCatalog:
             self._make_due(self._due)
 
     def handle_notification(self, method: str) -> None:
-        """Handle a notification: invalidate and refetch the lists it is about, debounced."""
+        """Handle a notification: mark the lists that it is about as outdated, and have them fetched, debounced."""
         changed = core.kinds_changed_by(method) & self._due.keys()
         self._mark_outdated(changed)
         self._changed_kinds |= changed
@@ -262,7 +262,7 @@ class ServerCatalog:
 
     async def refresh(self) -> None:
         """Wait until all lists were fetched, each by a fetch that began after this call. Raises FailedPrecondition."""
-        link = self._link
+        link = self._link  # to notice whether the connection was lost meanwhile
         waiting = [(kind, anyio.Event()) for kind in self._due]
         self._waiting += waiting
         self._make_due(self._due)
@@ -362,7 +362,7 @@ class ServerCatalog:
             self._note(f"{deviation}/{kind}", about and describe_deviation(deviation, about))
 
     async def _fetch_pages(self, link: McpLink, kind: CatalogKind) -> Pages | Fault:
-        """Return the complete list, or the fault that prevented it."""
+        """Fetch a list over a connection, and return its pages, or the fault for which it could not be fetched."""
         pages = Pages(self._config.name, kind)
         try:
             with self.deadlines.limit(self._config.call_max_s):
@@ -390,7 +390,7 @@ class ServerCatalog:
             if limit.cancelled_caught:
                 raise ListRefused(core.timeout_fault(self._config.name, kind, limit_s, "call_timeout_s"))
             for _ in pages.add_in_steps(without_denied_tools(self._config, method, page)):
-                await wait_for_turn()
+                await wait_for_turn()  # a large page must not hold up the loop
             if pages.cursor is None:
                 return
 
@@ -422,13 +422,13 @@ class ServerCatalog:
             pause_s = min(2 * pause_s, LAST_PAUSE_S)
 
     def _make_due(self, kinds: Iterable[CatalogKind], at: float = -math.inf) -> None:
-        """Schedule lists to be fetched at a time, in monotonic seconds, unless they are due earlier."""
+        """Have lists fetched at a time in monotonic seconds (by default at once), unless they are due earlier."""
         for kind in kinds:
             self._due[kind] = min(self._due[kind], at)
         self._wake.set()
 
     def _mark_outdated(self, kinds: Collection[CatalogKind]) -> None:
-        """Mark the lists of these kinds as outdated, here and in their records."""
+        """Mark the lists of these kinds as outdated (may have changed since the fetch), here and in their records."""
         self._outdated.update(kinds)
         self._change_records(core.as_outdated, kinds)
 
@@ -439,7 +439,7 @@ class ServerCatalog:
                 self._catalog.store(change(record))
 
     def _fault_code(self, kind: CatalogKind) -> str:
-        """Return the code of the fault of a list's last fetch; "" if it had none."""
+        """Return the code of the fault with which a list's last fetch failed; "" if it did not fail."""
         record = self._catalog.record(self._config.name, kind)
         return record.fault.code if record is not None and record.fault is not None else ""
 

@@ -141,18 +141,18 @@ class Store(Protocol):
         """Apply all writes if all guards hold; return the revision once it is durable.
 
         Deleting a missing key changes nothing. Once begun, a commit finishes even if its caller is cancelled. Listeners
-        have been called before it returns, and before it raises WriteConflict with the commit that it lost to. Raises
-        WriteConflict or StoreUnavailable; then nothing changed, but for OutcomeUnknown.
+        have been called with this commit before it returns, and before WriteConflict is raised with the commit that
+        won. Raises WriteConflict or StoreUnavailable; then nothing changed, except perhaps after OutcomeUnknown.
         """
         ...
 
     def listen(self, listener: Callable[[Commit], None]) -> Callable[[], None]:
         """Call `listener` on the event loop with each durable commit, in revision order, without gaps.
 
-        Commits of other processes that share the store come in the same order; their writes have no `ref`. Several of
-        them may be merged: a key that changed more than once comes once, in its newest state, at the revision of that.
-        The revisions in between are skipped, and a key that was made and deleted in between comes as deleted. The
-        commits of this process come one by one.
+        Commits of other processes that share the store come in the same order; their writes have no `ref`. Several
+        commits of others may be merged: a key that changed more than once comes once, in its newest state, at the
+        revision of this state. The revisions in between are skipped, and a key that was made and deleted in between
+        comes as deleted. The commits of this process come one by one.
 
         The listener must not block or raise. Returns a function that unsubscribes.
         """
@@ -172,21 +172,22 @@ class Store(Protocol):
         ...
 
     async def compact(self, revision: int) -> None:
-        """Remove tombstones up to `revision`; watches can no longer resume from before it. Raises StoreUnavailable."""
+        """Remove tombstones up to `revision`, before which watches can no longer resume. Raises StoreUnavailable."""
         ...
 
     async def reclaim(self) -> None:
-        """Return unused space, of a file to the file system, with deleted and overwritten data erased.
+        """Return the unused space of a file to the file system, with deleted and overwritten data erased.
 
-        In a database nothing is erased; it uses the space again. Raises StoreUnavailable.
+        A database erases nothing, and uses the space again. Raises StoreUnavailable.
         """
         ...
 
     async def copy(self) -> BinaryIO:
-        """Return a consistent copy as an open file without a name; its space is freed when it is closed.
+        """Return a consistent copy as an open file without a name, whose space is freed when it is closed.
 
-        The copy diverges from there, so it gets an id of its own and no resume token of this store fits it. Commits go
-        on meanwhile; copies are made one at a time. Raises NoRoom and StoreUnavailable.
+        A hub that opens the copy gives it an id of its own, so that no resume token of this store fits it: the two
+        histories differ from then on. Commits go on meanwhile; copies are made one at a time. Raises NoRoom and
+        StoreUnavailable.
         """
         ...
 
@@ -199,5 +200,5 @@ class Store(Protocol):
         ...
 
     async def close(self) -> None:
-        """Finish the commits that have begun and release the file. Later commits raise StoreUnavailable."""
+        """Finish the commits that have begun and release file or connections. Later commits raise StoreUnavailable."""
         ...

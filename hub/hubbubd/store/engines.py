@@ -24,7 +24,7 @@ FILE: Final = "hubbub.db"
 async def open_store(
     settings: StoreSettings, data_dir: Path, fleet: FleetSettings | None = None
 ) -> AsyncGenerator[tuple[Store, Membership | None]]:
-    """Open the store for a block, and close it. Yield it with this hub's membership, which is None without a fleet.
+    """Yield the open store, and this hub's membership in its fleet (None without a fleet); close both after the block.
 
     One hub uses a data directory at a time, whatever the engine. Raises StoreLocked, StoreTooNew, StoreDamaged,
     StoreUnavailable, and ConfigError when the engine is not installed or has no password.
@@ -32,7 +32,7 @@ async def open_store(
     if settings.url is None:
         from hubbubd.store.sqlite.sqlite_store import SqliteStore
 
-        store = await SqliteStore.open(data_dir / FILE)
+        store = await SqliteStore.open(data_dir / FILE)  # locks the directory, too
         try:
             yield store, None
         finally:
@@ -66,9 +66,10 @@ async def open_store(
 
 
 async def release_member(settings: StoreSettings, data_dir: Path, fleet: FleetSettings | None) -> str:
-    """Declare this member gone, whose process has ended, in the last term that it had; return a sentence for people.
+    """Declare gone the member that was started last from this data directory; return for people what was done.
 
-    Raises StoreLocked when its process has not ended, StoreUnavailable, ConfigError and OSError.
+    Others then take its servers at once. Raises StoreLocked while the member's process runs, StoreUnavailable,
+    ConfigError and OSError.
     """
     if settings.url is None or fleet is None:
         return "nothing to release: this hub is no member of a fleet"

@@ -23,7 +23,11 @@ class CommitBuffer:
         self._changed = asyncio.Event()
 
     def put(self, commit: Commit) -> None:
-        """Add a commit's writes under the prefix, if it has any; beyond UNREAD_COMMITS note that some were missed."""
+        """Add a commit's writes under the prefix, if it has any.
+
+        If UNREAD_COMMITS wait already, empty the buffer and set `missed`, so that the watcher rereads; from then on
+        nothing is added.
+        """
         if self.missed:
             return
         writes = tuple(write for write in commit.writes if write.key.startswith(self._prefix))
@@ -48,7 +52,7 @@ class CommitBuffer:
         return None
 
     def wake(self) -> None:
-        """End `wait_for_change`: the store has closed."""
+        """End `wait_for_change` without a commit: the store has closed."""
         self._changed.set()
 
     async def wait_for_change(self) -> None:

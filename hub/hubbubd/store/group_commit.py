@@ -18,10 +18,10 @@ from hubbubd.store import Commit, Precondition, StoreUnavailable, Write, WriteCo
 from hubbubd.store.feeds import CommitBuffer
 
 QUEUED_COMMITS = 1024
-"""Commits that may wait for the disk; who makes more waits for room."""
+"""Commits that may wait for the disk; callers with more wait for room."""
 
 Outcome = Commit | WriteConflict
-"""What became of one commit of a group; one that changed nothing has no writes, and the revision that it found."""
+"""What became of one commit of a group; a commit that changed nothing has no writes, and the revision that it found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class GroupedStore(ABC):
 
     def __init__(self, revision: int) -> None:
         self.reconnects = 0
-        """How often the connection for commits was made again; an engine that has none leaves it."""
+        """How often the connection for commits was made again; 0 for an engine without connections."""
         self._loop = asyncio.get_running_loop()
         # Listeners begin work of their own, which is not part of whatever RPC happens to begin a group.
         self._context = copy_context()
@@ -62,9 +62,9 @@ class GroupedStore(ABC):
 
     @abstractmethod
     def _apply_group(self, group: Sequence[QueuedCommit]) -> "asyncio.Future[AppliedGroup]":
-        """Begin to apply a group; each commit sees the writes of those before it, and fails alone.
+        """Begin to apply a group of commits in one transaction; each sees the writes of those before, and fails alone.
 
-        If the future has an exception, none of the group has happened.
+        Return a future of what became of them. If it has an exception, none of the group has happened.
         """
 
     @abstractmethod
@@ -76,7 +76,7 @@ class GroupedStore(ABC):
 
     @abstractmethod
     async def _close_engine(self) -> None:
-        """Close the engine; all commits that were begun have ended."""
+        """Close the engine. Called when all commits that were begun have ended."""
 
     @property
     def revision(self) -> int:
@@ -86,8 +86,8 @@ class GroupedStore(ABC):
     async def commit(self, writes: Sequence[Write], guards: Sequence[Precondition] = ()) -> int:
         """Apply all writes if all guards hold; return the revision once it is durable.
 
-        Of several writes to one key the last counts. Without an effective change the revision stays and no listener is
-        called. Waits while QUEUED_COMMITS are queued; a caller cancelled by then has begun nothing. Raises
+        Of several writes to one key the last counts. If nothing changes, the revision stays and no listener is called.
+        Waits while QUEUED_COMMITS are queued; a caller that is cancelled in this time has begun nothing. Raises
         WriteConflict or StoreUnavailable, and ValueError when a key is not valid Unicode.
         """
         for each in (*writes, *guards):
@@ -117,7 +117,10 @@ class GroupedStore(ABC):
             applying.add_done_callback(lambda done: self._finish_group(group, done))
 
     def _finish_group(self, group: Sequence[QueuedCommit], applying: "asyncio.Future[AppliedGroup]") -> None:
-        """Publish the commits of a group that was applied, and complete its callers' futures."""
+        """Start the next group, publish the commits of this one to listeners, and complete its callers' futures.
+
+        `applying` has the outcome; if the group failed, each caller gets the failure.
+        """
         self._apply_queued()  # the next sync runs while listeners are called for this one; it completes in a later turn
         failure = applying.exception()
         outcomes: Sequence[Outcome | StoreUnavailable]
@@ -142,7 +145,7 @@ class GroupedStore(ABC):
                 queued.done.set_exception(outcome)
 
     def _publish(self, commit: Commit) -> None:
-        """Call all listeners with a commit."""
+        """Note a durable commit's revision, and call all listeners with the commit, also if one of them raises."""
         self._revision = commit.revision
         for listener in tuple(self._listeners.values()):
             try:
@@ -163,6 +166,7 @@ class GroupedStore(ABC):
         self._listeners[token] = listener
 
         def stop() -> None:
+            """Unsubscribe the listener; may be repeated."""
             self._listeners.pop(token, None)
 
         return stop
@@ -205,7 +209,7 @@ class GroupedStore(ABC):
         await asyncio.shield(self._closing)
 
     async def _close_when_idle(self) -> None:
-        """Close the engine once no group is under way, and let open watches find the store closed."""
+        """Close the engine once no group is under way; wake open watches, so that they raise StoreUnavailable."""
         await self._no_group.wait()
         try:
             await self._close_engine()

@@ -91,7 +91,9 @@ class Membership(Protocol):
         ...
 
     async def finish_upgrade(self) -> Schema:
-        """Require that hubs know the tables' version, unless a member does not; return the versions after that.
+        """Require from now on that hubs know the version of the store's tables, if all members know it.
+
+        Return the versions after that: if a member does not know it, the required version is as before.
 
         Raises Expelled and StoreUnavailable.
         """

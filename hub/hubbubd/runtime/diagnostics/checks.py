@@ -79,7 +79,7 @@ async def check_before_start(settings: LoadedSettings, environ: Mapping[str, str
 
 
 async def check_running_hub(hub: Hub, environ: Mapping[str, str]) -> list[Finding]:
-    """Return findings about a live hub, and about configured servers that are not connected."""
+    """Return findings about a live hub, and about servers of its files that are wanted but not connected."""
     servers = [record for record in hub.servers.all() if record.source == "file" and record.wanted]
     away = [record.config for record in servers if record.connection.state is not ConnectionState.CONNECTED]
     settings = hub.configuration.settings
@@ -106,7 +106,7 @@ async def _check_fleet(hub: Hub) -> list[Finding]:
 
 
 async def check_common(hub: HubSettings, servers: Sequence[ServerConfig], environ: Mapping[str, str]) -> list[Finding]:
-    """Return findings about certificates, commands, variables and log-in, and about reaching these servers."""
+    """Return findings about certificates, commands, variables and log-in, and one about reaching each server."""
     found = await to_thread.run_sync(
         lambda: [
             *_check_certificates(hub),
@@ -130,7 +130,7 @@ async def check_common(hub: HubSettings, servers: Sequence[ServerConfig], enviro
 
 
 def _describe_files(settings: LoadedSettings) -> str:
-    """Return how many servers the configuration files have, or that there is no file, for people."""
+    """Return as a text for people how many servers the configuration files have, or that there is no file."""
     files, count = ", ".join(map(str, settings.files)), len(settings.servers)
     if not any(path.exists() for path in settings.files):
         return f"there is no {files}: the hub starts without servers (`hubbub init` makes it, --config names another)"
@@ -150,7 +150,10 @@ def _check_configuration(state: ConfigState) -> Finding:
 
 
 def _check_clock(set_by_s: float, doubted_s: float) -> Finding:
-    """Return a finding: whether the clock was set, or is ahead by seconds that nobody confirms."""
+    """Return a finding: whether the clock was set since the start, or is ahead by seconds that nobody confirms.
+
+    `set_by_s` is by how many seconds it was set; `doubted_s` how many have passed by the clock without a confirmation.
+    """
     if doubted_s:
         return Finding(
             "clock",
@@ -169,7 +172,7 @@ def _check_clock(set_by_s: float, doubted_s: float) -> Finding:
 
 
 async def _check_writable(store: Store) -> Finding:
-    """Return a finding: whether the store can be written."""
+    """Return a finding: whether the store can be written, by a test that changes nothing."""
     try:
         await store.probe()
     except StoreUnavailable as exc:
@@ -178,7 +181,10 @@ async def _check_writable(store: Store) -> Finding:
 
 
 def find_defects(defects: Mapping[str, str]) -> Iterator[Finding]:
-    """Yield findings about records of the store that were repaired or left out, by key."""
+    """Yield findings about records of the store that were repaired or left out; `defects` says why, by key.
+
+    Beyond LISTED_DEFECTS one finding has only their number.
+    """
     for key, why in islice(defects.items(), LISTED_DEFECTS):
         advice = "the hub goes on with what fits of it; keep a copy of the store, and report it (docs/store.md)"
         yield Finding(f"record {key}", Severity.WARN, why, advice)
@@ -187,14 +193,14 @@ def find_defects(defects: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def list_notes(servers: Sequence[ServerRecord]) -> Iterator[Finding]:
-    """Yield a finding for each note of the hub about a server."""
+    """Yield a finding for each note of the hub about how a server deviates from MCP."""
     for record in servers:
         for note in record.notes:
             yield Finding(f"server {record.name}", Severity.WARN, note, "tell its author (docs/servers.md)")
 
 
 def _check_directory(path: Path) -> list[Finding]:
-    """Return the findings about the data directory."""
+    """Return the findings about the data directory: its space, and who may use it."""
     return [*_check_space(path), *_check_permissions(path)]
 
 
@@ -234,7 +240,7 @@ def _check_permissions(path: Path) -> Iterator[Finding]:
 
 
 async def _check_store(hub: HubSettings) -> tuple[Finding, bool]:
-    """Check the store; return the finding, and whether a hub has it open."""
+    """Check the store without opening it; return the finding, and whether a hub has the store open."""
     about = "store" if hub.store.url else f"store {hub.data_dir / engines.FILE}"
     try:
         return Finding(about, Severity.OK, await engines.check_store(hub.store, hub.data_dir)), False
@@ -245,7 +251,10 @@ async def _check_store(hub: HubSettings) -> tuple[Finding, bool]:
 
 
 def _check_address(setting: str, listen: str, data_dir: Path, *, in_use: bool) -> Finding:
-    """Return a finding: whether the hub can listen at an address; `in_use`: a running hub may listen there already."""
+    """Return a finding: whether the hub can listen at the address `listen` of a setting.
+
+    `in_use` says that a hub has the store open: then an address in use is taken for its own.
+    """
     about = f"{setting} {listen}"
     if listen.startswith(UNIX):
         directory = Path(listen.removeprefix(UNIX)).absolute().parent
@@ -284,7 +293,7 @@ def _check_certificates(hub: HubSettings) -> Iterator[Finding]:
 
 
 def _check_certificate(files: TlsFiles) -> Iterator[Finding]:
-    """Yield a finding: whether a certificate can be read and is valid, and until when."""
+    """Yield a finding: whether the certificate of these files can be read and is valid, and until when."""
     about, renew = f"certificate {files.cert}", "renew it; the hub takes a new file by itself"
     try:
         tls = files.read()
@@ -319,7 +328,7 @@ def _check_variables(
 
 
 def _check_login(hub: HubSettings) -> Iterator[Finding]:
-    """Yield a warning if hosts behind a proxy are sent to an address without TLS to log in."""
+    """Yield a warning if hosts that come by a proxy's name (`mcp_hosts`) would log in at an address without TLS."""
     if hub.mcp_listen is None or not hub.has_login or hub.mcp_public_url or hub.tls or not hub.mcp_hosts:
         return
     name = hub.mcp_hosts[0]
@@ -329,7 +338,10 @@ def _check_login(hub: HubSettings) -> Iterator[Finding]:
 
 
 async def _check_server(config: ServerConfig, environ: Mapping[str, str]) -> Finding:
-    """Check that a server's command exists, or that something answers at its address."""
+    """Return a finding about a server: whether its command exists, or something answers at its address.
+
+    Before that its variables, headers and options are checked; the first problem is the finding.
+    """
     about = f"server {config.name}"
     try:
         resolved = resolve(config, environ)
@@ -372,14 +384,17 @@ _HTTP_OPTIONS, _STDIO_OPTIONS = ("headers",), ("args", "env", "cwd")
 async def _try_to_reach(
     host: str, port: int, new_context: Callable[[], ssl.SSLContext] | None
 ) -> tuple[str, str] | None:
-    """Return why nothing answers at an address and what to do about it; None when something does."""
+    """Return why nothing answers at an address and what to do about it; None if something answers.
+
+    `new_context` makes the context for TLS, and is None without TLS.
+    """
     try:
         with anyio.fail_after(REACH_S):
             stream: ByteStream = await anyio.connect_tcp(host, port)
             if new_context:
-                context = await to_thread.run_sync(new_context)
+                context = await to_thread.run_sync(new_context)  # in a thread: it reads files
                 stream = await TLSStream.wrap(stream, hostname=host, ssl_context=context)
-            # It answers: to close the connection is no part of REACH_S.
+            # The address answers: closing the connection is no part of REACH_S.
             with anyio.CancelScope(shield=True), anyio.move_on_after(1):
                 await stream.aclose()
     except TimeoutError:

@@ -28,11 +28,12 @@ log = structlog.get_logger(__name__)
 
 
 async def check_fleet(fleet: FleetOwnership, differing: list[str], now: float) -> list[Finding]:
-    """Return findings about a fleet. `differing` are servers that differ in the files of this member.
+    """Return findings about a fleet, as one of its members sees it.
 
-    `now` is in seconds since the epoch.
+    `differing` are the servers that this member's files have otherwise than their owners. `now` is in seconds since the
+    epoch.
     """
-    with suppress(StoreUnavailable):
+    with suppress(StoreUnavailable):  # then the members are those of the last look
         await fleet.refresh_members()  # a member that has just been started again has another address
     return [
         _check_members(fleet),
@@ -59,20 +60,20 @@ def _check_members(fleet: FleetOwnership) -> Finding:
 
 
 def _living_members(fleet: FleetOwnership) -> list[Member]:
-    """Return the other members that live and have said where members reach them."""
+    """Return the other members that are not gone or overdue, and have published where members reach them."""
     others = (each for each in fleet.members() if each.name != fleet.me and each.forward)
     return [each for each in others if each.standing is not MemberStatus.GONE and not each.overdue]
 
 
 async def _check_reachable(fleet: FleetOwnership) -> list[Finding]:
-    """Return warnings for living members that do not answer, or whose clock is off.
+    """Return a warning for each living member that does not answer, or whose clock differs by CLOCK_TOLERANCE_S.
 
-    All are asked at once; the port gives each a bounded time.
+    All are asked at once, each for a bounded time.
     """
     found: dict[str, Finding] = {}
 
     async def check_member(member: Member) -> None:
-        """Ask one member, and note a warning about it if there is reason for one."""
+        """Ask one member; note a warning if it does not answer, cannot be asked, or its clock is off."""
         owner = Owner(member.name, member.life, member.forward)
         try:
             if await fleet.answers(owner):
@@ -97,7 +98,7 @@ async def _check_reachable(fleet: FleetOwnership) -> list[Finding]:
 
 
 def _check_loopback(fleet: FleetOwnership) -> Iterator[Finding]:
-    """Yield a warning if this member is reached at loopback, though other members are on other machines."""
+    """Yield a warning if other members are to reach this one at loopback, though some are on other machines."""
     mine = next((each.forward for each in fleet.members() if each.name == fleet.me), "")
     elsewhere = ", ".join(
         f"{each.name} at {each.forward}" for each in _living_members(fleet) if not is_local(each.forward)
@@ -160,7 +161,7 @@ def _clock_finding(about: str, whose: str, off_s: float) -> Finding:
 
 
 async def _check_standby(fleet: FleetOwnership) -> Finding:
-    """Return a finding: whether the database has a synchronous standby."""
+    """Return a finding: whether the database has a synchronous standby, as far as this member may see that."""
     about, advice = (
         "standby of the database",
         "have a synchronous standby, so that a failover loses nothing (docs/store.md)",
@@ -178,7 +179,7 @@ async def _check_standby(fleet: FleetOwnership) -> Finding:
 
 
 def _check_unowned_servers(fleet: FleetOwnership) -> Iterator[Finding]:
-    """Yield a warning for each server that no member has had for more than UNOWNED_S, and why."""
+    """Yield a warning for each server that no member has had for more than UNOWNED_S; it says why and what helps."""
     for each in FleetOperations(fleet).unowned_servers():
         if each.since_s > UNOWNED_S:
             message = f"no member has had it for {each.since_s:.0f} s"

@@ -12,17 +12,21 @@ from hubbubd.runtime.hub import Hub
 
 
 def judged_servers(hub: Hub) -> dict[str, ServerConfig]:
-    """Return the servers by name that rules apply to; HOST stands for what hosts ask people, where they can."""
+    """Return, by name, the configurations of the servers to which approval rules apply.
+
+    HOST stands for questions of hosts to people, and is among them where hosts can ask people.
+    """
     configs = {record.name: record.config for record in hub.servers.all()}
     return configs | {HOST: people_config()} if hub.calls.has_queue(HOST) else configs
 
 
 def find_unmatched(hub: Hub, rules: CallRules) -> list[str]:
-    """Return a warning for each rule with patterns that match nothing."""
+    """Return a warning for each rule with patterns that match no server, or no tool of servers with known tools."""
     servers = judged_servers(hub)
     tools_by_server: dict[str, list[str]] = {}
     for server in servers:
         tools = hub.catalog.record(server, CatalogKind.TOOL)
+        # Only lists that were fetched: in any other a missing tool proves nothing.
         if tools is not None and tools.freshness in (Freshness.FRESH, Freshness.STALE, Freshness.EMPTY):
             entries = hub.catalog.entries(list_id(server, CatalogKind.TOOL))
             tools_by_server[server] = [str(payload.loads(entry).get("name")) for entry in entries]

@@ -36,7 +36,7 @@ from hubbubd.telemetry.meter import Meter
 BEATS = 4
 """Beats in the time of a lease."""
 SHORTEST_PAUSE_PARTS = 16
-"""A lease's time divided by this is the pause after a beat that has taken the time of the next one."""
+"""A lease's time divided by this is the shortest pause between beats, after one that took longer than the interval."""
 STARTING_S = 60.0
 """Seconds for which a starting member is not declared gone: it has no servers, and may be silent while it reads."""
 MARGIN = 0.25
@@ -78,7 +78,7 @@ class FleetOwnership:
         now: Callable[[], float] = elapsed_s,
         time: FleetClock | None = None,
     ) -> None:
-        """Begin a term. `losses` are those of former terms; it notes them, and adds its own."""
+        """Begin a term (until this member is gone). `losses` of history in former terms go to the audit log."""
         self.me = membership.name
         self.owns_all = False
         self._term = MembershipTerm(self.me, [] if losses is None else losses)
@@ -89,7 +89,7 @@ class FleetOwnership:
         """Whether a member answers, at the port for members."""
         self.clock_of: Callable[[Owner], Awaitable[float | None]] = _read_no_clock
         self.rotate_key: Callable[[], Awaitable[tuple[int, int]]] = _rotate_nothing
-        """Has all secrets sealed with the first key; returns how many rows are, of how many. Raises Unavailable."""
+        """Encrypts all secrets with the first key; returns how many rows have it, of how many. Raises Unavailable."""
         self.membership = membership
         self._drain_timeout_s = drain_timeout_s
         self._rebalance = rebalance
@@ -118,7 +118,7 @@ class FleetOwnership:
         meter: Meter = metering.OFF,
         note: Callable[[str, str], None] = lambda action, target: None,
     ) -> None:
-        """Follow the leases from now on. `note` notes in the audit log what the fleet does by itself."""
+        """Follow the leases from now on. `note(action, target)` puts in the audit log what the fleet does by itself."""
         ledger.health.set_readiness(self.serves)
         self._publish_readiness = ledger.health.publish_change
         self._ledger = ledger
@@ -138,7 +138,7 @@ class FleetOwnership:
         return server in self._owned
 
     def may_act(self) -> bool:
-        """Return whether this member may send anything to its servers now."""
+        """Return whether this member may send anything to its servers now: its lease runs, and it is not gone."""
         return self._now() < self._valid_until and not self.lost.is_set()
 
     def serves(self) -> bool:
@@ -148,7 +148,7 @@ class FleetOwnership:
         return is_live and not self._ending and self.may_act() and self.feed.receives_changes()
 
     async def wait_for_time(self) -> None:
-        """Return once the database's time is known, or this term is over."""
+        """Return once the database's time is known, or this member is found to be gone."""
         while not self.time.is_known.is_set() and not self.lost.is_set():  # noqa: ASYNC110 - either, and soon
             await anyio.sleep(LOOK_S)
 
@@ -160,7 +160,7 @@ class FleetOwnership:
             await anyio.sleep(LOOK_S)
 
     def owner(self, server: str) -> Owner | None:
-        """Return the other member that has a server; None if no other is known to have it, or it cannot be reached."""
+        """Return the other member that has a server; None if none is known to have it, or this one cannot reach it."""
         member = self.view(server).holder(server)
         if member is None or member.name == self.me or not member.is_reachable:
             return None
@@ -171,7 +171,7 @@ class FleetOwnership:
         return self.view(server).is_free(server)
 
     def others(self) -> list[Owner]:
-        """Return all other members that take part."""
+        """Return all other members that take part and can be reached."""
         others = (each for each in self._members.values() if each.name != self.me)
         return [Owner(each.name, each.life, each.forward) for each in others if each.is_reachable]
 
@@ -180,18 +180,18 @@ class FleetOwnership:
         self._listeners.append(listener)
 
     def members(self) -> list[Member]:
-        """Return all members, as they were at the last look, by name."""
+        """Return all members as they were at the last look at them, in order of their names."""
         return sorted(self._members.values(), key=lambda member: member.name)
 
     def lease(self, server: str) -> Lease | None:
         return self._leases.record(server)
 
     def owned_count(self) -> int:
-        """Return how many servers this member has."""
+        """Return how many servers this member has; UPKEEP does not count."""
         return len(self._owned) - (UPKEEP in self._owned)
 
     def free_count(self) -> int:
-        """Return how many servers nobody has, as of the last look."""
+        """Return how many servers nobody has, as of the last look at them; UPKEEP does not count."""
         return len(self._free_since) - (UPKEEP in self._free_since)
 
     def remaining_s(self) -> float:
@@ -199,7 +199,7 @@ class FleetOwnership:
         return self._valid_until - self._now()
 
     def home(self, server: str) -> str:
-        """Return the only member that may have a server; empty if it may be had by others."""
+        """Return the name of the only member that may have a server; "" if others may have it, too."""
         return self._servers.home(server)
 
     async def refresh_members(self) -> None:
@@ -208,7 +208,7 @@ class FleetOwnership:
         self.feed.observe()
 
     async def set_status(self, member: Member, standing: MemberStatus) -> bool:
-        """Set a member's status, which it follows soon; return False if its term is over. Raises StoreUnavailable."""
+        """Set a member's status, which it follows soon; return False if it is gone by now. Raises StoreUnavailable."""
         done = await self.membership.set_status(member, standing)
         await self.refresh_members()
         self.look_soon()
@@ -217,7 +217,7 @@ class FleetOwnership:
     async def expel(self, member: Member, on_done: Callable[[], None] = lambda: None) -> bool:
         """Declare a member gone if it is overdue; return whether it is gone. Raises StoreUnavailable.
 
-        `on_done` is called if no other member has done it before.
+        `on_done` is called if this member has declared it, and no other before.
         """
         expulsion = await self.membership.expel(member)
         if expulsion is Expulsion.DONE:
@@ -228,13 +228,13 @@ class FleetOwnership:
         return bool(expulsion)
 
     def look_soon(self) -> None:
-        """Look at the other members now, and not only after the usual pause."""
+        """Have the other members and leases looked at now, not only after the usual pause."""
         self._look_due.set()
 
     async def move(self, server: str, to: str = "") -> None:
-        """Hand over one of this member's servers, to the member `to` if it is named.
+        """Hand over one of this member's servers, to the member `to` unless that is "", and wait until this is done.
 
-        Goes on if the caller is cancelled: otherwise no member would act on a server that was left and not given up.
+        Goes on if the caller is cancelled: else no member would act on a server that was released but not given up.
         """
         if await self._moves.wait_for(server) or server not in self._owned or self.lost.is_set():
             return
@@ -255,7 +255,7 @@ class FleetOwnership:
             done.set()
 
     async def drain(self) -> None:
-        """Take over no more servers, and hand over as many as there is time for. Raises Unavailable."""
+        """Take over no more servers, and hand over as many as there is time for. Raises StoreUnavailable."""
         self._ending = True
         await self.membership.set_own_status(MemberStatus.DRAINING)
         self.look_soon()
@@ -265,7 +265,7 @@ class FleetOwnership:
                     together.start_soon(self.move, server)
 
     async def quit(self) -> None:
-        """Declare this member gone, so that no other waits for it. Its store takes no more commits."""
+        """Declare this member gone, so that others take its servers at once. Its store takes no more commits."""
         self._term.is_quitting = True
         try:
             await self.membership.set_own_status(MemberStatus.GONE)
@@ -285,9 +285,9 @@ class FleetOwnership:
             self._tasks.cancel_scope.cancel()
 
     async def send_beats(self) -> None:
-        """Renew this member's lease at intervals, from the opening of the store on, until it is found to be gone.
+        """Renew this member's lease, its right to act, at intervals until it is found to be gone or quits.
 
-        This begins so early since the first read of the store may take longer than a lease.
+        To be started when the store is opened: the first read of the store may take longer than a lease.
         """
         while not self.lost.is_set() and not self._term.is_quitting:
             started = self._now()
@@ -303,7 +303,7 @@ class FleetOwnership:
             await anyio.sleep(max(pause_s, self.membership.lease_ttl_s / SHORTEST_PAUSE_PARTS))
 
     async def _renew_lease_once(self) -> None:
-        """Send one beat, and note the time of the database. Raises StoreUnavailable and Expelled."""
+        """Renew this member's lease once, and note the time of the database. Raises StoreUnavailable and Expelled."""
         for_s = self.membership.lease_ttl_s
         self.time.apply_reading(
             await self.membership.renew_lease(self._position(), for_s if self._is_running else max(for_s, STARTING_S))
@@ -311,7 +311,7 @@ class FleetOwnership:
         self.feed.observe()
 
     async def _look_until_cancelled(self) -> None:
-        """Look at the other members at intervals, and at once if that is due."""
+        """Look at the members and do what they need, about every SCAN_S, and at once after `look_soon`."""
         while True:
             await self._term.attempt(self._look_at_members)
             with anyio.move_on_after(SCAN_S * random.uniform(0.8, 1.2)):  # noqa: S311 - spreads load, guards nothing
@@ -319,7 +319,7 @@ class FleetOwnership:
             self._look_due = anyio.Event()
 
     async def _look_at_members(self) -> None:
-        """Read members and leases, and do what they need: expel, tidy, take over, hand over."""
+        """Read the members; expel overdue ones, delete leases of removed servers, claim free ones, hand others over."""
         await self.refresh_members()
         for member in self.view().overdue_members():
             if await self.expel(member, partial(self._note, "ExpelMember", member.name)):
@@ -331,15 +331,15 @@ class FleetOwnership:
         self._ledger.health.publish_change()
 
     def ownable_names(self) -> set[str]:
-        """Return the names of all that may have an owner: the servers, and the upkeep."""
+        """Return the names of all that may have an owner: the servers, and UPKEEP."""
         return {UPKEEP, *self._servers.server_names()}
 
     def _takeover_delay_s(self, server: str) -> float | None:
-        """Return by how many seconds this member lets others go first; None if it must not have a server."""
+        """Return for how many seconds this member lets others take a server first; None if it must not have it."""
         return 0.0 if server == UPKEEP else self._servers.takeover_delay_s(server)
 
     def view(self, only: str | None = None) -> MemberView:
-        """Return what this member knows of all servers, or of one: that is quicker, for what each call needs."""
+        """Return what this member knows of all servers, or of `only` one: this is quicker, and each call needs it."""
         leases: dict[str, Lease] = {}
         if only is None:
             leases = {lease.server: lease for lease in self._leases}
@@ -356,13 +356,13 @@ class FleetOwnership:
         )
 
     def _note_free_servers(self) -> None:
-        """Note which servers nobody has, each with when it was first seen so."""
+        """Note which servers nobody has, each with the time when this was first seen."""
         now = self._now()
         free = self.view().free_servers(self.ownable_names())
         self._free_since = {server: self._free_since.get(server, now) for server in free}
 
     async def _claim_free_servers(self) -> None:
-        """Commit leases of the free servers that this member should take now."""
+        """Commit leases of the free servers that this member should take now; none once it drains at its end."""
         if self._ending:
             return
         async with anyio.create_task_group() as together:
@@ -376,11 +376,11 @@ class FleetOwnership:
         return (self._owned & self.ownable_names()) - self._moves.servers
 
     async def _claim_lease(self, server: str) -> None:
-        """Commit this member's lease of a server, unless another member was faster."""
+        """Commit this member's lease of a server, unless another member was faster; a failure is only logged."""
         store, before = self._ledger.store.id, self._leases.record(server)
         lease = Lease(server=server, store=store, member=self.me, life=self.membership.life)
         since = self._free_since.get(server, self._now())
-        if not self.is_free(server):  # it was taken since this member looked
+        if not self.is_free(server):  # another member has taken it since this member looked
             return
         try:
             await self._ledger.commit([self._leases.change(server, lease)])
@@ -395,6 +395,7 @@ class FleetOwnership:
         """Hand over one server if this member has more than its share, and may rebalance."""
 
         def can_move(server: str) -> bool:
+            """Return whether a server may go now: it is at work and idle, not bound here, not already on its way."""
             if server == UPKEEP or self.home(server) or server in self._moves.servers:
                 return False
             return server in self._served and self._recent_handovers.may_go(server) and self._servers.is_idle(server)
@@ -408,13 +409,13 @@ class FleetOwnership:
             self._tasks.start_soon(self.move, server, to)
 
     async def _drop_unwanted(self) -> None:
-        """Delete the leases of servers that no longer exist, and hand over those that this member is not to have."""
+        """Delete the leases of servers that no longer exist; hand over the servers that this member is not to have."""
         names = self.ownable_names()
         for server in [lease.server for lease in self._leases if lease.server not in names]:
             is_to_delete = server in self._owned or (UPKEEP in self._owned and self.is_free(server))
             is_known_again = server in self.ownable_names()  # it may have been added meanwhile
             if is_to_delete and not is_known_again and server not in self._moves.servers:
-                with suppress(WriteConflict):  # one added again meanwhile, and at work, is handed over: it has no lease
+                with suppress(WriteConflict):  # a server added again just now, and at work without a lease, is stopped
                     await self._ledger.commit([self._leases.change(server, None)])
         me = self._members.get(self.me)
         draining = me is not None and me.life == self.membership.life and me.standing is MemberStatus.DRAINING
@@ -423,14 +424,14 @@ class FleetOwnership:
                 self._tasks.start_soon(self.move, server)
 
     async def _give_up(self, server: str, to: str) -> None:
-        """Commit that a server is free, for the member `to` if it is named."""
-        if server not in self._owned:  # a commit of unknown outcome has held; another may have the server by now
+        """Commit that a server is free, for the member `to` unless that is "". Raises WriteConflict, Unavailable."""
+        if server not in self._owned:  # a former attempt has held after all; another may have the server by now
             return
         given_up = Lease(server=server, store=self._ledger.store.id, wish=to)
         await self._ledger.commit([self._leases.change(server, given_up)])
 
     def _follow_lease_change(self, before: Lease | None, after: Lease | None) -> None:
-        """Note who has a server now, and notify the listeners."""
+        """Note who has a server now, have it started or stopped here, and notify the listeners."""
         lease = after or before
         assert lease is not None
         server = lease.server

@@ -97,12 +97,15 @@ class DatabaseConnection(Protocol):
 
 
 def is_failure_certain(error: BaseException) -> bool:
-    """Return whether the database itself has said that the statement failed, and so changed nothing."""
+    """Return whether the database itself has said that a statement failed, and so changed nothing.
+
+    False for a connection that broke: then the statement may have been carried out.
+    """
     return (getattr(error, "sqlstate", None) or "")[:2] in _CERTAIN_CLASSES
 
 
 def as_store_error(name: str, error: BaseException) -> StoreUnavailable:
-    """Return an exception as StoreUnavailable, which says what happened and what to do."""
+    """Return an exception as StoreUnavailable, which says what happened to the store `name` and what to do."""
     if isinstance(error, StoreUnavailable):
         return error
     reason = str(error) or type(error).__name__
@@ -116,7 +119,7 @@ def _split_by_host(url: str) -> deque[str]:
     """Return one URL for each host of a URL that names several (`HOST,HOST`)."""
     try:
         parts = urlsplit(url)
-    except ValueError:
+    except ValueError:  # the attempt to connect says what is wrong with the URL
         return deque([url])
     user, at, hosts = parts.netloc.rpartition("@")
     return deque(urlunsplit(parts._replace(netloc=f"{user}{at}{host}")) for host in hosts.split(","))
@@ -139,6 +142,7 @@ class Database:
     """The address of the store's database. `name` is the address for people, without secrets."""
 
     def __init__(self, url: str, schema: str, password: str | None) -> None:
+        """`password` takes the place of that in the URL; None for the URL's, or what the library finds itself."""
         self.schema = schema
         self._urls = _split_by_host(url)
         """One for each host; the first one is tried first."""
@@ -147,7 +151,7 @@ class Database:
         self.name = f"{_redact_url(url)}, schema {schema}"
 
     def for_schema(self, text: str) -> str:
-        """Return a statement with this schema, and other constants, in place of its `{...}`."""
+        """Return a statement with this schema and other constants in place of its `{...}`, and a new id for `$id$`."""
         return (
             text.replace("{schema}", f'"{self.schema}"')  # some names are words of SQL
             .replace("{version}", str(sql.SCHEMA_VERSION))
@@ -157,9 +161,10 @@ class Database:
         )
 
     async def connect(self) -> DatabaseConnection:
-        """Make a connection to the first host that answers and fits. Raises StoreUnavailable.
+        """Make a connection to the first host that answers and fits. Raises StoreUnavailable if there is none.
 
-        Each host has its share of CONNECT_S, so that a silent one leaves time for those after it.
+        Each host has its share of CONNECT_S, so that a silent host leaves time for the next ones. The next call begins
+        with the host that has answered, or after the last one that was tried.
         """
         untried = len(self._urls)
         while True:
@@ -181,14 +186,14 @@ class Database:
             return cast("DatabaseConnection", connection)
         except (*ERRORS, OverflowError) as error:
             raise as_store_error(self.name, error) from error
-        except ValueError:  # it repeats what it could not read, which may be of the password
+        except ValueError:  # the error's text repeats what could not be read, which may be of the password
             raise StoreUnavailable(
                 f"the store {self.name} failed: its address cannot be read; look at its ports, and write / ? # @ : and"
                 " % of a password as %2F %3F %23 %40 %3A and %25, or use password_file, PGPASSWORD or ~/.pgpass"
             ) from None
 
     async def check_durability(self, connection: DatabaseConnection) -> None:
-        """Check that the database keeps what it confirms. Raises StoreUnavailable."""
+        """Raise StoreUnavailable unless the database keeps what it confirms, is no standby, and is new enough."""
         problem = await connection.fetchval(
             """SELECT CASE
             WHEN current_setting('server_version_num')::int < $1 THEN 'it is older than PostgreSQL 14'
@@ -203,11 +208,11 @@ class Database:
             raise StoreUnavailable(f"the store {self.name} cannot be used: {problem}")
 
     async def migrate(self, connection: DatabaseConnection, *, alone: bool) -> None:
-        """Make the tables, or bring them up to date, within a transaction. `alone`: no member uses them meanwhile.
+        """Make the tables of the store, or bring them up to date. To be called within a transaction.
 
-        Members of the version before go on, and may be started again, until the upgrade is finished.
-        Raises StoreTooNew, StoreLocked if there are members of still older versions, and ERRORS.
-        Source: https://martinfowler.com/bliki/ParallelChange.html
+        `alone` says that no member uses them meanwhile. Members of the version before go on, and may be started again,
+        until the upgrade is finished (https://martinfowler.com/bliki/ParallelChange.html). Raises StoreTooNew,
+        StoreLocked if there are members of still older versions, and ERRORS.
         """
         version = 0
         if await connection.fetchval("SELECT to_regclass($1)", f"{self.schema}.meta") is not None:
@@ -222,10 +227,10 @@ class Database:
         await connection.execute(self.for_schema(sql.BESIDE if version else sql.REQUIRE))
 
     async def require_known_version(self, connection: DatabaseConnection, *, alone: bool = False) -> int:
-        """Check that this hub may open the store, which holds until the transaction ends; return the tables' version.
+        """Check that this hub knows the version that the store requires; return the version of the tables.
 
-        If it is `alone`, the upgrade is finished: others must know this hub's version from then on. Raises StoreTooNew
-        and ERRORS.
+        The required version stays until the transaction ends. `alone` says that no other hub uses the store: then hubs
+        must know this hub's version from now on, which finishes an upgrade. Raises StoreTooNew and ERRORS.
         """
         [(version, required)] = await connection.fetch(self.for_schema(sql.VERSIONS))
         if required > sql.SCHEMA_VERSION:
@@ -247,7 +252,10 @@ class Database:
             )
 
     async def _lock_tables(self, connection: DatabaseConnection) -> None:
-        """Lock the tables, which members use meanwhile, until the transaction ends. Raises ERRORS."""
+        """Lock the tables, which members use, until the transaction ends. Raises ERRORS after LOCK_ATTEMPTS.
+
+        Between the attempts members go on: an attempt that waits keeps them waiting.
+        """
         await connection.execute(self.for_schema(sql.KEEP_VACUUM_OUT))
         for attempts_left in range(LOCK_ATTEMPTS, 0, -1):
             try:
@@ -261,7 +269,7 @@ class Database:
 
 
 async def require_reachable(url: str, schema: str, password: str | None) -> str:
-    """Return the name of a database that can be used. Raises StoreUnavailable."""
+    """Return the address, without secrets, of a database that answers and can be used. Raises StoreUnavailable."""
     database = Database(url, schema, password)
     connection = await database.connect()
     try:

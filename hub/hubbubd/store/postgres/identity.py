@@ -67,6 +67,7 @@ class MemberIdentity:
     """
 
     def __init__(self, database: Database, entrant: Entrant | None, data_dir: Path) -> None:
+        """`data_dir` has the proofs by which a member that starts again at once shows that it is the same."""
         self.database = database
         self.entrant = entrant
         self.name = entrant.name if entrant else sql.SOLE
@@ -78,9 +79,10 @@ class MemberIdentity:
         self._end_callbacks: list[Callable[[], None]] = []
 
     async def enter(self, connection: DatabaseConnection) -> None:
-        """Take the lock, bring the tables up to date, and begin a new term of this hub. `connection` keeps the lock.
+        """Take the advisory lock, bring the tables up to date, and begin a new term of this hub.
 
-        Raises StoreLocked, StoreTooNew, StoreUnavailable, OSError of the data directory, and ERRORS.
+        The lock lasts as long as `connection`. Raises StoreLocked if another hub keeps this one out, StoreTooNew,
+        StoreUnavailable, OSError of the data directory, and ERRORS.
         """
         await self.database.check_durability(connection)
         if not await self._try_lock(connection):
@@ -106,7 +108,7 @@ class MemberIdentity:
             )
 
     def _in_use_message(self) -> str:
-        """Return the message of the error that another hub keeps this one out."""
+        """Return, for people, that another hub keeps this one out of the store, and what to do."""
         if self.entrant is None:
             return (
                 f"the store {self.database.name} is in use by another hub, or by the members of a fleet; stop it,"
@@ -115,9 +117,10 @@ class MemberIdentity:
         return f"the store {self.database.name} is in use by another hub, which is no member of a fleet; stop that one"
 
     async def _create_proof(self, connection: DatabaseConnection) -> str:
-        """Make the proof of a new term, store it in the data directory, return it; "" for a hub alone.
+        """Return the proof of a new term, a random text that only this data directory knows; "" for a hub alone.
 
-        Raises StoreLocked if a member of this name has a lease, and was not started from here; OSError.
+        The proof is stored in the directory on return. Raises StoreLocked if a member of this name has a lease, and was
+        started from another directory; OSError and ERRORS.
         """
         if self.entrant is None:
             return ""
@@ -131,7 +134,7 @@ class MemberIdentity:
                     f" {lease_left_s} s"
                 )
         proof = secrets.token_hex(16)
-        # Stored before the commit, and beside the former proof: whichever the row has in the end, it is known here.
+        # Stored before the commit, and beside the former proof: this directory knows whichever the row has in the end.
         former_proofs = [each for each, *_ in former_rows if each in own_proofs]
         await to_thread.run_sync(files.write_atomically, self._proofs, payload.dumps([*former_proofs, proof]) + b"\n")
         return proof
@@ -141,9 +144,9 @@ class MemberIdentity:
         return await connection.fetchval(_LOCK_SHARED if self.entrant else sql.LOCK, self.database.schema)
 
     async def connect(self) -> DatabaseConnection:
-        """Make one more connection, and check that this term and its history go on.
+        """Make one more connection, and check that this hub's term and the history that it has seen go on.
 
-        Raises Expelled, HistoryLost and StoreUnavailable.
+        Raises Expelled (this hub is gone), HistoryLost and StoreUnavailable.
         """
         connection = await self.database.connect()
         try:
@@ -160,8 +163,9 @@ class MemberIdentity:
     async def require_history(self, connection: DatabaseConnection) -> None:
         """Raise Expelled if this member is gone, HistoryLost if the database has another history, or ERRORS.
 
-        The history is another one if the store's id has changed, if numbers went back, or if the group that made the
-        last known revision has made another revision there. Then the store gets a new id. Either ends this term.
+        The history is another one if the store's id has changed, if numbers went back, or if the group of commits that
+        made the last known revision has made another revision there. Then the store gets a new id, so that all other
+        members notice, too. Either error ends this term.
         """
         self.require_alive()
         revision, op = self.known_history
@@ -189,10 +193,10 @@ class MemberIdentity:
             raise self.end_as_expelled()
 
     async def retake_lock(self, connection: DatabaseConnection) -> None:
-        """Take the lock again after a lost connection.
+        """Take the advisory lock again, over a new connection after a lost one.
 
-        While this term goes on, only a lost session of this hub can have the lock; a hub alone has it terminated.
-        Raises Expelled, HistoryLost, TimeoutError and ERRORS.
+        While this term goes on, only a lost session of this hub can keep the lock from it; a hub alone has that session
+        terminated. Raises Expelled, HistoryLost, TimeoutError after TERMINATE_TIMEOUT_S, and ERRORS.
         """
         async with asyncio.timeout(TERMINATE_TIMEOUT_S):
             while not await self._try_lock(connection):
@@ -202,7 +206,7 @@ class MemberIdentity:
                 await self.require_history(connection)
 
     def end_as_expelled(self) -> Expelled:
-        """End this term, as the database says that it is over; return the error to raise."""
+        """End this hub's term, as the database says that the hub is gone; return the error to raise."""
         reason = (
             f"this hub is no member of the fleet any more, says the store {self.database.name}: it was not heard of in"
             " time, or another one of its name has started"
@@ -212,12 +216,15 @@ class MemberIdentity:
         return self.end(Expelled(f"{reason}; this one keeps nothing more"))
 
     def require_alive(self) -> None:
-        """Raise the error that ended this term, if it has ended."""
+        """Raise Expelled or HistoryLost, for which this hub's term has ended, if it has."""
         if self.end_reason:
-            raise copy(self.end_reason)  # not itself: it would grow by a traceback each time
+            raise copy(self.end_reason)  # an exception that is raised again and again would collect all tracebacks
 
     def end(self, error: Expelled) -> Expelled:
-        """End this term for a reason, unless it has ended; return the reason for which it has."""
+        """End this hub's term because of an error, and call who waits for that, unless the term has ended before.
+
+        Return the error that has ended it.
+        """
         if self.end_reason is None:
             self.end_reason = error
             for callback in self._end_callbacks:
@@ -229,7 +236,10 @@ class MemberIdentity:
         self._end_callbacks.append(callback)
 
     def as_store_error(self, error: BaseException) -> StoreUnavailable:
-        """Return an error of the database as StoreUnavailable. End this term if it says that the member is expelled."""
+        """Return an error of the database as StoreUnavailable; if it says that this hub is gone, end the hub's term.
+
+        Once the term has ended, return the error that has ended it.
+        """
         if self.end_reason:
             return self.end_reason
         if getattr(error, "sqlstate", None) == sql.EXPELLED:
@@ -238,7 +248,7 @@ class MemberIdentity:
 
 
 def read_proofs(path: Path) -> list[str]:
-    """Return the proofs in a file; none if there is no such file, or another content."""
+    """Return the proofs (random texts of a member's terms) in a file; none if it is missing or has other content."""
     try:
         with path.open("rb") as file:
             content: object = payload.loads(file.read(MAX_PROOFS_BYTES).decode())

@@ -55,11 +55,15 @@ class PostgresMembers:
         return self._entrant.lease_ttl_s
 
     async def renew_lease(self, position: int, for_s: float | None = None) -> ClockReading:
-        """Send a heartbeat; return a reading of the database's clock. `for_s` is by default the time of a lease."""
+        """Send a heartbeat, which says that this member has read up to the revision `position`.
+
+        Return a reading of the database's clock. Without a heartbeat within `for_s` seconds (by default the time of a
+        lease), others may expel this member. Raises Expelled and StoreUnavailable.
+        """
         sent_at = 0.0
 
         def note_sent() -> None:
-            """Note when the heartbeat is sent; again if it is sent twice."""
+            """Note when the heartbeat is sent; of two attempts the second counts."""
             nonlocal sent_at
             sent_at = self._now()
 
@@ -70,7 +74,7 @@ class PostgresMembers:
     async def members(self) -> list[Member]:
         """Return all members, gone ones included for a day at least. Raises Expelled and StoreUnavailable."""
         rows = await self._query(sql.MEMBERS, MAX_MEMBERS, self.lease_ttl_s)
-        for *_, version, required in rows[:1]:  # this member is one of them
+        for *_, version, required in rows[:1]:  # each row has them; there is one, as this member is among the rows
             self.schema = Schema(version, required)
         return [
             Member(
@@ -89,9 +93,10 @@ class PostgresMembers:
         ]
 
     async def expel(self, member: Member) -> Expulsion:
-        """Declare an overdue member gone, as `Membership`.
+        """Declare an overdue member gone; refused unless this member itself has sent its heartbeats in time of late.
 
-        GONE_BEFORE may also come if the connection broke and this was sent twice.
+        Return DONE if this has declared it, GONE_BEFORE if it was gone before (also if the connection broke and the
+        statement was sent twice), or REFUSED. Raises Expelled and StoreUnavailable.
         """
         arguments = self.name, self.life, member.name, member.life, self.lease_ttl_s
         [[gone, was_alive]] = await self._query(sql.EXPEL, *arguments)
@@ -106,27 +111,40 @@ class PostgresMembers:
             self._identity.end(Expelled("this hub has left the fleet; it keeps nothing more"))
 
     async def set_status(self, member: Member, status: MemberStatus) -> bool:
-        """Set the status of any member, as `Membership`; return False if that term of the member is over."""
+        """Set the status of any member; return False, and set nothing, if that term of the member is over.
+
+        GONE ends its term at once, overdue or not. Raises Expelled and StoreUnavailable.
+        """
         return bool(await self._query(sql.APPOINT, self.name, self.life, member.name, member.life, status.value))
 
     async def count_standbys(self) -> int | None:
-        """Return the number of synchronous standbys; None if some are required and this member cannot see them."""
+        """Return the number of synchronous standbys; None if some are required and this member may not see them.
+
+        Raises Expelled and StoreUnavailable.
+        """
         [[required, visible, count]] = await self._query(sql.STANDBYS)
         return None if required and not visible else count
 
     async def finish_upgrade(self) -> Schema:
-        """Require the newest version of the tables, if all members know it; return the versions after that."""
+        """Require from now on that hubs know the tables' version, if all members know it; return the versions then.
+
+        Raises Expelled and StoreUnavailable.
+        """
         return Schema(*await self._update_own_row(sql.FINISH_UPGRADE))
 
     async def publish(self, address: str, forward: str) -> None:
-        """Publish where clients and other members reach this one, now and with every heartbeat."""
+        """Publish where clients (`address`) and members (`forward`) reach this one, now and with every heartbeat.
+
+        Raises Expelled and StoreUnavailable; after that the next heartbeat publishes them.
+        """
         self._addresses = address, forward
         await self._update_own_row(sql.PUBLISH, address, forward)
 
     async def _update_own_row(self, query: str, *arguments: Any, on_send: Callable[[], None] = lambda: None) -> Any:
-        """Change this member's row; return the statement's first value. `on_send` is called as it is sent.
+        """Change this member's row by a statement, and return the first value of its result.
 
-        Raises Expelled and StoreUnavailable.
+        `on_send` is called each time before the statement is sent. Raises Expelled, which ends the term, if the member
+        has no row or is gone, and StoreUnavailable.
         """
         rows = await self._query(query, self.name, self.life, *arguments, on_send=on_send)
         if not rows:
@@ -138,7 +156,8 @@ class PostgresMembers:
     ) -> list[Sequence[Any]]:
         """Return the rows of a statement, over a connection that is made again if need be.
 
-        The statement may be sent twice, and must do the same then. Raises Expelled and StoreUnavailable.
+        The statement may be sent twice, and must have the same effect then; `on_send` is called before each time.
+        Raises Expelled and StoreUnavailable.
         """
         try:
             async with asyncio.timeout(self._timeout_s), self._query_lock:

@@ -41,7 +41,10 @@ class RevisionDelta:
 
 
 def group_into_commits(rows: Sequence[Sequence[Any]]) -> list[Commit]:
-    """Return commits from rows of revision, key and value, in order; those without a key are left out."""
+    """Return commits from rows of revision, key and value, in the order of the rows; rows without a key are left out.
+
+    A query returns such a row if nothing has changed.
+    """
     commits: dict[int, list[Write]] = {}
     for revision, key, value in rows:
         if key is not None:
@@ -50,16 +53,16 @@ def group_into_commits(rows: Sequence[Sequence[Any]]) -> list[Commit]:
 
 
 async def fetch_delta(identity: MemberIdentity, connection: DatabaseConnection, after: int) -> RevisionDelta:
-    """Return what has changed after a revision. Raises Expelled, HistoryLost and ERRORS."""
+    """Return what has changed in the store after a revision. Raises Expelled, HistoryLost and ERRORS."""
     rows = await connection.fetch(identity.database.for_schema(sql.LOOK), after)
     store_id, op, revision = rows[0][:3]
-    if store_id != identity.store_id or revision < after:
+    if store_id != identity.store_id or revision < after:  # a sign of another history
         await identity.require_history(connection)
     return RevisionDelta(revision, op, group_into_commits([row[3:] for row in rows]))
 
 
 class NoticeListener:
-    """While it runs: notifies other members of this one's commits, and passes theirs to `on_delta`."""
+    """While `run` runs: notifies other members of this one's commits, and passes what they commit to `on_delta`."""
 
     def __init__(
         self,
@@ -67,6 +70,7 @@ class NoticeListener:
         position: Callable[[], int],
         on_delta: Callable[[RevisionDelta], Awaitable[None]],
     ) -> None:
+        """`position` returns the newest revision that this member has; `on_delta` gets what is newer."""
         self._identity = identity
         self._position = position
         self._on_delta = on_delta
@@ -75,12 +79,12 @@ class NoticeListener:
         self._announced_revision = 0
 
     def announce_commit(self) -> None:
-        """Notify other members soon that this one has committed."""
+        """Have `run` notify the other members soon that this one has committed."""
         self._notice_due = True
         self._changed.set()
 
     def expect_revision(self, revision: int) -> None:
-        """Have the changes up to a revision fetched soon, which was announced or has been read from the database."""
+        """Have `run` fetch soon what has changed up to a revision that was announced or seen in the database."""
         self._announced_revision = max(self._announced_revision, revision)
         self._changed.set()
 
@@ -105,13 +109,13 @@ class NoticeListener:
                     connection.terminate()
 
     def _on_notice(self, _link: object, _process: int, _channel: str, text: str) -> None:
-        """Handle a notice of another member, whose text is a revision."""
+        """Handle a notice of a member: its text is a revision, and any other text is ignored."""
         self.expect_revision(bounds.parse_whole(text) or 0)
 
     async def _exchange_notices(self, connection: DatabaseConnection) -> None:
-        """Over one connection: send notices that are due, and fetch what is new, at intervals or when announced.
+        """Send notices that are due, and fetch what is new at intervals or when announced, over one connection.
 
-        It goes on until it raises Expelled, StoreUnavailable or one of ERRORS.
+        Goes on until the connection or the term ends: then raises Expelled, StoreUnavailable or one of ERRORS.
         """
         loop = asyncio.get_running_loop()
         next_fetch_at = next_notice_at = loop.time()
@@ -128,9 +132,8 @@ class NoticeListener:
                 async with asyncio.timeout(REPLY_TIMEOUT_S):
                     delta = await fetch_delta(self._identity, connection, self._position())
                 if self._announced_revision == announced:
-                    self._announced_revision = min(
-                        announced, delta.revision
-                    )  # else a notice of a revision that never comes would keep this loop fetching
+                    # Else a notice of a revision that never comes would keep this loop fetching.
+                    self._announced_revision = min(announced, delta.revision)
                 next_fetch_at = loop.time() + (BUSY_INTERVAL_S if delta.commits else IDLE_INTERVAL_S)
                 await self._on_delta(delta)
             with suppress(TimeoutError):

@@ -114,10 +114,10 @@ class PostgresStore(GroupedStore):
     async def commit(self, writes: Sequence[Write], guards: Sequence[Precondition] = ()) -> int:
         """Apply all writes if all guards hold; return the revision once it is durable.
 
-        As for any store; a key has no NUL and at most KEY_BYTES bytes, or else it raises ValueError. Raises
-        OutcomeUnknown when the database has not answered in time.
+        Raises WriteConflict, StoreUnavailable, OutcomeUnknown when the database has not answered in time, and
+        ValueError for a key with a NUL or more than KEY_BYTES bytes.
         """
-        for each in (*writes, *guards):  # one of those would fail all commits of its group
+        for each in (*writes, *guards):  # such a key would fail all commits of its group
             if problem := sql.explain_unfit_key(each.key):
                 raise ValueError(f"a key {problem}")
         self.identity.require_alive()
@@ -130,12 +130,12 @@ class PostgresStore(GroupedStore):
             ) from None
 
     def _apply_group(self, group: Sequence[QueuedCommit]) -> "asyncio.Future[AppliedGroup]":
-        """Begin to apply a group of commits; the future has what became of it."""
+        """Begin to apply a group of commits in one transaction; return a future of what became of them."""
         self._group = self._loop.create_task(self._commit_group(group))
         return self._group
 
     async def _commit_group(self, group: Sequence[QueuedCommit]) -> AppliedGroup:
-        """Apply a group in one round trip; again over new connections until it is known what became of it.
+        """Apply a group in one round trip; if the connection breaks, find out what became of it, and try again.
 
         Raises StoreUnavailable, Expelled included.
         """
@@ -201,9 +201,9 @@ class PostgresStore(GroupedStore):
             )
 
     async def _reconnect(self) -> DatabaseConnection:
-        """Make a new connection for commits, however long that takes; `timeout_s` seconds once the store closes.
+        """Make a new connection for commits, however long that takes; within `timeout_s` once the store closes.
 
-        Raises Expelled if this member's term is over.
+        Raises Expelled if this hub is gone, and StoreUnavailable if the store closes and the time is over.
         """
         if self._connection is not None:
             self._connection.terminate()
@@ -230,7 +230,7 @@ class PostgresStore(GroupedStore):
             return connection
 
     def _finish_group(self, group: Sequence[QueuedCommit], applying: "asyncio.Future[AppliedGroup]") -> None:
-        """Complete a group as any store does, note the known history, and announce the commits to other members."""
+        """Publish the group's commits to listeners and callers; note the known history; announce them to members."""
         revision_before = self._revision
         super()._finish_group(group, applying)
         if applying.exception() is None:
@@ -262,7 +262,7 @@ class PostgresStore(GroupedStore):
         self._wake_waiters()
 
     def _wake_waiters(self) -> None:
-        """Wake all that wait for a revision, or for the end of this member's term."""
+        """Wake all who wait for a revision, or for the end of this hub's term."""
         self._advanced.set()
         self._advanced = asyncio.Event()
 
@@ -276,19 +276,19 @@ class PostgresStore(GroupedStore):
         return super().listen(listener)
 
     def _start_listening(self) -> None:
-        """Follow the commits of other members from now on, in the context of no caller."""
+        """Follow the commits of other members from now on, if there may be any, in the context of no caller."""
         if self._listener is not None and self._listening is None and not self._closing:
             self._listening = self._loop.create_task(self._listener.run(), context=self._context)
             self._listening.add_done_callback(self._check_listening_end)
 
     def _check_listening_end(self, listening: "asyncio.Task[None]") -> None:
-        """End this term if listening has failed: the member would go on with outdated records."""
+        """End this hub's term if listening has failed: else the hub would go on with outdated records."""
         if not listening.cancelled() and (failure := listening.exception()):
             self._loop.call_exception_handler({"message": "Hearing of other members failed", "exception": failure})
             self.identity.end(Expelled(f"this hub cannot hear of other members' changes any more: {failure!r}"))
 
     async def _read(self, query: str, *arguments: Any) -> list[Sequence[Any]]:
-        """Run a query over the connection for reading, which is made again if need be. Raises StoreUnavailable."""
+        """Return the rows of a query, over a connection that is made again if need be. Raises StoreUnavailable."""
         if self._closing:
             raise self._closed_error()
         failure = StoreUnavailable(f"the store {self.name} has not answered for {self._timeout_s:g} s")
@@ -308,7 +308,7 @@ class PostgresStore(GroupedStore):
                         if is_failure_certain(error.__cause__ or error) or isinstance(failure, Expelled):
                             raise failure from error
                         self._drop_reader()
-                    except BaseException:  # nobody waits for its reply any more, which may never come
+                    except BaseException:  # nobody waits for the reply any more, which may never come
                         self._drop_reader()
                         raise
                     await asyncio.sleep(wait_s)
@@ -322,7 +322,7 @@ class PostgresStore(GroupedStore):
             self._reader = None
 
     async def _wait_published(self, revision: int, op: uuid.UUID) -> None:
-        """Wait until listeners have seen a revision that was read. Raises StoreUnavailable."""
+        """Wait until listeners have seen a revision that was read, made by the group `op`. Raises StoreUnavailable."""
         try:
             async with asyncio.timeout(self._timeout_s):
                 while self._revision < revision:
@@ -349,7 +349,7 @@ class PostgresStore(GroupedStore):
         return Snapshot(revision, entries, tuple((key, revision_of_key) for revision_of_key, key in deleted))
 
     async def _read_changes(self, prefix: str, after: int) -> tuple[int, list[Commit]]:
-        """Return the current revision, and the newest states after `after`, once listeners have seen them.
+        """Return the current revision, and the newest states of keys changed after `after`, once listeners saw them.
 
         Raises Compacted and StoreUnavailable.
         """
@@ -361,9 +361,9 @@ class PostgresStore(GroupedStore):
         return revision, group_into_commits([row[3:] for row in rows])
 
     async def compact(self, revision: int) -> None:
-        """Remove tombstones up to `revision`; watches can no longer resume from before it.
+        """Remove tombstones up to `revision`, before which watches can no longer resume, and groups of days ago.
 
-        Tombstones that another member has yet to see stay.
+        Tombstones and groups stay that another member has yet to see. Raises StoreUnavailable.
         """
         await self._read(sql.COMPACT, revision, *self._member_key, self._revision)
         begin: int | None = 0
@@ -374,13 +374,13 @@ class PostgresStore(GroupedStore):
             [[count]] = await self._read(sql.DELETE_GROUPS, *self._member_key, self._revision, sql.SLICE)
 
     async def reclaim(self) -> None:
-        """Let the database use the space of what was deleted again. It erases nothing. Raises StoreUnavailable."""
+        """Let the database use the space of deleted rows again. Nothing is erased. Raises StoreUnavailable."""
         await self._read("VACUUM {schema}.entries")
 
     async def copy(self) -> BinaryIO:
         """Return a consistent copy as an open SQLite file without a name, as the store of a hub without a database.
 
-        It has no id: it gets one where it is opened. Raises NoRoom and StoreUnavailable.
+        The copy has no id: it gets one where it is opened. Raises NoRoom and StoreUnavailable.
         """
         snapshot = await self.snapshot()
         compacted = min((await self.stats()).compacted_revision, snapshot.revision)  # others go on meanwhile
@@ -417,7 +417,7 @@ class PostgresStore(GroupedStore):
 
 
 def _apply_arguments(group: Sequence[QueuedCommit], writes_by_key: Sequence[dict[str, Write]]) -> list[list[Any]]:
-    """Return the arguments of `apply` for a group: flat lists, and where each commit's part of them ends."""
+    """Return arguments of the SQL function `apply` for a group: flat lists, and where each commit's part ends."""
     guard_ends: list[int] = []
     write_ends: list[int] = []
     guards: list[Precondition] = []

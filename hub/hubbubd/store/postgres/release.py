@@ -16,10 +16,10 @@ UNDEFINED = frozenset({"42P01", "3F000"})
 
 
 async def release(database: Database, name: str, data_dir: Path, lock_path: Path) -> bool:
-    """Declare gone the last term of a member that was started with this data directory; return False if it was already.
+    """Declare gone the member `name` in its last term, if that was started with this data directory.
 
-    Each hub that uses the directory holds the lock of the store at `lock_path`. Raises StoreLocked while one does,
-    StoreUnavailable and OSError.
+    Return False if there is no such term, or it is gone already. Each hub that uses the directory holds the lock of the
+    store at `lock_path`. Raises StoreLocked while a hub holds it, StoreUnavailable and OSError.
     """
     lock_descriptor = await to_thread.run_sync(lock_store, lock_path)
     try:
@@ -31,7 +31,7 @@ async def release(database: Database, name: str, data_dir: Path, lock_path: Path
             async with asyncio.timeout(CONNECT_S):
                 return bool(await connection.fetch(database.for_schema(sql.RELEASE), name, proofs))
         except ERRORS as error:
-            if getattr(error, "sqlstate", None) in UNDEFINED:
+            if getattr(error, "sqlstate", None) in UNDEFINED:  # no store, so no member
                 return False
             raise as_store_error(database.name, error) from error
         finally:

@@ -35,13 +35,13 @@ class CopyAbandoned(Exception):
 
 
 def require_capacity(source: sqlite3.Connection, path: Path) -> None:
-    """Raise NoRoom if a copy at `path` would leave too little of the disk for the database itself."""
+    """Raise NoRoom if a copy of the database at `path` would leave less than MIN_FREE_BYTES of the disk."""
     needed: int = source.execute("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size").fetchone()[0]
     require_free_space(path, needed)
 
 
 def require_free_space(path: Path, needed: int) -> None:
-    """Raise NoRoom if a file of so many bytes at `path` would leave too little of the disk for the store itself."""
+    """Raise NoRoom if a file of `needed` bytes at `path` would leave less than MIN_FREE_BYTES of the disk."""
     free = shutil.disk_usage(path.parent).free
     if free < needed + MIN_FREE_BYTES:
         raise NoRoom(f"a copy takes {needed} bytes of {path.parent} for a while, and {free} are free")
@@ -53,12 +53,12 @@ def copy_database(
     finish: Callable[[sqlite3.Connection], None],
     is_abandoned: Callable[[], bool],
 ) -> BinaryIO:
-    """Return the database as of the end of the copying, as an open file with mode 0600 and no name.
+    """Return a copy of the database as of the end of the copying, as an open file with mode 0600 and no name.
 
-    `finish` may change the copy before that. Another thread may commit over the same connection meanwhile; SQLite
-    applies those changes to the copy as well (https://sqlite.org/c3ref/backup_finish.html), so copying never restarts.
-    `path` is the working file; what a killed process left there is removed. Raises CopyAbandoned, sqlite3.Error and
-    OSError.
+    `finish` may change the copy at the end. `is_abandoned` returns whether the caller no longer needs it. Another
+    thread may commit over the same connection meanwhile; SQLite applies those changes to the copy as well
+    (https://sqlite.org/c3ref/backup_finish.html), so copying never restarts. `path` is the working file; what a killed
+    process left there is removed. Raises CopyAbandoned, sqlite3.Error and OSError.
     """
 
     def pause(_status: int, _remaining: int, _total: int) -> None:
@@ -72,7 +72,7 @@ def copy_database(
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         with closing(sqlite3.connect(path, isolation_level=None)) as copy:
             copy.execute("PRAGMA locking_mode = EXCLUSIVE")
-            copy.execute("PRAGMA synchronous = OFF")  # only this process reads it: it need not survive a crash
+            copy.execute("PRAGMA synchronous = OFF")  # only this process reads the copy: it need not survive a crash
             source.backup(copy, pages=PAGES_PER_STEP, progress=pause, sleep=LOCK_RETRY_S)
             copy.execute("PRAGMA journal_mode = DELETE")  # one file, without the journal that the source has
             finish(copy)
@@ -82,9 +82,10 @@ def copy_database(
 
 
 def write_copy(path: Path, snapshot: Snapshot, compacted: int) -> BinaryIO:
-    """Write another engine's snapshot as a database without an id; return its open file, mode 0600, without a name.
+    """Write another engine's snapshot as an SQLite database; return its open file, with mode 0600 and no name.
 
-    `path` is the working file. Raises NoRoom, sqlite3.Error and OSError.
+    The database has no id: it gets one where it is opened. `compacted` is the revision up to which the snapshot has no
+    tombstones; `path` is the working file. Raises NoRoom, sqlite3.Error and OSError.
     """
     needed = sum(len(entry.key) + len(entry.value) for entry in snapshot.entries)
     require_free_space(path, needed)
@@ -100,15 +101,15 @@ def write_copy(path: Path, snapshot: Snapshot, compacted: int) -> BinaryIO:
 
 @contextmanager
 def open_draft(path: Path) -> Generator[sqlite3.Connection]:
-    """Make an empty store at a path, mode 0600, and yield its connection in a transaction that ends with the block.
+    """Make an empty store in place of what is at a path, and yield its connection in a transaction for the block.
 
-    The store has an id, and does not survive a crash until it is synced. Raises sqlite3.Error and OSError; the caller
-    then removes whatever is at the path.
+    The file has mode 0600, an id of its own, and does not survive a crash until it is synced. Raises sqlite3.Error and
+    OSError; then the caller has to remove what is at the path (`remove_copy`).
     """
     remove_copy(path)
     os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     with closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as db:
-        db.execute("PRAGMA synchronous = OFF")  # only this process reads it
+        db.execute("PRAGMA synchronous = OFF")  # only this process reads the draft, until the caller syncs it
         try:
             migrate(db, str(path), MIGRATIONS)
         except StoreUnavailable as exc:  # of a new file only the disk's own error is of interest
@@ -119,7 +120,7 @@ def open_draft(path: Path) -> Generator[sqlite3.Connection]:
 
 
 def add_rows(db: sqlite3.Connection, rows: Sequence[Row]) -> None:
-    """Add records and tombstones to a draft."""
+    """Add records and tombstones (rows without a value) to a draft."""
     db.executemany("INSERT INTO entries (key, revision, value) VALUES (?, ?, ?)", rows)
 
 
@@ -129,6 +130,6 @@ def copy_path(database: Path) -> Path:
 
 
 def remove_copy(path: Path) -> None:
-    """Remove a copy, complete or not, with SQLite's files beside it."""
+    """Remove a copy, complete or not, with the journals that SQLite keeps beside it; do nothing if it is missing."""
     for suffix in ("", "-journal", "-wal"):
         path.with_name(path.name + suffix).unlink(missing_ok=True)

@@ -75,7 +75,11 @@ def _batches(items: Iterable[T], max_items: int, size_of: Callable[[T], int] = l
 def _resolve_commit(
     revisions: Mapping[str, int], revision: int, writes: Sequence[Write], guards: Sequence[Precondition]
 ) -> Commit | WriteConflict:
-    """Return the outcome of a commit after `revision`. `revisions` are those of existing keys; a missing key has 0."""
+    """Return what a commit would do: the Commit, or the conflict of the first guard that does not hold.
+
+    `revisions` has the revision of each existing key; a missing key has 0. The newest revision is `revision`, and stays
+    if nothing changes. Of several writes to a key the last counts, and deleting a missing key is no change.
+    """
     for guard in guards:
         if revisions.get(guard.key, 0) != guard.revision:
             return WriteConflict(guard.key)
@@ -134,7 +138,7 @@ class Engine:
 
     @contextmanager
     def _translate_errors(self) -> Generator[None]:
-        """Raise errors of SQLite and the system as the store's, and note damage."""
+        """Raise errors of SQLite and the system as StoreUnavailable; after damage nothing is written any more."""
         try:
             with explain_errors(self.name):
                 yield
@@ -156,15 +160,16 @@ class Engine:
                     self._db.execute("BEGIN IMMEDIATE")
                     yield
             except (sqlite3.Error, OSError):
-                with suppress(sqlite3.Error):
-                    self._write_nothing_new()
+                with suppress(sqlite3.Error):  # the first error is the one that counts
+                    self._write_nothing_new()  # else a commit whose sync failed might count after a restart
                 raise
 
     def _write_nothing_new(self) -> None:
         """Commit without a change, but with all the writing and syncing of a commit.
 
-        After a commit whose sync failed this also overwrites its frames. They are complete in the journal, and the next
-        process to open it would take them for a commit; syncing again cannot be trusted to repair that.
+        After a commit whose sync failed this also overwrites the frames of that commit. They are complete in the
+        journal, so the next process that opens the store would take them for a commit. Syncing again cannot be trusted
+        to repair that.
         """
         self._db.execute(f"PRAGMA user_version = {self._schema}")
 
@@ -177,10 +182,10 @@ class Engine:
             self._write_nothing_new()
 
     def apply(self, group: Sequence[tuple[Sequence[Write], Sequence[Precondition]]]) -> list[Commit | WriteConflict]:
-        """Group commit: apply several commits with one sync. Each sees the writes of those before it and fails alone.
+        """Apply several commits with one sync. Each sees the writes of those before it and fails alone.
 
-        A commit that changes nothing is returned without writes, at the revision it found. If this raises, none of the
-        group has happened.
+        Return their outcomes in order; a commit that changes nothing is returned without writes, at the revision that
+        it found. If this raises, none of the group has happened.
         """
         outcomes: list[Commit | WriteConflict] = []
         revision, changed_rows = self.revision, dict[str, tuple[str, int, bytes | None]]()
@@ -208,7 +213,7 @@ class Engine:
         needed.update(write.key for writes, _ in group for write in writes if write.value is None)
         revisions: dict[str, int] = {}
         for keys in _batches(needed, self._max_rows):
-            # As one row: each row of a result is a step.
+            # The result is one row, since each row of a result is a step (see MAX_ROWS).
             query = (
                 f"WITH wanted (n, key) AS (VALUES {_placeholders(len(keys), 2)})"  # noqa: S608  # question marks
                 " SELECT group_concat(n || ' ' || CAST(revision AS INTEGER)) FROM wanted CROSS JOIN entries USING (key)"
@@ -253,7 +258,8 @@ class Engine:
     def changes(self, prefix: str, after: int) -> tuple[int, list[Commit]]:
         """Return the current revision, and the newest state of each key under a prefix that changed after `after`.
 
-        Raises Compacted, also for a revision that was never reached: the file was restored from a copy.
+        The states come as commits, in the order of their revisions. Raises Compacted, also for a revision that was
+        never reached: the file was restored from a copy.
         """
         if not self.compacted <= after <= self.revision:
             raise Compacted(self.compacted)
@@ -269,7 +275,7 @@ class Engine:
         ]
 
     def compact(self, revision: int) -> None:
-        """Remove the tombstones up to a revision, or up to the newest if that is lower."""
+        """Remove the tombstones up to a revision, or up to the newest revision if that is lower."""
         compacted = min(revision, self.revision)
         if compacted <= self.compacted:
             return
@@ -279,10 +285,10 @@ class Engine:
         self.compacted = compacted
 
     def reclaim(self) -> bool:
-        """Checkpoint the journal, cut off some free pages and return whether more can be cut off.
+        """Cut off some free pages of the file, checkpoint the journal, and return whether a further call can cut more.
 
-        Not if this call has cut off none: then the next would not, either.
-        Afterwards neither file contains deleted or overwritten data.
+        False also if this call has cut off none, as the next call would not, either. Afterwards neither file contains
+        deleted or overwritten data.
         """
         with self._translate_errors():
             free = query_int(self._db, "PRAGMA freelist_count")
@@ -292,7 +298,11 @@ class Engine:
             return 0 < query_int(self._db, "PRAGMA freelist_count") < free
 
     def copy(self, path: Path, is_abandoned: Callable[[], bool]) -> BinaryIO:
-        """Return a copy of the database as an open file. May run in another thread beside the engine's own."""
+        """Return a copy of the database as an open file; it has no id, and gets one where it is opened.
+
+        `path` is the working file. May run in another thread beside the engine's own. Raises NoRoom, CopyAbandoned once
+        `is_abandoned` returns True, and StoreUnavailable.
+        """
         with self._translate_errors():
             copying.require_capacity(self._db, path)
             return copying.copy_database(self._db, path, lambda db: set_id(db, ""), is_abandoned)
@@ -315,6 +325,6 @@ class Engine:
         )
 
     def close(self) -> None:
-        """Checkpoint the journal and close the file."""
+        """Close the database, which moves the journal into the file, and release the lock."""
         with self._translate_errors():
             self._resources.close()

@@ -40,7 +40,10 @@ def lock_store(path: Path) -> int:
 
 @contextmanager
 def open_connection(database: str, *, uri: bool = False) -> Generator[sqlite3.Connection]:
-    """Open a connection without implicit transactions that never waits for a lock."""
+    """Yield a connection without implicit transactions, which never waits for a lock and syncs each commit to disk.
+
+    With `uri` the database is named by a URI of SQLite. Any thread may use the connection, one at a time.
+    """
     db = sqlite3.connect(
         database,
         timeout=0,
@@ -61,7 +64,7 @@ def open_connection(database: str, *, uri: bool = False) -> Generator[sqlite3.Co
 
 
 def ensure_store(path: Path, migrations: Sequence[Migration]) -> None:
-    """Ensure a sound store at a path, accessible to its owner only: inspect an existing file, or create one.
+    """Ensure a sound store at a path: check an existing file and make it accessible to its owner only, or create one.
 
     Raises StoreUnavailable, StoreDamaged, StoreTooNew, OSError and sqlite3.Error; an existing file is then unchanged.
     """
@@ -88,7 +91,7 @@ def check_file(path: Path) -> None:
 
 
 def _sibling(path: Path, suffix: str) -> Path:
-    """Return the path of the file that SQLite keeps beside a database: its journal, by suffix."""
+    """Return the path of a journal that SQLite keeps beside a database, by its suffix: `-wal` or `-journal`."""
     return Path(f"{path.resolve()}{suffix}")
 
 
@@ -98,7 +101,10 @@ def _is_nonempty_file(path: Path) -> bool:
 
 
 def _create(path: Path, migrations: Sequence[Migration]) -> None:
-    """Create a store under another name and rename it, so that it appears whole or not at all."""
+    """Create a store under another name and rename it, so that it appears whole or not at all; durable on return.
+
+    Raises StoreUnavailable, also if the journal of a missing store is there, OSError and sqlite3.Error.
+    """
     require_no_journal(path)
     draft = path.with_name(f"{path.name}.new")
     leftovers = [Path(f"{draft}{suffix}") for suffix in ("", "-journal", "-wal")]
@@ -135,7 +141,7 @@ def _check_unopened(path: Path, migrations: Sequence[Migration]) -> None:
 
 @contextmanager
 def open_readonly(path: Path) -> Generator[sqlite3.Connection]:
-    """Open a locked store for reading, with what is in its journal, without changing a byte of either.
+    """Yield a read-only connection to a locked store and its journal, without changing a byte of either.
 
     Raises StoreUnavailable, StoreDamaged, OSError and sqlite3.Error.
     """
@@ -176,7 +182,7 @@ def _has_other_id(file_only_uri: str, id_with_journal: str | None) -> bool:
 
 
 def read_id(db: sqlite3.Connection) -> str | None:
-    """Return the store's id; empty for a copy that was never opened, None when there is none to read."""
+    """Return the id of the store in a database; "" for a copy that was never opened, None if no id can be read."""
     with suppress(sqlite3.Error):
         return (db.execute("SELECT id FROM meta").fetchone() or (None,))[0]
     return None

@@ -35,7 +35,10 @@ def query_int(db: sqlite3.Connection, query: str) -> int:
 
 
 def read_version(db: sqlite3.Connection, name: str, migrations: Sequence[Migration]) -> int:
-    """Return the schema version of a database. Raises StoreUnavailable if it is no store, and StoreTooNew."""
+    """Return the schema version of a database, 0 for an empty one.
+
+    Raises StoreUnavailable if it is no store, and StoreTooNew.
+    """
     if query_int(db, "PRAGMA application_id") != APPLICATION_ID and query_int(db, "SELECT count(*) FROM sqlite_master"):
         raise StoreUnavailable(f"{name} is a database, but not a hub's store; move it away")
     version = query_int(db, "PRAGMA user_version")
@@ -48,9 +51,9 @@ def read_version(db: sqlite3.Connection, name: str, migrations: Sequence[Migrati
 
 
 def migrate(db: sqlite3.Connection, name: str, migrations: Sequence[Migration]) -> None:
-    """Migrate a database to the newest schema in one transaction; a current one is not written.
+    """Bring a database to the newest schema in one transaction; nothing is written if it has that already.
 
-    Raises StoreUnavailable when a step fails; the database is then unchanged.
+    Raises StoreTooNew, and StoreUnavailable if it is no store or a step fails; the database is then unchanged.
     """
     version = read_version(db, name, migrations)
     if version == len(migrations):
@@ -70,7 +73,7 @@ def migrate(db: sqlite3.Connection, name: str, migrations: Sequence[Migration]) 
 
 
 def set_id(db: sqlite3.Connection, store_id: str | None = None) -> None:
-    """Give the store another id, by default a new random one. An empty id marks a copy that was never opened."""
+    """Give the store another id, by default a new random one; "" marks a copy that no hub has opened yet."""
     with db:
         db.execute("BEGIN IMMEDIATE")
         db.execute("UPDATE meta SET id = ?", (secrets.token_hex(8) if store_id is None else store_id,))

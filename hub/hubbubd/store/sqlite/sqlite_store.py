@@ -28,6 +28,7 @@ class SqliteStore(GroupedStore):
     """A `Store` in one SQLite file or in memory. Belongs to the event loop that opened it."""
 
     def __init__(self, engine: Engine, thread: ThreadPoolExecutor | None, copy_path: Path) -> None:
+        """`thread` runs the engine, None for the loop itself; `copy_path` is the working file of copies."""
         super().__init__(engine.revision)
         self._engine = engine
         self._thread = thread
@@ -64,12 +65,15 @@ class SqliteStore(GroupedStore):
         return self._engine.id
 
     def _apply_group(self, group: Sequence[QueuedCommit]) -> "asyncio.Future[AppliedGroup]":
-        """Begin to apply a group of commits in one transaction; the future has what became of it."""
+        """Begin to apply a group of commits in one transaction; return a future of what became of them."""
         wanted = [(queued.writes, queued.guards) for queued in group]
         return self._submit(lambda: AppliedGroup(self._engine.apply(wanted)))
 
     async def _read_changes(self, prefix: str, after: int) -> tuple[int, list[Commit]]:
-        """Return the current revision, and the newest states under a prefix after `after`. Raises Compacted."""
+        """Return the current revision, and the newest state of each key under a prefix that changed after `after`.
+
+        Raises Compacted and StoreUnavailable.
+        """
         return await self._run_unless_closing(partial(self._engine.changes, prefix, after))
 
     def _submit(self, work: Callable[[], T]) -> asyncio.Future[T]:
@@ -84,7 +88,10 @@ class SqliteStore(GroupedStore):
         return done
 
     async def _run_unless_closing(self, work: Callable[[], T]) -> T:
-        """Run blocking work as `_submit`, and return its result. Raises StoreUnavailable once the store closes."""
+        """Run blocking work in the order of the calls, and return its result.
+
+        Raises StoreUnavailable once the store closes, and what the work raises.
+        """
         if self._closing:
             raise self._closed_error()
         return await self._submit(work)
@@ -94,7 +101,7 @@ class SqliteStore(GroupedStore):
         return await self._run_unless_closing(partial(self._engine.snapshot, prefix))
 
     async def compact(self, revision: int) -> None:
-        """Remove tombstones up to `revision`; watches can no longer resume from before it."""
+        """Remove tombstones up to `revision`, before which watches can no longer resume. Raises StoreUnavailable."""
         await self._run_unless_closing(partial(self._engine.compact, revision))
 
     async def reclaim(self) -> None:
@@ -105,8 +112,8 @@ class SqliteStore(GroupedStore):
     async def copy(self) -> BinaryIO:
         """Return a consistent copy as an open file without a name.
 
-        It has no id: it gets one where it is opened, so no resume token of this store fits it. Commits go on meanwhile;
-        copies are made one at a time. Raises NoRoom and StoreUnavailable.
+        The copy has no id: it gets one where it is opened, so that no resume token of this store fits it. Commits go on
+        meanwhile; copies are made one at a time. Raises NoRoom and StoreUnavailable.
         """
         async with self._copying:
             if self._closing:
@@ -115,11 +122,13 @@ class SqliteStore(GroupedStore):
             is_abandoned = False
             if self._thread is None:
                 return work()
+            # In another thread: commits go on in the store's own.
             copying = self._loop.run_in_executor(None, work)
             try:
                 return await asyncio.shield(copying)
             except asyncio.CancelledError:
                 is_abandoned = True
+                # A copy that is finished all the same has to be closed, or it would keep its space.
                 with anyio.CancelScope(shield=True), suppress(CopyAbandoned, StoreUnavailable):
                     (await copying).close()
                 raise

@@ -28,7 +28,7 @@ ID_DIGITS: Final = 12
 
 
 class UnreadableSecret(Exception):
-    """What is sealed is not what was put there: it was changed, or it is of another place, version or key."""
+    """The sealed content of a row cannot be opened: it was changed, or is of another place, version or key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class VaultKey:
 
 @dataclass(frozen=True, slots=True)
 class SealLocation:
-    """Where something is sealed: the vault's id, the row's name and kind, and its version."""
+    """The place for which something is sealed: the vault's id, the row's name and kind, and its version."""
 
     vault: str
     name: str
@@ -72,7 +72,7 @@ class SealedSecret:
 
 
 def seal(key: VaultKey, place: SealLocation, content: bytes) -> SealedSecret:
-    """Return a content encrypted for its place with a new key, and that key encrypted with `key`."""
+    """Encrypt a content for its place: the content with a new key of the row, and this key with `key`."""
     row_key = secrets.token_bytes(KEY_BYTES)
     associated = place.associated
     return SealedSecret(key.id, _encrypt(key.secret, row_key, associated), _encrypt(row_key, content, associated))
@@ -85,20 +85,23 @@ def unseal(key: VaultKey, place: SealLocation, sealed: SealedSecret) -> bytes:
 
 
 def rewrap(old: VaultKey, new: VaultKey, place: SealLocation, sealed: SealedSecret) -> SealedSecret:
-    """Return the same sealed content, with its key wrapped by `new` and no more by `old`. Raises UnreadableSecret."""
+    """Return the same sealed content, whose row key is now encrypted with `new` instead of `old`.
+
+    Raises UnreadableSecret.
+    """
     associated = place.associated
     row_key = _decrypt(old.secret, sealed.wrapped, associated)
     return SealedSecret(new.id, _encrypt(new.secret, row_key, associated), sealed.content)
 
 
 def _encrypt(key: bytes, content: bytes, associated: bytes) -> bytes:
-    """Encrypt bytes under a random nonce, which comes first."""
+    """Return a random nonce, followed by the bytes encrypted with it; `associated` is needed again to decrypt them."""
     nonce = secrets.token_bytes(NONCE_BYTES)
     return nonce + AESGCM(key).encrypt(nonce, content, associated)
 
 
 def _decrypt(key: bytes, encrypted: bytes, associated: bytes) -> bytes:
-    """Return the bytes that were encrypted. Raises UnreadableSecret."""
+    """Return the bytes that `_encrypt` has encrypted. Raises UnreadableSecret for another key or `associated`."""
     try:
         return AESGCM(key).decrypt(encrypted[:NONCE_BYTES], encrypted[NONCE_BYTES:], associated)
     except (InvalidTag, ValueError):  # ValueError: too short for a nonce, or a key of another length

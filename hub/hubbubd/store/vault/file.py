@@ -31,7 +31,10 @@ class TokenFile:
 
     @classmethod
     def open(cls, data_dir: Path) -> "TokenFile":
-        """Load the file, or start empty. Raises OSError, and StoreError for a file that does not parse."""
+        """Load the file, after making it accessible to its owner only; start empty if there is no file.
+
+        Raises OSError, and StoreError for a file that does not parse.
+        """
         path = data_dir / NAME
         try:
             path.chmod(0o600)
@@ -42,11 +45,11 @@ class TokenFile:
             raise StoreError(f"{path} is damaged; without it, servers ask to let the hub in again") from None
 
     def get(self, server: str) -> dict[str, Any] | None:
-        """Return the secrets stored for a server, or None."""
+        """Return the secrets stored for a server; None if there are none."""
         return self._secrets.get(server)
 
     async def put(self, server: str, secrets: dict[str, Any] | None) -> None:
-        """Replace the secrets stored for a server, None deletes them; durable on return. Raises OSError."""
+        """Replace the secrets stored for a server (None deletes them); durable on return. Raises OSError."""
         async with self._writing:
             new_secrets = {name: value for name, value in self._secrets.items() if name != server}
             if secrets is not None:

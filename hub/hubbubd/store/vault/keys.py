@@ -37,7 +37,10 @@ class VaultKeys:
 
     @classmethod
     def load(cls, file: Path | None, environ: Mapping[str, str]) -> Self:
-        """Read the keys from the file, or else from the environment. Blocks. Raises ConfigError."""
+        """Read the keys from the file if one is named, else from the environment. Blocks.
+
+        Raises ConfigError, also if there are keys in both.
+        """
         variable = environ.get(VARIABLE)
         if file is not None and variable is not None:
             raise ConfigError(SETTING, f"there are keys in {VARIABLE}, too; take away the one or the other")
@@ -53,12 +56,15 @@ class VaultKeys:
 
     @classmethod
     def _parse(cls, text: str, setting: str, origin: str) -> Self:
-        """Return the keys that a text has, one a line. Raises ConfigError, which names the setting."""
+        """Return the keys that a text has, one a line; from now on they are redacted in all messages.
+
+        `origin` says for people where the text is from. Raises ConfigError, which names the setting.
+        """
         lines = text.split()
         if not 0 < len(lines) <= MAX_KEYS:
             what = "has no key" if not lines else f"has more than {MAX_KEYS} keys"
             raise ConfigError(setting, f"{origin} {what}; {_how_to_make_key()}")
-        # Before any message can repeat one of them.
+        # Before any message can repeat a key.
         REDACTION.set_secrets("the vault's keys", lines, whole=True)
         keys: dict[str, VaultKey] = {}
         for number, line in enumerate(lines, 1):
@@ -76,7 +82,7 @@ class VaultKeys:
         return self.keys[0]
 
     def find(self, key_id: str) -> VaultKey | None:
-        """Return the key with this id, or None."""
+        """Return the key with this id; None if it is not among them."""
         return next((key for key in self.keys if key.id == key_id), None)
 
 
@@ -87,9 +93,9 @@ def _how_to_make_key(path: Path = Path("vault.key")) -> str:
 
 
 def _read_key_file(path: Path) -> str:
-    """Return what is in the file. Raises ConfigError, also when others may read it."""
+    """Return the text of the file of keys. Raises ConfigError, also when others may read the file."""
     try:
-        # A pipe nobody writes to would hold up the start.
+        # Without O_NONBLOCK, a pipe to which nobody writes would hold up the start.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             status = os.fstat(descriptor)
