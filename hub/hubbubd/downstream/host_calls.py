@@ -100,7 +100,7 @@ class HostCalls:
         return call.server, await self._serve_call(host_call, token, may_become_task=False)
 
     async def find_earlier_call(self, principal: Principal, call_ids: Iterable[str]) -> Call | None:
-        """Return the call that an earlier process, or another member, has made of a request; None if there is none.
+        """Return the call that an earlier process, or another member of the fleet, has made of a request; else None.
 
         Raises Unavailable.
         """
@@ -175,15 +175,15 @@ class HostCalls:
         return _render_own(request, ticket)
 
     async def _ask_by_requests(self, host_call: HostCall) -> Call | None:
-        """Make or join a call whose questions its host is asked by requests; return it once it has ended.
+        """Make or join a call, and ask its host the call's questions by requests; return the call once it has ended.
 
-        None once the host has waited long enough.
+        None if the host has waited long enough before; the call then goes on.
         """
         request = host_call.request
         requests: QuestionRequests | None = None
 
         def ask_or_withdraw(question: PendingRequest) -> None:
-            """Ask the host a question of the call, or withdraw it if it is settled."""
+            """Ask the host a question of the call, or withdraw one that is closed or was changed."""
             nonlocal requests
             if requests is None:  # most calls have no question
                 requests = QuestionRequests(self._questions, request, host_call)

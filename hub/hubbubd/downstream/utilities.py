@@ -71,7 +71,7 @@ class Utilities:
         return target, {**ref, member: target.name}
 
     async def set_level(self, request: HostRequest) -> bytes:
-        """Set the level of log messages of a session. Raises Refusal."""
+        """Set the level of log messages of a session, at its servers and in its record. Raises Refusal."""
         if "logging" not in self._view.introduction(request.host.principal).capabilities:
             raise refusal_for_method(request.method)
         level = request.params.get("level")
@@ -83,7 +83,7 @@ class Utilities:
         return DONE
 
     async def subscribe(self, request: HostRequest) -> bytes:
-        """Notify a session of changes of a resource from now on. Raises Refusal and HubError."""
+        """Notify a session of changes of a resource from now on, and store that. Raises Refusal and HubError."""
         uri, session = _parse_uri(request), _require_session(request)
         try:
             await session.resources.watch(uri)
@@ -97,7 +97,7 @@ class Utilities:
         return DONE
 
     async def unsubscribe(self, request: HostRequest) -> bytes:
-        """Stop to notify a session of changes of a resource. Raises Refusal."""
+        """Stop to notify a session of changes of a resource, and store that. Raises Refusal."""
         uri, session = _parse_uri(request), _require_session(request)
         session.resources.unwatch(uri)
         await session.store_change(partial(without_resource, uri))

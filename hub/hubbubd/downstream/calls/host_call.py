@@ -342,7 +342,7 @@ class HostCall:
 
     @contextmanager
     def count_dialog(self) -> Generator[None]:
-        """Count a dialog of the host's own as open during the block; the hold may last as long (`HoldTerms`)."""
+        """Count a dialog of the host's own as open during the block; the request may be kept open for as long."""
         self._open_dialogs += 1
         try:
             yield
@@ -405,7 +405,7 @@ class HostCall:
         self._question_changed.set()
 
     def _start_timer(self) -> None:
-        """Start the task that ends the hold in time, unless it runs."""
+        """Start the task that ends the hold of the request when its time is over, unless that task runs."""
         if self._timer is None:
             self._timer = asyncio.get_running_loop().create_task(self._end_hold_in_time())
 
@@ -424,7 +424,7 @@ class HostCall:
             return
 
     async def _wait_for_hold_end(self) -> None:
-        """Wait until the hold is to end, which a changed question may move; report each EVERY_S what is waited for."""
+        """Wait until the request is not to be held any longer; report to its host each EVERY_S what is waited for."""
         while (end := self._find_hold_end()) > (now := self._hub.clock.steady()):
             reports = bool(self._waiting) or self.terms.ends_without_question  # who fetches a late result waits, too
             if reports and now >= self._report_at:

@@ -280,7 +280,7 @@ class HostRequest:
 
     @property
     def hold_s(self) -> float | None:
-        """For how many seconds it is to be held while people are asked; None if nothing says so.
+        """For how many seconds the request is to be held (kept open) while people are asked; None if nothing says so.
 
         What the request itself says comes before what its credential says.
         """

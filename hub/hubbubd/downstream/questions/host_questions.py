@@ -104,9 +104,9 @@ class HostQuestions:
     def make_waiting_host(
         self, host: McpHost, for_s: float = MAX_CLAIM_S, *, why_absent: Callable[[], str] = lambda: ""
     ) -> WaitingHost:
-        """Return a host as one that waits for a call, for the inbox; questions are reserved for it for `for_s` seconds.
+        """Return what the inbox is told of a host that waits for a call; questions are reserved for `for_s` s.
 
-        `why_absent` returns why it cannot be asked now, whatever the question; "" if it can.
+        `why_absent` returns why the host cannot be asked now, whatever the question; "" if it can.
         """
         return WaitingHost(
             by=host.principal.name,
@@ -261,7 +261,7 @@ class HostQuestions:
                 await changed.wait()
 
     def _is_unattended(self, host: McpHost, kind: RequestKind) -> bool:
-        """Return whether the host's process has lately answered such a question without a person."""
+        """Return whether the host's process has lately answered a question of this kind without a person."""
         since = host.silent.get(kind)
         return since is not None and self.hub.clock.steady() - since < UNATTENDED_S
 

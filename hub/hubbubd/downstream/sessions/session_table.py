@@ -154,7 +154,10 @@ class EndpointSessions:
         self._remove(session.key)
 
     def end_idle(self) -> None:
-        """End the sessions that have been idle for long."""
+        """End the sessions that were idle for longer than the limits allow, and delete their records.
+
+        A session at work counts as used now. In a fleet a session ends later, as another member may use it.
+        """
         idle_s, now = self._limits().idle_s, self._clock.steady()
         while (key := next(iter(self._entries), None)) is not None and self._entries[key].used_at <= now - idle_s:
             entry = self._entries[key]

@@ -328,7 +328,7 @@ class StreamableHttp:
 
 
 def _placeholder_error(fault: Fault) -> ErrorData:
-    """Return the error that settles a request whose response cannot come.
+    """Return the error that stands for the response to a request, where the response cannot come.
 
     The link reports the fault that was noted in the request's `OutgoingMessage`, and not this error.
     """

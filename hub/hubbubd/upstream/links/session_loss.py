@@ -60,9 +60,9 @@ class SessionLossDetector:
         return not is_served or anyio.current_time() - self._first_refused_at > UNDER_WAY_S
 
     def may_be_over(self, ping: Exception) -> bool:
-        """Return whether a refused ping may mean that the session is over: pings worked before.
+        """Return whether a refused ping may mean that the session is over, as pings worked before.
 
-        `is_over` is not sure yet. The keep-alive counts such a ping as missed.
+        That is less than `is_over` asks for. The keep-alive counts a ping that was refused so as missed.
         """
         return self._pings_work and _is_refused(ping)
 

@@ -121,7 +121,7 @@ class Revision(Protocol):
         ...
 
     def normalize_result(self, result: dict[str, Any]) -> None:
-        """Normalize a result in place: defaults for members that may be missing or invalid."""
+        """Put defaults into a result where members are missing or invalid, as the revision wants them."""
         ...
 
 

@@ -379,7 +379,7 @@ class StdioStreams:
         self._process.release()
 
     def _drop_stderr_lines(self, count: int) -> None:
-        """Drop so many of the last lines of stderr."""
+        """Drop the last `count` lines of stderr that are kept."""
         self._tail.drop_last_lines(count)
 
     def _on_stderr(self, chunk: bytes) -> None:

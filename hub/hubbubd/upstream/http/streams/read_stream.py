@@ -28,7 +28,7 @@ class HttpReadStream:
     async def put(self, item: JSONRPCMessage | BadMessage, size: int) -> None:
         """Add a message of `size` bytes with the caller's context; wait until it is taken. Ignored after `end`.
 
-        A response is passed to the request that waits for it instead, where `settle` can do that at once.
+        A response is instead passed at once to the request that waits for it, if nothing before it is unread.
         """
         if self._ended:
             return
