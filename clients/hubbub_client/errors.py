@@ -53,6 +53,7 @@ class HubbubError(Exception):
         help_url: str | None = None,
         code: StatusCode | None = None,
     ) -> None:
+        """By default `code` is that of the class, and `reason` the name of the code."""
         super().__init__(message)
         self.message = message
         self.code = code or type(self).code

@@ -46,6 +46,7 @@ class Handlers:
         """Return a decorator that registers a function for pending requests of a kind, of one server or of all."""
 
         def register(handler: H) -> H:
+            """Register a function, and return it unchanged."""
             self._registered.append(_Registered(handler, kind, server))
             return handler
 
@@ -74,6 +75,7 @@ class Handlers:
         """Work as the hub's worker for one registered handler."""
 
         async def handle(request: PendingRequest) -> None:
+            """Answer a pending request with what the registered function returns for it."""
             await _answer_with(request, await _call_handler(registered.handler, request))
 
         await self._inbox.work(

@@ -64,6 +64,7 @@ _POOL.AddSerializedFile(
 
 
 def _message_class(name: str) -> Any:
+    """Return the class for a message of _MESSAGES, from the pool."""
     return GetMessageClass(_POOL.FindMessageTypeByName(f"{_PACKAGE}.{name}"))
 
 

@@ -324,6 +324,7 @@ def connect(
         hub = portal.start(connecting.__aenter__).result()
 
         def leave_connection(*error: Any) -> bool | None:
+            """Close the connection on the loop, and wait for that; True would swallow the block's error."""
             return portal.start(connecting.__aexit__, *error).result()
 
         stack.push(leave_connection)

@@ -39,6 +39,7 @@ async def run_beside(work: Coroutine[Any, Any, None]) -> AsyncGenerator[None]:
     assert caller is not None
 
     def cancel_caller_on_failure(task: asyncio.Task[None]) -> None:
+        """Cancel the caller if the work failed before the end of the block, and note that in `failed`."""
         nonlocal failed
         if not task.cancelled() and task.exception() is not None and inside:
             failed = caller.cancel()

@@ -98,6 +98,10 @@ class Worker:
         on_error: OnError | None,
         on_listening: Callable[[], None] | None,
     ) -> None:
+        """`read` makes a record of a message, and `handle` answers it.
+
+        The hub assigns pending requests that match `condition`, up to `capacity` at once.
+        """
         self._link = link
         self._read = read
         self._assignments = Assignments(handle, on_error)

@@ -90,6 +90,7 @@ def find_prompted_paths(spec: Mapping[str, Any], ids: Collection[str]) -> list[S
     marks = [f"${{input:{each}}}" for each in ids]
 
     def has_mark(text: object) -> bool:
+        """Return whether a value is a text with one of the prompts in it."""
         return isinstance(text, str) and any(mark in text for mark in marks)
 
     paths: list[SpecPath] = [("url",)] if has_mark(spec.get("url")) else []

@@ -67,6 +67,7 @@ class PipeLineWriter:
     """Lines for the other program, in order. `on_left` is called once if that program reads no more."""
 
     def __init__(self, descriptor: int, on_left: Callable[[], None]) -> None:
+        """Write nothing yet: `run` writes the queued lines."""
         self._descriptor = descriptor
         self._on_left = on_left
         self._queued: deque[bytes] = deque()

@@ -42,6 +42,7 @@ class AgentClient:
     """A running agent that has introduced itself. `is_retiring`: it gets no new turns, and ends after the last one."""
 
     def __init__(self, options: AcpOptions, process: AgentProcess, stream: AgentStream, connection: "Connection"):
+        """Called by `launch`, which then introduces the client; `info` is a stand-in until that."""
         self._options = options
         self._process = process
         self._stream = stream

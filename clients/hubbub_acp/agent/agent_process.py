@@ -58,6 +58,7 @@ class AgentProcess:
         ends: tuple[int, int, int],
         mark: "ProcessMark",
     ) -> None:
+        """`ends` are this program's ends of the agent's stdin, stdout and stderr; stderr is read from now on."""
         self.command = command
         self.stdin, self.stdout, self._stderr = ends
         self._process = process

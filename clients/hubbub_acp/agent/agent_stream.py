@@ -51,6 +51,7 @@ class AgentStream:
         on_update: Callable[[str, Mapping[str, Any]], None],
         on_loss: Callable[[bool], None],
     ) -> None:
+        """Begin to write queued messages to the process; `receive` reads."""
         self._on_update = on_update
         self._on_loss = on_loss
         self._lines = read_lines(process.stdout, LINE_BYTES)

@@ -45,6 +45,7 @@ class AgentSessions:
     def __init__(
         self, options: AcpOptions, start_agent: ProcessStarter, on_change: Callable[[AgentSession | None], None]
     ) -> None:
+        """Know of no sessions yet; the agent is started with the first turn."""
         self._options = options
         self._start_agent = start_agent
         self._on_change = on_change

@@ -48,6 +48,7 @@ class AgentSession:
     """
 
     def __init__(self, session_id: str, cwd: str, agent: AgentInfo, started_at: str) -> None:
+        """Make a session without a turn, which no process of the agent has yet."""
         self.id = session_id
         self.cwd = cwd
         self.agent = agent

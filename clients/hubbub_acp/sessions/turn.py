@@ -45,6 +45,7 @@ class Turn:
     """
 
     def __init__(self, turn_id: str | None = None) -> None:
+        """Make a turn under way; `turn_id` is that of a turn of an earlier process, None for a new turn."""
         self.id = turn_id or secrets.token_urlsafe(18)
         self.created_at = self.updated_at = now()
         self.moved_at = asyncio.get_running_loop().time()

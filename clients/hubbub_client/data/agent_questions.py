@@ -135,6 +135,7 @@ def read_agent_question(params: Mapping[str, Any]) -> AgentQuestion | None:
         return _read_tool_call(asked) if asked else None
 
     def find_value(name: str) -> object:
+        """Return a member of the question, else of its `_meta`; None if neither has it."""
         return params.get(name, meta.get(name))
 
     command = find_value(members.command)

@@ -113,6 +113,7 @@ class Approvals(HubService):
         """Return the remembered approvals that hold, newest first."""
 
         async def fetch_page(page_fields: PageFields) -> tuple[Sequence[RememberedApproval], str]:
+            """Return the records of one page, and the token of the next page; "" after the last."""
             chosen = approval_pb2.RememberedApprovalFilter(server=server or "")
             request = approval_pb2.ListRememberedApprovalsRequest(filter=chosen, **page_fields)
             answer = await self._link.call(lambda hub: hub.approvals.ListRememberedApprovals, request)

@@ -207,6 +207,7 @@ class Calls:
         outcome: Call | HubbubError | NotSent | None = None
 
         def on_step(stream: CallStream, step: Step) -> None:
+            """Pass a step on to both; each ignores the steps that are for the other."""
             news.receive_step(step)
             asked.receive_step(stream, step)
 
@@ -258,6 +259,7 @@ class Calls:
         condition = _call_filter(server, states, ())
 
         async def fetch_page(page_fields: PageFields) -> tuple[Sequence[Call], str]:
+            """Return the records of one page, and the token of the next page; "" after the last."""
             request = call_pb2.ListCallsRequest(filter=condition, **page_fields)
             answer = await self._link.call(lambda hub: hub.calls.ListCalls, request)
             return [read(Call, each) for each in answer.calls], answer.next_page_token
@@ -378,4 +380,5 @@ async def _answer_meanwhile(answers: CallAnswers) -> AsyncGenerator[None]:
 
 
 def _call_filter(server: str | None, states: Collection[CallState], ids: Collection[str]) -> call_pb2.CallFilter:
+    """Return a filter for calls that match all given conditions; None and empty ones match all."""
     return call_pb2.CallFilter(server=server or "", states=enum_numbers(call_pb2.CallState.DESCRIPTOR, states), ids=ids)

@@ -47,6 +47,7 @@ class Catalog(HubService):
         lists: list[CatalogList] = []
 
         async def fetch_page(page_fields: PageFields) -> tuple[Sequence[CatalogEntry], str]:
+            """Return the records of one page, and the token of the next page; "" after the last."""
             request = catalog_pb2.ListCatalogEntriesRequest(filter=condition, **page_fields)
             answer = await self._link.call(lambda hub: hub.catalog.ListCatalogEntries, request)
             lists.extend(read(CatalogList, each) for each in answer.lists)
@@ -78,5 +79,6 @@ class Catalog(HubService):
 
 
 def _catalog_filter(server: str | None, kinds: Collection[CatalogKind]) -> catalog_pb2.CatalogFilter:
+    """Return a filter for the lists of a server (None: of all servers) of these kinds (none: of all kinds)."""
     numbers = enum_numbers(catalog_pb2.CatalogKind.DESCRIPTOR, kinds)
     return catalog_pb2.CatalogFilter(server=server or "", kinds=numbers)

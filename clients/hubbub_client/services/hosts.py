@@ -46,6 +46,7 @@ class Hosts(HubService):
         condition = mcp_pb2.HostFilter(principals=principals, ids=ids, call_ids=call_ids)
 
         async def fetch_page(page_fields: PageFields) -> tuple[Sequence[ConnectedHost], str]:
+            """Return the records of one page, and the token of the next page; "" after the last."""
             request = mcp_pb2.ListHostsRequest(filter=condition, **page_fields)
             answer = await self._link.call(lambda hub: hub.mcp.ListHosts, request)
             return [read(ConnectedHost, each) for each in answer.hosts], answer.next_page_token

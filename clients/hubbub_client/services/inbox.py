@@ -35,6 +35,7 @@ class Inbox(HubService):
         condition = _request_filter(server, kinds, states, call_id)
 
         async def fetch_page(page_fields: PageFields) -> tuple[Sequence[PendingRequest], str]:
+            """Return the records of one page, and the token of the next page; "" after the last."""
             request = inbox_pb2.ListPendingRequestsRequest(filter=condition, **page_fields)
             answer = await self._link.call(lambda hub: hub.inbox.ListPendingRequests, request)
             return [self._read_request(each) for each in answer.pending_requests], answer.next_page_token

@@ -23,6 +23,7 @@ class Servers(HubService):
         """Return all servers, sorted by name."""
 
         async def fetch_page(page_fields: PageFields) -> tuple[Sequence[Server], str]:
+            """Return the records of one page, and the token of the next page; "" after the last."""
             request = server_pb2.ListServersRequest(**page_fields)
             answer = await self._link.call(lambda hub: hub.servers.ListServers, request)
             return [read(Server, each) for each in answer.servers], answer.next_page_token

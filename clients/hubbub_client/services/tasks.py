@@ -28,6 +28,7 @@ class Tasks(HubService):
         condition = _task_filter(server, role, statuses)
 
         async def fetch_page(page_fields: PageFields) -> tuple[Sequence[Task], str]:
+            """Return the records of one page, and the token of the next page; "" after the last."""
             request = task_pb2.ListTasksRequest(filter=condition, **page_fields)
             answer = await self._link.call(lambda hub: hub.tasks.ListTasks, request)
             return [read(Task, each) for each in answer.tasks], answer.next_page_token

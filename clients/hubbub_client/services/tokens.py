@@ -122,6 +122,7 @@ class Tokens(HubService):
         """Return all tokens, newest first, with the expired ones."""
 
         async def fetch_page(page_fields: PageFields) -> tuple[Sequence[Token], str]:
+            """Return the records of one page, and the token of the next page; "" after the last."""
             request = admin_pb2.ListTokensRequest(**page_fields)
             answer = await self._link.call(lambda hub: hub.admin.ListTokens, request)
             return [read(Token, each) for each in answer.tokens], answer.next_page_token

@@ -44,6 +44,7 @@ class Portal:
         """Start work on the loop with the caller's context variables. Raises RuntimeError once this is closed."""
 
         async def run_work() -> R:
+            """Do the work, as a coroutine: the loop takes no other awaitable from a thread."""
             return await work(*args)
 
         with self._lock:

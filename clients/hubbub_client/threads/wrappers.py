@@ -124,6 +124,7 @@ class Home:
         """Return a coroutine function that calls the caller's function in a thread, with records of this module."""
 
         async def call_in_thread(*args: Any) -> Any:
+            """Call the function in a thread; if it returns an awaitable, await that on the loop."""
             found = await run_in_thread(function, *map(self.to_sync, args))
             return await found if isawaitable(found) else found
 
@@ -147,6 +148,7 @@ def _make_blocking_answer(method: Callable[..., Awaitable[PendingRequest]]) -> A
     """Return a method of SyncPendingRequest that waits for the result of this async one."""
 
     def answer_and_wait(request: "SyncPendingRequest", *args: Any, **kwargs: Any) -> PendingRequest:
+        """Answer the request, and wait for the result. Raises RuntimeError for a record that comes from no hub."""
         if request.home is None:
             raise RuntimeError("this record does not come from a hub")
         return request.home.wait_for(partial(method, request, *args, **kwargs))
@@ -212,6 +214,7 @@ def make_blocking(method: Callable[Concatenate[S, P], Awaitable[R]]) -> Callable
     """Return an async method of the library as a method of a Facade, which waits for the result."""
 
     def call_and_wait(facade: Facade[S], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the async method on the loop, with its callbacks wrapped, and wait for the result."""
         wrapped = facade.wrap_callbacks(kwargs)
         return facade.wait_for(lambda part: cast("Any", method)(part, *args, **wrapped))
 
@@ -234,6 +237,7 @@ def make_iterating(
         turn = asyncio.Lock()  # held by what uses `events`: an interrupted next_event may still be ending
 
         async def start_watch(part: S) -> AsyncGenerator[R, None]:
+            """Return the watch, which is made on the loop and begins with its first event."""
             return cast("Any", method)(part, *args, **wrapped)
 
         async def next_event(_: S) -> tuple[R, ...]:
@@ -244,6 +248,7 @@ def make_iterating(
             return ()
 
         async def close_watch(_: S) -> None:
+            """End the watch, once an interrupted next_event has ended."""
             async with turn:
                 await events.aclose()
 

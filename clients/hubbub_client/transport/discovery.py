@@ -215,10 +215,12 @@ def _parse_target(address: str) -> tuple[str, bool]:
 
 
 def _host_of_target(target: str) -> str:
+    """Return the host of HOST:PORT, without the brackets of an IPv6 address."""
     return target.rpartition(":")[0].strip("[]")
 
 
 def _is_port(text: str) -> bool:
+    """Return whether a text is the number of a port, of at most PORT_DIGITS digits."""
     number = numbers.whole_text(text)
     return number is not None and number <= numbers.LAST_PORT and len(text) <= PORT_DIGITS
 

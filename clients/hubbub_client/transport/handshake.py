@@ -59,6 +59,7 @@ async def _open_socket(endpoint: HubAddress) -> tuple[asyncio.StreamReader, asyn
 
 
 def _host_and_port(endpoint: HubAddress) -> tuple[str, int]:
+    """Return the host, without the brackets of an IPv6 address, and the port of an endpoint that is no socket file."""
     host, _, port = endpoint.target.removeprefix(DNS).rpartition(":")
     return host.strip("[]"), int(port)
 

@@ -339,6 +339,7 @@ def _has_content(line: str) -> bool:
 
 
 def _count_indent(line: str) -> int:
+    """Return how many spaces a line begins with."""
     return len(line) - len(line.lstrip(" "))
 
 

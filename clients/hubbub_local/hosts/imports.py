@@ -155,6 +155,7 @@ def fill_in_values(server: Imported, values: Mapping[str, str]) -> Imported:
     """Return a server with the values that a person gave for its prompts, by id; other prompts stay."""
 
     def fill_in(text: str) -> str:
+        """Return a text with the values in place of their prompts."""
         return _INPUT_REFERENCE.sub(lambda match: values.get(match[1], match[0]), text)
 
     if server.spec is None:
@@ -350,6 +351,7 @@ class _Translation:
 
 
 def _cut_note(note: str) -> str:
+    """Return a note of at most MAX_NOTE characters, with an ellipsis for what is cut."""
     return note if len(note) <= MAX_NOTE else f"{note[: MAX_NOTE - 1]}…"
 
 

@@ -114,6 +114,7 @@ def _find_qwen_file(machine: Machine) -> Path:
 
 
 def _find_goose_file(machine: Machine) -> Path:
+    """Return Goose's file of settings."""
     if machine.platform == "win32":
         return machine.application_dir("Block") / "goose" / "config" / "config.yaml"
     base = Path(machine.environ.get("XDG_CONFIG_HOME") or machine.home / ".config")
@@ -137,6 +138,7 @@ def _find_copilot_file(machine: Machine) -> Path:
 
 
 def _find_zed_file(machine: Machine) -> Path:
+    """Return Zed's file of settings. A relative XDG_CONFIG_HOME does not count."""
     if machine.platform == "win32":
         return machine.application_dir("Zed") / "settings.json"
     config = machine.environ.get("XDG_CONFIG_HOME", "") if machine.platform != "darwin" else ""

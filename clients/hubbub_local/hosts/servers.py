@@ -125,6 +125,7 @@ def _list_folder_tables(folder: Path) -> list[ServerTable]:
     """Return where hosts keep the servers of a folder."""
 
     def make_folder_table(host: str, file: str, section: str) -> ServerTable:
+        """Return a table of servers in a file of the folder, which may be from anybody."""
         return _make_table(host, folder / file, section, folder=folder, of_person=False)
 
     return [
