@@ -129,7 +129,6 @@ class Hub:
 
         `clock` defaults to the system's time. The configuration came from `files`, and `load` reads it again; without
         `load` a reload changes nothing. `telemetry_endpoint` is only shown. A `fleet` takes the place of `ownership`.
-        Raises StoreError.
         """
         ownership = fleet or ownership
         clock = clock or Clock(asyncio.get_running_loop().time)

@@ -58,6 +58,8 @@ class Tables:
     """All tables."""
 
     def __init__(self, stored: Stored, ownership: Ownership = SoleOwnership()) -> None:  # noqa: B008 - has no state
+        """Load all tables from what the store has; `ownership` says on the records of which servers this hub acts."""
+
         def is_server_own(record: PendingRequest | Call | Task) -> bool:
             """Return whether the server of a record is this hub's own."""
             return ownership.owns(record.server)

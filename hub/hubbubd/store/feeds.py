@@ -16,6 +16,7 @@ class CommitBuffer:
     """
 
     def __init__(self, prefix: str, position: int) -> None:
+        """Buffer commits to keys under `prefix`, after the revision `position`."""
         self.position = position
         self.missed = False
         self._prefix = prefix

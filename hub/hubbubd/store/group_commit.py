@@ -46,6 +46,7 @@ class GroupedStore(ABC):
     """The queue, the listeners and the watches of a store. Belongs to the event loop that made it."""
 
     def __init__(self, revision: int) -> None:
+        """`revision` is the newest one of the engine's store."""
         self.reconnects = 0
         """How often the connection for commits was made again; 0 for an engine without connections."""
         self._loop = asyncio.get_running_loop()

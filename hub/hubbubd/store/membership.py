@@ -100,8 +100,8 @@ class Membership(Protocol):
         ...
 
     async def publish(self, address: str, forward: str) -> None:
-        """Publish where clients and other members reach this one, HOST:PORT each, now and with every heartbeat.
+        """Publish where clients (`address`) and members (`forward`) reach this one, as HOST:PORT, also in heartbeats.
 
-        Raises Expelled, and StoreUnavailable; after that the next heartbeat publishes it.
+        Raises Expelled, and StoreUnavailable; after that the next heartbeat publishes both.
         """
         ...

@@ -52,16 +52,16 @@ log = structlog.get_logger(__name__)
 
 
 async def _never_answers(_owner: Owner) -> bool:
-    """Stand in for `FleetOwnership.answers` until the port for members is there."""
+    """Stand in for `FleetOwnership.answers` until the port for members is there: no member answers yet."""
     return False
 
 
 async def _read_no_clock(_owner: Owner) -> None:
-    """Stand in for `FleetOwnership.clock_of` until the port for members is there."""
+    """Stand in for `FleetOwnership.clock_of` until the port for members is there: no clock is known yet."""
 
 
 async def _rotate_nothing() -> tuple[int, int]:
-    """Stand in for `FleetOwnership.rotate_key` until there is a vault."""
+    """Stand in for `FleetOwnership.rotate_key` until there is a vault: no row of none has the first key."""
     return 0, 0
 
 

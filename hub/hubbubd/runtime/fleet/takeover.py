@@ -40,6 +40,7 @@ class ServedLeases:
         due_servers: Callable[[], Set[str]],
         may_act: Callable[[], bool],
     ) -> None:
+        """`member` is this member's name, for the log; `hooks` start and stop servers here."""
         self._member = member
         self._servers = servers
         self._hooks = hooks

@@ -169,7 +169,7 @@ class PostgresStore(GroupedStore):
     async def _find_group_outcome(
         self, op: uuid.UUID, writes_by_key: Sequence[dict[str, Write]]
     ) -> AppliedGroup | None:
-        """Return what became of a group whose connection broke; None if it has not happened, and never will.
+        """Return what became of a group whose connection broke; None if it has not happened and now never can.
 
         Raises StoreUnavailable, Expelled included.
         """
@@ -361,9 +361,9 @@ class PostgresStore(GroupedStore):
         return revision, group_into_commits([row[3:] for row in rows])
 
     async def compact(self, revision: int) -> None:
-        """Remove tombstones up to `revision`, before which watches can no longer resume, and groups of days ago.
+        """Remove tombstones up to `revision`, before which watches can no longer resume, and groups older than a day.
 
-        Tombstones and groups stay that another member has yet to see. Raises StoreUnavailable.
+        Tombstones and outcomes of groups stay that another member has yet to see. Raises StoreUnavailable.
         """
         await self._read(sql.COMPACT, revision, *self._member_key, self._revision)
         begin: int | None = 0
@@ -438,12 +438,12 @@ def _apply_arguments(group: Sequence[QueuedCommit], writes_by_key: Sequence[dict
 
 
 def _read_outcomes(writes_by_key: Sequence[dict[str, Write]], outcomes_json: str) -> list[Outcome]:
-    """Return the outcomes of a group's commits, in order, as the database's function `apply` gives them."""
+    """Return the outcomes of a group's commits, in order, from the JSON that the SQL function `apply` returns."""
     return [_read_outcome(*each) for each in zip(writes_by_key, orjson.loads(outcomes_json), strict=True)]
 
 
 def _read_outcome(writes_by_key: dict[str, Write], outcome: list[Any]) -> Outcome:
-    """Return the outcome of one commit: `[failed key]`, or `[revision, keys that did not change]`."""
+    """Return the outcome of one commit; `outcome` is `[failed key]`, or `[revision, keys that did not change]`."""
     if len(outcome) == 1:
         return WriteConflict(outcome[0])
     revision, unchanged = outcome

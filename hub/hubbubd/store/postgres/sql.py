@@ -410,7 +410,7 @@ NOTIFY: Final = "SELECT pg_notify($1, $2)"
 
 
 def explain_unfit_key(key: str) -> str:
-    """Return why PostgreSQL cannot store a key; "" if it can. Raises ValueError if it is not valid Unicode."""
+    """Return why PostgreSQL cannot store a key; "" if it can. Raises ValueError if the key is not valid Unicode."""
     if "\0" in key:
         return "has a NUL, which PostgreSQL does not keep"
     if (size := len(key.encode())) > KEY_BYTES:

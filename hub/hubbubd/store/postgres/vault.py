@@ -45,7 +45,7 @@ RETRY_S: Final = 0.25
 """Seconds between attempts to reach the database again."""
 
 DEFAULT_KIND: Final = "oauth"
-"""The kind of what is kept under the plain name of a server; that under `NAME/KIND` has its own."""
+"""The kind of the secrets that are kept under the plain name of a server; those under `NAME/KIND` have that kind."""
 
 SLICE_ROWS: Final = 100
 """Rows whose keys are wrapped again in one statement."""
@@ -77,7 +77,7 @@ class KnownRow:
 
 @dataclass(frozen=True, slots=True)
 class RotationProgress:
-    """How many rows are sealed with the first key (`done`), of how many (`all`)."""
+    """How many rows are sealed with the first key (`done`), and how many rows there are (`all`)."""
 
     done: int
     all: int
@@ -110,8 +110,8 @@ class PostgresVault:
     ) -> Self:
         """Open the vault in the schema of an open store, made if missing, and read all of it.
 
-        It writes as this term of a member; without one, as a program that runs while no member does. Raises ConfigError
-        when a row is sealed with a key that is not known here, StoreError for a row that is damaged, StoreUnavailable.
+        The vault writes as `member` in its term `life`; without these, as a program that runs while no member does.
+        Raises ConfigError if a row's key is not known here, StoreError for a damaged row, and StoreUnavailable.
         """
         assert settings.url is not None
         database = Database(settings.url.get_secret_value(), settings.schema_name, settings.read_password())
@@ -125,7 +125,7 @@ class PostgresVault:
         return vault
 
     async def _load(self) -> None:
-        """Connect, make the tables if they are missing, and read all secrets. Raises as `open`."""
+        """Connect, make missing tables, and read all secrets. Raises ConfigError, StoreError and StoreUnavailable."""
         schema = self._database.schema
         try:
             connection = self._connection = await self._database.connect()
@@ -149,7 +149,7 @@ class PostgresVault:
             raise StoreError(_damage_message(self._database.name, damaged))
 
     def _require_keys(self, rows: Sequence[Row]) -> None:
-        """Raise ConfigError if a row is sealed with a key that is not here."""
+        """Raise ConfigError if one of these rows is sealed with a key that this member does not have."""
         unknown = [row for row in rows if self._lacks_key(row)]
         if not unknown:
             return
@@ -165,29 +165,29 @@ class PostgresVault:
         )
 
     def _lacks_key(self, row: Row) -> bool:
-        """Return whether a row's key is not known here; False for an id that no key can have: that row is damaged."""
+        """Return whether this member lacks a row's key; False for a key id that no key can have: the row is damaged."""
         return self._keys.find(row[3]) is None and _KEY_ID.fullmatch(row[3]) is not None
 
     def get(self, server: str) -> Secrets | None:
-        """Return the secrets stored for a server, as far as this member knows, or None."""
+        """Return the secrets stored for a server, as far as this member knows; None if there are none."""
         name, kind = _row_key(server)
         row = self._rows.get(name, {}).get(kind)
         return row.secrets if row is not None else None
 
     async def put(self, server: str, secrets: Secrets | None) -> None:
-        """Replace the secrets stored for a server, None deletes them; durable on return, and not undone by cancelling.
+        """Replace the secrets stored for a server (None deletes them); durable on return, also after a cancellation.
 
-        Raises VaultError, and Overtaken when this member does not know what is there now, or is gone.
+        Raises VaultError, and Overtaken if another member has written since this one read, or this member is gone.
         """
         content = None if secrets is None else _encode_secrets(server, secrets)
-        # A token that was renewed is lost if it is not kept now: the old one is used up.
+        # A renewed token that is not kept now is lost: the old token is used up.
         with anyio.CancelScope(shield=True):
             await self._run_exclusively(partial(self._write_over_known, *_row_key(server), secrets, content))
 
     async def _write_over_known(self, name: str, kind: str, secrets: Secrets | None, content: bytes | None) -> None:
-        """Write secrets, encoded as `content`, over the version that this member knows; None deletes the row.
+        """Write secrets, encoded as `content`, over the row's version that this member knows; None deletes the row.
 
-        Called by `_run_exclusively`, one at a time. Raises Overtaken and VaultError.
+        Only one such write runs at a time (`_run_exclusively`). Raises Overtaken and VaultError.
         """
         row = self._rows.get(name, {}).get(kind) or KnownRow(0, None)
         known_version, new_version = row.stored_version, 0
@@ -201,7 +201,7 @@ class PostgresVault:
         while not await self._write_row(name, kind, known_version, sealed):
             [(alive, found_version)] = await self._query(sql.LOOK, *self._member, name, kind)
             if found_version == new_version:
-                break  # written by an attempt whose answer was lost; or somebody else has deleted it
+                break  # an attempt whose answer was lost has done it; or the row is to be deleted, and somebody has
             if not alive or found_version not in unconfirmed:
                 unconfirmed.discard(new_version)
                 raise self._overtaken_error(name, gone=not alive)
@@ -210,10 +210,10 @@ class PostgresVault:
         self._rows.setdefault(name, {})[kind] = KnownRow(new_version or row.version, secrets)
 
     async def _write_row(self, name: str, kind: str, known_version: int, sealed: Sequence[Any]) -> bool:
-        """Replace the known version of a row; return whether that was there, and this member is not gone.
+        """Replace the known version of a row (0: there is none); return whether it was done.
 
-        `sealed` is version, key id, wrapped key and content of the new row; empty deletes the row. A known version of
-        0 is no row.
+        False if the row has another version, or this member is gone. `sealed` is version, key id, wrapped key and
+        content of the new row; if it is empty, the row is deleted.
         """
         if not sealed:
             return bool(await self._query(sql.DELETE, *self._member, name, kind, known_version))
@@ -222,17 +222,20 @@ class PostgresVault:
         return bool(await self._query(sql.UPDATE, *self._member, name, kind, *sealed, known_version))
 
     def _overtaken_error(self, name: str, *, gone: bool) -> Overtaken:
-        """Return the error of a write that was refused; `gone` says that this member is gone."""
+        """Return the error for a refused write of a server's secrets; `gone`: as this member is gone."""
         if gone:
             return Overtaken(f"the secrets of {name} were not kept: this member is gone, and its servers are others'")
         return Overtaken(f"the secrets of {name} were not kept: another member has written them since")
 
     async def refresh(self, *servers: str) -> None:
-        """Read again all that is stored for servers. Raises VaultError, also for a row that is older than one known."""
+        """Read again all that is stored for servers. Raises VaultError, also for a row older than the known version."""
         await self._run_exclusively(partial(self._refresh_exclusively, [_row_key(server)[0] for server in servers]))
 
     async def _refresh_exclusively(self, names: Sequence[str]) -> None:
-        """Read all rows of these servers. Raises VaultError."""
+        """Read all rows of these servers, and note what they say; secrets that are deleted there are forgotten.
+
+        Raises VaultError, also for a row that is older than the version that this member knows.
+        """
         stored_rows: list[tuple[Row, KnownRow]] = []
         for row in await self._query(sql.ROWS, names):
             stored_rows.append((row, stored := self._require_readable(row)))
@@ -250,7 +253,7 @@ class PostgresVault:
             self._remember(row, stored)
 
     def _require_readable(self, row: Row) -> KnownRow:
-        """Return a row's version and secrets. Raises VaultError, which says what to do."""
+        """Return a row's version and secrets. Raises VaultError if it cannot be opened, with what to do."""
         if self._lacks_key(row):
             raise VaultError(
                 f"{_describe_rows([row])} in the vault {self._database.name}: sealed with the key {row[3]}, which is"
@@ -262,7 +265,7 @@ class PostgresVault:
             raise VaultError(_damage_message(self._database.name, [row])) from None
 
     def _decrypt_row(self, row: Row) -> KnownRow:
-        """Return a row's version and secrets. Raises UnreadableSecret."""
+        """Return a row's version and secrets. Raises UnreadableSecret if the row is damaged or its key is missing."""
         name, kind, version, key_id, wrapped, content = row
         key = self._keys.find(key_id)
         if key is None or wrapped is None or content is None:  # None: longer than any that was written
@@ -284,11 +287,11 @@ class PostgresVault:
         }
 
     async def put_all(self, secrets: Mapping[str, Secrets]) -> None:
-        """Store all these secrets, or none, in a vault that is empty. Raises StoreError if it is not, VaultError."""
+        """Store all these secrets, or none, in an empty vault. Raises StoreError if it is not empty, and VaultError."""
         await self._run_exclusively(partial(self._put_all_exclusively, secrets))
 
     async def _put_all_exclusively(self, secrets: Mapping[str, Secrets]) -> None:
-        """Write all these secrets into the empty vault. Raises StoreError and VaultError."""
+        """Write all these secrets into the empty vault. Raises StoreError if it has others, and VaultError."""
         if not secrets:
             return
         [(last,)] = await self._query(sql.FRESH, 0, len(secrets))
@@ -308,9 +311,9 @@ class PostgresVault:
             self._remember(row, KnownRow(row[2], server_secrets))
 
     async def rotate(self) -> RotationProgress:
-        """Have all rows sealed with the first key; return how many are. Others read and write meanwhile.
+        """Have all rows sealed with the first key; return how many are. Other members read and write meanwhile.
 
-        Only the keys of rows are wrapped again: content and version stay, so what members know stays true. What was
+        Only the keys of rows are encrypted again: content and version stay, so what members know stays true. What was
         done before an interruption stays done, and is not done again. Raises VaultError.
         """
         after = ("", "")
@@ -322,7 +325,7 @@ class PostgresVault:
             after = (rows[-1][0], rows[-1][1])
 
     async def _rotate_slice(self, *after: str) -> tuple[list[Row], RotationProgress]:
-        """Wrap the keys of the next rows after a name and kind; return these rows, and how far the rotation is."""
+        """Encrypt the keys of the next rows after a name and kind with the first key; return rows and progress."""
         rows = await self._query(sql.OTHERS, self._keys.first.id, *after, SLICE_ROWS)
         if rows:
             await self._rewrap(rows)
@@ -330,7 +333,7 @@ class PostgresVault:
         return rows, RotationProgress(*counts)
 
     async def _rewrap(self, rows: Sequence[Row]) -> None:
-        """Wrap the keys of some rows with the first key of the vault. Raises VaultError."""
+        """Encrypt the keys of some rows with the first key of the vault. Raises VaultError, Overtaken if gone."""
         rewrapped_keys: list[tuple[str, str, int, bytes]] = []
         for row in rows:
             self._require_readable(row)
@@ -345,7 +348,7 @@ class PostgresVault:
             raise self._overtaken_error("servers", gone=True)
 
     async def _run_exclusively(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Run work that needs the connection while no other work does. Raises VaultError when its time is over."""
+        """Run work that needs the connection while no other work does. Raises VaultError after `timeout_s`."""
         try:
             async with asyncio.timeout(self._timeout_s), self._lock:
                 return await work()
@@ -355,7 +358,8 @@ class PostgresVault:
     async def _query(self, query: str, *arguments: Any) -> list[Row]:
         """Return the rows of a statement that may be run twice, over a connection that is made again if need be.
 
-        Raises VaultError for what another attempt would not mend; else it tries until `_run_exclusively` gives up.
+        Raises VaultError for an error that another attempt would not mend. Else this tries on without end: the caller
+        limits the time (`_run_exclusively`).
         """
         while True:
             is_new = self._connection is None
@@ -373,7 +377,7 @@ class PostgresVault:
                     await asyncio.sleep(RETRY_S)
 
     def _statement(self, query: str) -> str:
-        """Return a statement for this schema and this member."""
+        """Return a statement with this schema and the condition that this member may write in place of its `{...}`."""
         query = query.replace("{alive}", self._member_condition).replace("{longest}", str(sql.LONGEST))
         return self._database.for_schema(query)
 
@@ -392,9 +396,10 @@ class PostgresVault:
 
 
 async def _run_to_end(work: Coroutine[Any, Any, T], release_result: Callable[[T], None] = lambda _: None) -> T:
-    """Wait for work of asyncpg, which goes on when the caller is cancelled; then `release_result` gets its result.
+    """Wait for work of asyncpg, and return its result. If the caller is cancelled, the work goes on in the background.
 
-    Work that is cancelled in the middle leaves futures with errors that no code retrieves, and asyncio logs them.
+    Then `release_result` gets the result. Work of asyncpg that is cancelled in the middle would leave futures with
+    errors that no code retrieves, and asyncio logs these.
     """
 
     def release_when_done(task: asyncio.Task[T]) -> None:
@@ -411,7 +416,7 @@ async def _run_to_end(work: Coroutine[Any, Any, T], release_result: Callable[[T]
 
 
 def _row_key(server: str) -> tuple[str, str]:
-    """Return name and kind of the row for `server`: NAME, or NAME/KIND."""
+    """Return name and kind of the row with the secrets of `server`, which is NAME or NAME/KIND."""
     name, _, kind = server.partition("/")
     return name, kind or DEFAULT_KIND
 
@@ -425,12 +430,12 @@ def _encode_secrets(server: str, secrets: Secrets) -> bytes:
 
 
 def _legible(text: str) -> str:
-    """Return a text of the database, cut, with `?` in place of what is not legible."""
+    """Return the first 64 characters of a text of the database, with `?` in place of what is not legible."""
     return NOT_LEGIBLE.sub("?", text[:64])
 
 
 def _describe_rows(rows: Iterable[Row]) -> str:
-    """Return a phrase that names some rows."""
+    """Return a phrase for people that names the first _MAX_NAMED of these rows, and says how many more there are."""
     names = [f"{_legible(row[0])} ({_legible(row[1])})" for row in rows]
     more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
     return f"the rows of {', '.join(names[:_MAX_NAMED])}{more}"

@@ -97,6 +97,7 @@ class Engine:
     """An open database. Not thread-safe. Every method blocks and may raise StoreUnavailable."""
 
     def __init__(self, name: str, directory: Path | None, db: sqlite3.Connection, resources: ExitStack) -> None:
+        """`directory` has the database, None for one in memory; `resources` are closed with the engine."""
         self.name = name
         self._directory = directory
         self._db = db

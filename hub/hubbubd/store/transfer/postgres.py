@@ -18,10 +18,10 @@ from hubbubd.store.transfer.sqlite import SLICE_BYTES, SLICE_ROWS
 from hubbubd.store.transfer.store_transfer import Extent
 
 MAX_NAMED_CHARS: Final = 256
-"""As many characters of a key are in an error."""
+"""The most characters of a key that an error shows."""
 
 _NO_TIMEOUTS: Final = "SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0"
-"""The other store may take its time."""
+"""Waiting for the other store must not end the session of this one."""
 
 _EXTENT: Final = """
 SELECT m.revision, m.compacted, count(e.value), count(e.key) - count(e.value),
@@ -65,9 +65,10 @@ class _Connection(DatabaseConnection, Protocol):
 
 @asynccontextmanager
 async def lock_database(url: str, schema: str, password: str | None) -> AsyncGenerator["LockedDatabase"]:
-    """Lock the store in a schema for a block, whether or not it is there.
+    """Lock the store in a schema for a block and yield it, whether or not there is a store.
 
-    Raises StoreLocked when a hub has it open, StoreTooNew, and StoreUnavailable when the database does not fit.
+    The tables of a store are brought up to date, and its former hub is declared gone. Raises StoreLocked when a hub has
+    the store open, StoreTooNew, and StoreUnavailable when the database cannot be reached or does not fit.
     """
     database = Database(url, schema, password)
     connection = cast("_Connection", await database.connect())
@@ -81,7 +82,7 @@ async def lock_database(url: str, schema: str, password: str | None) -> AsyncGen
             if await store.exists():
                 async with connection.transaction():
                     await database.migrate(connection, alone=True)
-                # A hub that had the store, and has lost its connection, keeps nothing more when it is back.
+                # A hub that had the store and has lost its connection can commit nothing more when it is back.
                 await connection.execute(database.for_schema(sql.ALL_GONE), "")
         yield store
     finally:
@@ -128,7 +129,10 @@ class LockedDatabase:
 
     @asynccontextmanager
     async def open_writer(self, extent: Extent) -> AsyncGenerator["_PostgresWriter"]:
-        """Open the store for writing; all that the block adds is committed at its end. Raises StoreUnavailable."""
+        """Open the store for writing, made if missing; all that the block adds is committed at its end, or nothing.
+
+        The store gets the revisions of `extent` and a new id. Raises StoreTooNew and StoreUnavailable.
+        """
         with _translate_errors(self.name):
             async with self._connection.transaction():
                 await self._database.migrate(self._connection, alone=True)
@@ -136,7 +140,7 @@ class LockedDatabase:
                 yield _PostgresWriter(self._database, self._connection)
                 finish = self._database.for_schema(_FINISH)
                 await self._connection.execute(finish, secrets.token_hex(8), extent.revision, extent.compacted)
-        with suppress(*ERRORS):  # the copy is there; the database does this itself later
+        with suppress(*ERRORS):  # the copy is complete without it, and the database analyzes tables itself later
             await self._connection.execute(self._database.for_schema("ANALYZE {schema}.entries"))
 
 

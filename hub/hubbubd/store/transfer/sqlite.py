@@ -21,7 +21,7 @@ from hubbubd.store.transfer.store_transfer import Extent
 
 SLICE_ROWS: Final = 1000
 SLICE_BYTES: Final = 4 * 1024 * 1024
-"""A slice ends with the record that reaches one of the two."""
+"""A slice ends with the row that reaches one of these two limits."""
 
 _EXTENT = """
 SELECT count(value), count(*) - count(value),
@@ -31,9 +31,10 @@ SELECT count(value), count(*) - count(value),
 
 @asynccontextmanager
 async def lock_file(path: Path, *, make: bool) -> AsyncGenerator["LockedFile"]:
-    """Lock the store in a file for a block; with `make` it need not be there, and its directory is made.
+    """Lock the store in a file for a block, and yield it.
 
-    Raises StoreLocked when a hub has it open, and StoreError.
+    With `make` the file may be missing, and its directory is made. Raises StoreLocked when a hub has the store open,
+    StoreUnavailable, and StoreError for a missing file, a directory or, with `make`, a link.
     """
     if path.is_dir():
         raise StoreError(f"{path} is a directory; name the file in it, {path / engines.FILE}")
@@ -69,7 +70,7 @@ class LockedFile:
 
     @asynccontextmanager
     async def open_reader(self) -> AsyncGenerator["_SqliteReader | None"]:
-        """Open the file for reading, which changes nothing; None if there is none.
+        """Open the store's file for reading, without changing it; yield None if there is no file.
 
         Raises StoreTooNew, StoreDamaged and StoreUnavailable.
         """
@@ -84,7 +85,10 @@ class LockedFile:
 
     @asynccontextmanager
     async def open_writer(self, extent: Extent) -> AsyncGenerator["_SqliteWriter"]:
-        """Open a new file for writing, which replaces the store's after the block. Raises NoRoom, StoreUnavailable."""
+        """Open a new file for writing, which replaces the store's file after the block, durably.
+
+        If the block fails, the store's file stays as it was. Raises NoRoom and StoreUnavailable.
+        """
         draft = copying.copy_path(self._path)
         try:
             with explain_errors(self.name):

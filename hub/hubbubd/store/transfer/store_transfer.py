@@ -13,7 +13,7 @@ from hubbubd.store import StoreError
 from hubbubd.store.sqlite.backup import Row
 
 MAX_NAMED: Final = 20
-"""As many differences between two stores are named; all are counted."""
+"""The most differences between two stores that are named; all are counted."""
 
 OnCopied = Callable[[int, int], None]
 """Called with how many records and tombstones have been copied, and how many there are."""
@@ -68,7 +68,7 @@ class LockedStore(Protocol):
 
     @property
     def name(self) -> str:
-        """Where it is, for people, without what is secret."""
+        """Where the store is, for people, without secrets."""
         ...
 
     async def exists(self) -> bool:
@@ -83,9 +83,9 @@ class LockedStore(Protocol):
         ...
 
     def open_writer(self, extent: Extent) -> AbstractAsyncContextManager[TargetWriter]:
-        """Fill the store, which is empty or not there: all that the block adds is there after it, or nothing.
+        """Open the store, which is empty or missing, for a block that fills it: all that it adds is kept, or nothing.
 
-        It gets the revisions of `extent`, and a new id. Raises NoRoom and StoreUnavailable.
+        The store gets the revisions of `extent`, and a new id. Raises NoRoom and StoreUnavailable.
         """
         ...
 
@@ -98,13 +98,13 @@ class SecretStore(Protocol):
         ...
 
     async def put_all(self, secrets: dict[str, dict[str, Any]]) -> None:
-        """Store all these, durable on return. Raises StoreError where there are some already, and OSError."""
+        """Store all these secrets, durable on return. Raises StoreError if there are secrets already, and OSError."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A key that two stores do not have alike, and how."""
+    """A key that differs between two stores, and how it differs, for people."""
 
     key: str
     how: str
@@ -120,7 +120,10 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transferred:
-    """The outcome of a transfer: whether anything was `copied`. `secrets` and `compared` are None if not wanted."""
+    """The outcome of a transfer: whether records were `copied`, the number of `secrets`, and what was `compared`.
+
+    `secrets` is None without vaults, `compared` without a comparison.
+    """
 
     source: str
     target: str
@@ -157,9 +160,9 @@ async def transfer(
 ) -> Transferred:
     """Copy the source to the target, which must be empty, and with `verify` compare both.
 
-    With `verify` a target that has records is compared, and not written. `vaults` are those of the source and of the
-    target. Raises TargetNotEmpty, SecretsNotCopied and other StoreErrors; the target is then as it was, except after
-    SecretsNotCopied, and after an error in the comparison.
+    With `verify` a target that has records is compared, and not written. `vaults` have the secrets of the source and
+    of the target; None leaves secrets out. `on_copied` gets the progress. Raises TargetNotEmpty, SecretsNotCopied and
+    other StoreErrors. The target is then as it was, except after SecretsNotCopied or an error in the comparison.
     """
     async with source.open_reader() as reader:
         if reader is None:
@@ -194,7 +197,7 @@ async def _count_rows(target: LockedStore) -> int:
 
 
 async def _copy_records(reader: SourceReader, target: LockedStore, extent: Extent, on_copied: OnCopied) -> None:
-    """Copy all records and tombstones to the empty target."""
+    """Copy all records and tombstones to the empty target, and report the progress to `on_copied`."""
     copied = 0
     on_copied(copied, extent.rows)
     async with target.open_writer(extent) as writer, aclosing(reader.read_slices()) as slices:
@@ -205,7 +208,7 @@ async def _copy_records(reader: SourceReader, target: LockedStore, extent: Exten
 
 
 async def _collect_secrets(source: SecretStore, target: SecretStore, *, written: bool) -> dict[str, dict[str, Any]]:
-    """Return the secrets of the source. Raises TargetNotEmpty if they are to be `written` over others."""
+    """Return the secrets of the source. Raises TargetNotEmpty if they are to be `written` and the target has others."""
     secrets = await source.all()
     if written and await target.all() not in ({}, secrets):
         raise TargetNotEmpty("the target has secrets already; nothing was copied")
@@ -213,7 +216,7 @@ async def _collect_secrets(source: SecretStore, target: SecretStore, *, written:
 
 
 async def _copy_secrets(secrets: dict[str, dict[str, Any]], target: SecretStore, name: str) -> None:
-    """Store the secrets in the target. Raises SecretsNotCopied."""
+    """Store the secrets in the vault `target`. `name` is the store that has the records. Raises SecretsNotCopied."""
     try:
         await target.put_all(secrets)
     except (OSError, StoreError) as error:
@@ -223,9 +226,9 @@ async def _copy_secrets(secrets: dict[str, dict[str, Any]], target: SecretStore,
 async def _compare(
     reader: SourceReader, target: LockedStore, vaults: tuple[SecretStore, SecretStore] | None
 ) -> Comparison:
-    """Compare the source with the target, with their secrets if there are vaults.
+    """Compare the source with the target, and their secrets if there are vaults; return how many keys differ.
 
-    Raises StoreError if there is no target.
+    A server whose secrets differ counts as a key. Raises StoreError if there is no target.
     """
     differing = 0
     named: list[Difference] = []
@@ -250,7 +253,7 @@ async def _compare(
 
 
 async def find_differences(source: SourceReader, target: SourceReader) -> AsyncGenerator[Difference]:
-    """Yield how two stores differ: first in their revisions, under an empty key, then by key. Ids do not count."""
+    """Yield how two stores differ: first in their revisions, under an empty key, then by key. Store ids may differ."""
     source_extent, target_extent = await source.measure(), await target.measure()
     if source_extent.revision != target_extent.revision:
         yield Difference("", f"the revision, {source_extent.revision} and {target_extent.revision}")
@@ -261,7 +264,7 @@ async def find_differences(source: SourceReader, target: SourceReader) -> AsyncG
     async with aclosing(_iterate_rows(source)) as source_rows, aclosing(_iterate_rows(target)) as target_rows:
         source_row, target_row = await anext(source_rows, None), await anext(target_rows, None)
         while source_row is not None or target_row is not None:
-            # Text is ordered here as its UTF-8 is in the stores.
+            # Python orders text by code points, which is the order of UTF-8 in both stores.
             if target_row is None or (source_row is not None and source_row[0] < target_row[0]):
                 assert source_row is not None
                 yield Difference(source_row[0], "it is missing in the target")
@@ -276,7 +279,7 @@ async def find_differences(source: SourceReader, target: SourceReader) -> AsyncG
 
 
 def _describe_difference(source_row: Row, target_row: Row) -> str:
-    """Return how two rows of one key differ; "" if they are equal."""
+    """Return for people how two rows of one key differ; "" if they are equal."""
     if (source_row[2] is None) != (target_row[2] is None):
         return "it is deleted in one of them"
     if source_row[2] != target_row[2]:
