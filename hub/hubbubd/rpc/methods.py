@@ -124,7 +124,7 @@ def _make_handler(rpc: Rpc, dropped: Callable[[], None]) -> "grpc.RpcMethodHandl
 
 
 def with_streamed_request(handler: Any, serve: Callable[[Any, Context], Awaitable[Any]]) -> Any:
-    """Return a handler for the same RPC that takes a stream of requests: gRPC calls it before it reads any.
+    """Return a handler for the same RPC that takes a stream of requests, so that gRPC calls it before reading any.
 
     For other handlers gRPC first reads the request, however long that takes; meanwhile the RPC counts as open.
     """

@@ -108,8 +108,8 @@ def approval_servers() -> Scope:
 def check_claim(record: PendingRequest, claim_id: str) -> None:
     """Raise PermissionDenied for the id of a claim (a lease on the request) that another principal holds.
 
-    Whether the claim is still valid, the inbox checks. A caller with the hub's own credential that names no other
-    person may use any claim whose id it knows.
+    The inbox checks whether the claim is still valid. A caller with the hub's own credential that names no other person
+    may use any claim whose id it knows.
     """
     claim, caller = record.claim, principal()
     trusted = caller.name == caller.credential == LOCAL

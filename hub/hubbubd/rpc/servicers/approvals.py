@@ -120,7 +120,7 @@ class ApprovalService:
         )
 
     def _parse_facts(self, request: pb.CheckApprovalRequest) -> CallFacts:
-        """Return what rules would know of the call but the hints of its tool. Raises InvalidArgument."""
+        """Return what rules would know of the call, except the hints of its tool. Raises InvalidArgument."""
         server = requests.identifier(request.server, "server")
         asked, caller = principal(), requests.optional_identifier(request.caller, "caller")
         roles = requests.names(request.roles, "roles")

@@ -238,7 +238,7 @@ class _CallStream:
         """Answer a pending request, and report to the caller whether the answer was accepted."""
 
         async def serve_answer() -> bytes:
-            """Give the answer, and return its last step. Raises ResourceExhausted for a step too long for it."""
+            """Give the answer, and return its last step. Raises ResourceExhausted if the caller takes no such size."""
             limit = requests.max_response_bytes(answer, "answer") or DEFAULT_RESPONSE_BYTES
             self._open_answers.add(answer.request.id)
             try:

@@ -13,7 +13,7 @@ class LoginService:
         self._visitors = visitors
 
     async def create_login_code(self, _request: pb.CreateLoginCodeRequest) -> pb.CreateLoginCodeResponse:
-        """Make a code for the caller, or for the person whom it names."""
+        """Make a code for the caller, or for the person whom the caller names."""
         code, record = await self._visitors.create_code(principal())
         return pb.CreateLoginCodeResponse(
             code=code,

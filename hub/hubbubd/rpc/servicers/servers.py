@@ -45,7 +45,7 @@ class ServerService:
         return pb.AddServerResponse(server=_render_server(record))
 
     async def update_server(self, request: pb.UpdateServerRequest) -> pb.UpdateServerResponse:
-        """Change a server's spec, whole or by update mask; `expected_revision` guards it (optimistic concurrency)."""
+        """Change a server's spec, whole or by update mask; refused if `expected_revision` is given and stale."""
         name = requests.identifier(request.spec.name, "spec.name")
         access.check_administration(name)
         mask = request.update_mask if request.HasField("update_mask") else None
@@ -96,12 +96,12 @@ class ServerService:
         return pb.ListServersResponse(servers=found, next_page_token=token)
 
     async def connect_server(self, request: pb.ConnectServerRequest) -> pb.ConnectServerResponse:
-        """Want a server connected; does not wait for the connection."""
+        """Note that a server is to be connected, and return it; does not wait for the connection."""
         record = await self._servers.connect(_authorized_name(request.name, Permission.OPERATE))
         return pb.ConnectServerResponse(server=_render_server(record))
 
     async def disconnect_server(self, request: pb.DisconnectServerRequest) -> pb.DisconnectServerResponse:
-        """Want a server disconnected, and return it; its calls end."""
+        """Note that a server is to be disconnected, which ends its calls; return the server."""
         record = await self._servers.disconnect(_authorized_name(request.name, Permission.OPERATE))
         return pb.DisconnectServerResponse(server=_render_server(record))
 

@@ -37,7 +37,7 @@ def adopt_caller(given: pb.Opening) -> None:
 
 @lru_cache(maxsize=1024)
 def _pack(caller: Principal) -> bytes:
-    """Return a principal as another member reads it."""
+    """Return a principal serialized, as another member reads it."""
     packed = pb.Principal(
         name=caller.name,
         grants=[pb.Grant(role=grant.role, servers=grant.servers) for grant in caller.grants],
