@@ -18,7 +18,7 @@ app = Commands("Who changed what, and who was refused.")
 
 
 def _convert_to_utc(since: datetime | None) -> datetime | None:
-    """Return a time in UTC; without an offset it is local time. Raises BadParameter if it is out of range."""
+    """Return a time in UTC; None for None. A time without an offset is local. Raises BadParameter if out of range."""
     try:
         return None if since is None else since.astimezone(UTC)
     except (OverflowError, ValueError):

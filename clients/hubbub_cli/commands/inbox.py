@@ -186,7 +186,8 @@ class AnswerCommand(LightCommand):
     """Command whose `--accept` and `--deny` may lack a value: the defaults, and no reason."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Add an empty value to `--accept` and `--deny` without one, and parse the words."""
+        """Give `--accept` and `--deny` an empty value where they have none, and parse the words."""
+        # Such an option has no value if the next word is an option, too; `--` stands for the end of the words.
         explicit = [
             f"{word}=" if word in ("--accept", "--deny") and following.startswith("-") else word
             for word, following in zip(args, [*args, "--"][1:], strict=True)

@@ -57,7 +57,10 @@ class EntryRequest:
         )
 
     def make_changes(self, entry: dict[str, Any]) -> Mapping[Path, Changes]:
-        """Return the changes of each file for an entry of the hub; the host's file of settings comes first."""
+        """Return, by file, the changes that add an entry of the hub and switch off the entries that `switch_off` names.
+
+        The host's file of settings comes first.
+        """
         section = (self.host.section,)
         changes = self.switch_off.find_changes(self.file)
         changes = {**changes, section: {**changes.get(section, {}), NAME: entry}}

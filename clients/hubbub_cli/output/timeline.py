@@ -43,7 +43,7 @@ def print_timeline(call: Call, line: Timeline) -> None:
 
 
 def _find_column(at_s: float, total_s: float, width: int) -> int:
-    """Return the column of a moment in a row of `width` columns for `total_s`."""
+    """Return the column, from 0, of the moment `at_s` in a row whose `width` columns stand for `total_s` seconds."""
     return min(int(at_s / total_s * width) if total_s else 0, width - 1)
 
 

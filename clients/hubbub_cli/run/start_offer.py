@@ -6,11 +6,11 @@ from hubbub_cli.output.printer import note
 
 
 def offer_to_start(data_dir_option: str | None, down_command: str, beside_command: str) -> None:
-    """Ask whether to start a hub, if there is none for the data directory that an option names, and start it.
+    """If no hub runs for the data directory that an option names, ask the person whether to start one, and start it.
 
-    `down_command` is the command that ends it, `beside_command` one that starts it at a free address. When the person
-    says no, the command goes on, and fails as it does in a script. Raises FailedPrecondition if the hub cannot be
-    started, and Unavailable if its data turns out to be elsewhere.
+    `down_command` ends the hub, `beside_command` starts it at a free address: both are printed as advice. When the
+    person says no, this returns, and the command fails at the connection. Raises FailedPrecondition if the hub cannot
+    be started, and Unavailable if its data turns out to be elsewhere.
     """
     from hubbub_local import daemon, other_hubs
     from hubbub_local.platform_dirs import find_data_dir

@@ -26,7 +26,9 @@ class _Stdout:
 
     def write(self, text: str) -> int:
         """Write a text, and return its length. Raises HubbubError, BrokenPipeError."""
-        if text == "":  # so Typer finds out what a stream takes; a full disk refuses even that, and Typer ignores it
+        # Typer writes an empty text to learn what a stream takes. A full disk refuses even that, and Typer ignores the
+        # failure.
+        if text == "":
             return 0
         try:
             return self._stream.write(text)

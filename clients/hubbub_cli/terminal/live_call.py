@@ -57,7 +57,8 @@ class LiveCall:
     ) -> Any:
         """Send the call, report on it until it ends, and return the MCP result. Raises HubbubError.
 
-        Meanwhile a person at the terminal is asked what the call asks. The result waits for the end of these questions.
+        Meanwhile a person at the terminal is asked what the call asks. The result waits until these questions have
+        ended, LAST_QUESTIONS_LIMIT_S at most.
         """
         failure: HubbubError | None = None  # raised below: the task group would wrap it in an exception group
         result: Any = None
