@@ -101,7 +101,7 @@ class Ownership(Protocol):
         ...
 
     def on_change(self, listener: Callable[[str], None]) -> None:
-        """Call the listener with the name of each server whose owner has changed. It must not block."""
+        """Call the listener with the name of each server whose owner has changed. The listener must not block."""
         ...
 
 

@@ -61,7 +61,7 @@ async def _read_no_clock(_owner: Owner) -> None:
 
 
 async def _rotate_nothing() -> tuple[int, int]:
-    """Stand in for `FleetOwnership.rotate_key` until there is a vault: no row of none has the first key."""
+    """Stand in for `FleetOwnership.rotate_key` until there is a vault: there are no rows to encrypt."""
     return 0, 0
 
 
@@ -176,7 +176,7 @@ class FleetOwnership:
         return [Owner(each.name, each.life, each.forward) for each in others if each.is_reachable]
 
     def on_change(self, listener: Callable[[str], None]) -> None:
-        """Call the listener with the name of each server whose owner has changed. It must not block."""
+        """Call the listener with the name of each server whose owner has changed. The listener must not block."""
         self._listeners.append(listener)
 
     def members(self) -> list[Member]:
@@ -217,7 +217,7 @@ class FleetOwnership:
     async def expel(self, member: Member, on_done: Callable[[], None] = lambda: None) -> bool:
         """Declare a member gone if it is overdue; return whether it is gone. Raises StoreUnavailable.
 
-        `on_done` is called if this member has declared it, and no other before.
+        `on_done` is called if this call has declared the member gone, and no other member had before.
         """
         expulsion = await self.membership.expel(member)
         if expulsion is Expulsion.DONE:

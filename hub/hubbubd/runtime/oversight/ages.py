@@ -59,7 +59,7 @@ class Ages:
         table.follow(lambda before, after: self._notify_if_redated(before or Upkeep(), after or Upkeep()))
 
     def on_redated(self, listener: Callable[[], None]) -> None:
-        """Call the listener when `correct_stamp` begins to return other times for old stamps. It must not block."""
+        """Call the listener when `correct_stamp` begins to return other times for old stamps; it must not block."""
         self._on_redated = listener
 
     def correct_stamp(self, at: float) -> float:

@@ -89,7 +89,7 @@ class _AgeQueue:
         return len(self.ended) > limits.count or (self._size > limits.size and len(self.ended) > 1)
 
     def must_drop_oldest(self, limits: RetentionLimits, now: float) -> bool:
-        """Return whether the record that ended first is to be deleted at `now`: it is too old, or there is too much.
+        """Return whether the record that ended first is to be deleted at `now`: it is too old, or a limit is exceeded.
 
         No record is deleted within GRACE_S after its end.
         """

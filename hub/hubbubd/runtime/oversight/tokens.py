@@ -124,7 +124,7 @@ class Tokens:
         text = f"{PREFIX}{token_id}_{secrets.token_urlsafe(32)}"
 
         def plan_token() -> tuple[Token, Sequence[Change[Any]]]:
-            """Plan the new token, and the deletion of expired ones of its name. Raises as `_find_replaced`."""
+            """Plan the new token, in place of expired tokens of its name. Raises AlreadyExists, ResourceExhausted."""
             now = self._clock.now()
             token = Token(
                 id=token_id,

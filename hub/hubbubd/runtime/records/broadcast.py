@@ -118,7 +118,7 @@ class _Position:
 
 
 def _parse_token(token: str) -> _Position | None:
-    """Return the position that a resume token names; None if it is malformed."""
+    """Return the position that a resume token names; None if the token is malformed."""
     try:
         return _Position.decode(token)
     except (ValueError, UnicodeError):
@@ -358,7 +358,7 @@ class TableFeed(Generic[T]):
         return Watch(watcher, self._events(watcher, chosen, token))
 
     async def _events(self, watcher: _FeedWatcher[T], chosen: Filter[T], token: str) -> AsyncGenerator[WatchEvent[T]]:
-        """Yield the events of a watch: what was missed, then changes, and bookmarks in silence. Raises as `Watch`."""
+        """Yield a watch's events: what was missed, changes, bookmarks. Raises ResourceExhausted and Unavailable."""
         with self._register(watcher, chosen) as group:
             if await self._wait_until_caught_up(token):
                 watcher.condition.require_open(resume_token=token)

@@ -106,7 +106,7 @@ def _repair_problem(raw: dict[str, Any], problem: ErrorDetails, rule: RepairRule
 
 
 def _find_container(raw: dict[str, Any], path: tuple[int | str, ...]) -> Any:
-    """Return the object or array that contains the value at a path; None if there is no value, or it is null."""
+    """Return the object or array that contains the value at a path; None if the value is missing or null."""
     container: Any = raw
     try:
         for step in path[:-1]:

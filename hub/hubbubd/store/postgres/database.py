@@ -80,7 +80,7 @@ class DatabaseConnection(Protocol):
         ...
 
     async def add_listener(self, channel: str, callback: Callable[[object, int, str, str], None]) -> None:
-        """Call back with each notice on a channel: this connection, the process it is from, the channel, its text."""
+        """Call `callback(connection, sender's process, channel, text)` for each notice on a channel."""
         ...
 
     def is_closed(self) -> bool:

@@ -161,8 +161,9 @@ class Engine:
                     self._db.execute("BEGIN IMMEDIATE")
                     yield
             except (sqlite3.Error, OSError):
-                with suppress(sqlite3.Error):  # the first error is the one that counts
-                    self._write_nothing_new()  # else a commit whose sync failed might count after a restart
+                # Else a commit whose sync failed might count after a restart. The first error is the one to report.
+                with suppress(sqlite3.Error):
+                    self._write_nothing_new()
                 raise
 
     def _write_nothing_new(self) -> None:

@@ -117,7 +117,7 @@ class LockedDatabase:
 
     @asynccontextmanager
     async def open_reader(self) -> AsyncGenerator["_PostgresReader | None"]:
-        """Open the store for reading as it is at one moment; yield None if there is none. Raises StoreUnavailable."""
+        """Open the store for reading, as it is at one moment; yield None without a store. Raises StoreUnavailable."""
         with _translate_errors(self.name):
             has_store = await self.exists()
         if not has_store:

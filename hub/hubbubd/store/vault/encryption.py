@@ -40,7 +40,7 @@ class VaultKey:
 
     @classmethod
     def with_id(cls, secret: bytes) -> Self:
-        """Return the key with its id. Raises ValueError unless it is as long as a key."""
+        """Return the key of these bytes, with its id. Raises ValueError unless there are KEY_BYTES bytes."""
         if len(secret) != KEY_BYTES:
             raise ValueError(f"a key has {KEY_BYTES} bytes, and this has {len(secret)}")
         digest = hashlib.sha256(f"{FORMAT} key".encode() + secret).hexdigest()

@@ -82,7 +82,7 @@ class VaultKeys:
         return self.keys[0]
 
     def find(self, key_id: str) -> VaultKey | None:
-        """Return the key with this id; None if it is not among them."""
+        """Return the key with this id; None if there is no such key here."""
         return next((key for key in self.keys if key.id == key_id), None)
 
 
