@@ -124,6 +124,7 @@ class Ages:
         is_milestone_due = revision > last_revision + 1 and age_s >= tombstones_s / MILESTONES
         if not is_milestone_due and (revision <= self._noted_revision + 1 or now - self._upkeep.eras[-1].last < NOTE_S):
             return
+        # Tombstones up to this revision are too old to be kept, so milestones before it date nothing any more.
         forgotten = self.newest_forgotten_revision(tombstones_s)
 
         def with_milestone(stored: Upkeep | None) -> Upkeep:

@@ -269,8 +269,8 @@ class PostgresStore(GroupedStore):
     def listen(self, listener: Callable[[Commit], None]) -> Callable[[], None]:
         """Call `listener` on the event loop with each durable commit, in revision order, without gaps.
 
-        Others' commits come as well, without `ref`, as `Store.listen` says. The listener must not block or raise.
-        Returns a function that unsubscribes.
+        Others' commits come as well, without `ref`, and may be merged. The listener must not block or raise. Returns a
+        function that unsubscribes.
         """
         self._start_listening()
         return super().listen(listener)
