@@ -130,8 +130,7 @@ class Hub:
         `clock` defaults to the system's time. The configuration came from `files`, and `load` reads it again; without
         `load` a reload changes nothing. `telemetry_endpoint` is only shown. A `fleet` takes the place of `ownership`.
         """
-        ownership = fleet or ownership
-        clock = clock or Clock(asyncio.get_running_loop().time)
+        ownership, clock = fleet or ownership, clock or Clock(asyncio.get_running_loop().time)
         ledger, tables = await load_tables(store, settings, meter, ownership, clock)
         async with aclosing(ledger), Background.open() as background:
             measures = Measures(
