@@ -106,7 +106,9 @@ class Proxy:
 
     async def _exchange(self, hub: "_Side", head: h11.Request, body: bytes) -> None:
         name, _, _ = head.target.decode().removeprefix("/").partition("/")
-        line = self.lines[name]
+        line = self.lines.get(name)
+        if line is None:
+            raise Cut  # a client of a test beside this one, which looks for a hub that had this port before
         kind, message = _kind(head, body)
         fault = line.next(kind)
         match fault:
