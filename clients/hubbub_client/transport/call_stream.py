@@ -367,7 +367,7 @@ class ClientCallStreams:
             if from_rpc(failure).reason == SHUTTING_DOWN:
                 on_closing()
         finally:
-            if self._opening is asyncio.current_task():  # else `_reset` has begun anew meanwhile
+            if self._opening is asyncio.current_task():  # else `_reset` has begun again meanwhile
                 self._opening = None
                 self._open_after = asyncio.get_running_loop().time() + pause_s
                 self._pause_s = min(2 * pause_s, LAST_PAUSE_S) if pause_s else FIRST_PAUSE_S

@@ -79,7 +79,7 @@ class RecordTable(DataTable[Text]):
         return False
 
     def on_resize(self, _: events.Resize) -> None:
-        """Choose the columns anew: others may fit now."""
+        """Choose the columns again: others may fit now."""
         self._lay_out()
 
     def _lay_out(self) -> None:

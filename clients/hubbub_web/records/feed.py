@@ -123,7 +123,7 @@ class Feed:
     def put(self, kind: str, name: str, fields: dict[str, Any] | None) -> None:
         """Set a row, or replace it by a tombstone (None), which tells browsers that the record is gone.
 
-        Beyond MAX_TOMBSTONES the oldest tombstone is forgotten: browsers that did not get it must begin anew.
+        Beyond MAX_TOMBSTONES the oldest tombstone is forgotten: browsers that did not get it must begin again.
         """
         key = (kind, name)
         self._position += 1

@@ -115,7 +115,7 @@ class McpEndpoint:
 
     def _show_to_operators(self, host: McpHost, connected: ConnectedHost) -> None:
         """Let operators see whether a host listens, and why it is not asked questions."""
-        connected.is_listening = lambda: host.is_listening()  # looked up anew: a session replaces it
+        connected.is_listening = lambda: host.is_listening()  # read at each look: a session replaces the method
         connected.why_not_asked = partial(self._calls.describe_questions, host)
 
     def remove_host(self, host: McpHost) -> None:

@@ -28,7 +28,7 @@ async def _finish(work: Coroutine[Any, Any, T], waits_for: object, limit_s: floa
 def _go_on(work: Coroutine[Any, Any, T], waits_for: object) -> Generator[Any, Any, T]:
     """Await work that has begun to wait for `waits_for`, and return its result.
 
-    `yield from` would begin anew, so this does by hand what it does from there on (PEP 380).
+    `yield from` would start from the beginning, so this does by hand what it does from there on (PEP 380).
     """
     try:
         while True:

@@ -1,7 +1,7 @@
 """The log-in that a token was given for, and how its access and refresh tokens follow one another.
 
     access token    hbt_ID_SECRET          good for an hour; the one before stays good for its own time
-    refresh token   hbr_ID_FAMILY_SECRET   good once; each use gives both anew
+    refresh token   hbr_ID_FAMILY_SECRET   good once; each use gives a new pair
 
 FAMILY is the same in all refresh tokens of a log-in, so one that was used before is told from one that never was. Only
 digests are kept. A refresh token that comes a second time ends the log-in: of two who have it, one has stolen it. There

@@ -82,7 +82,7 @@ class BridgedHosts:
             self.cancel_calls(host.running)
             host.end()
         else:
-            # Until then its requests wait for their calls, which go on; a host that comes back waits for them anew.
+            # Until then its requests wait for their calls, which go on; a host that comes back waits for them again.
             asyncio.get_running_loop().call_later(RETURN_S, host.end)
 
     def is_call_known(self, call_ids: Iterable[str]) -> bool:

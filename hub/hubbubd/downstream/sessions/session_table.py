@@ -133,7 +133,7 @@ class EndpointSessions:
         if entry is None or entry.principal != principal.name:
             return None
         if entry.session is not None and entry.session.endpoint is not endpoint and entry.session.endpoint.is_removed:
-            entry.session.end()  # its endpoint was made anew: it is restored there, as after a restart
+            entry.session.end()  # its endpoint was made again: it is restored there, as after a restart
             entry.session = None
         session = entry.session or self._restore_session(id_, entry, principal, endpoint)
         if session is None or session.endpoint is not endpoint:

@@ -62,7 +62,7 @@ ENTRIES_AT_ONCE: Final = 1000
 """Entries of changed lists that are read when they are needed; more, or more than BYTES_AT_ONCE, are read in turns."""
 BYTES_AT_ONCE: Final = 256 * 1024
 MAX_ROUNDS: Final = 5
-"""How often `settle` makes a table anew as lists change meanwhile; then the last one has to do."""
+"""How often `settle` makes a table again as lists change meanwhile; then the last one has to do."""
 MAX_NAMED: Final = 10
 """Candidates that an error names."""
 MAX_INSTRUCTIONS: Final = 2000

@@ -83,7 +83,7 @@ LAST_WORDS_S = 2.0
 """Seconds from the closing of the port for callers to receive their errors, and for RPCs other than calls to end."""
 
 LOST_S = 0.2
-"""The same for a member that the fleet has given up: it is to start anew soon."""
+"""The same for a member that the fleet has given up: it is to start again soon."""
 
 MAX_METADATA = 32 * 1024
 """The most bytes of an RPC's metadata."""

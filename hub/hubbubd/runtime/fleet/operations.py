@@ -125,7 +125,7 @@ class FleetOperations:
         return member.name
 
     async def expel(self, name: str, *, dead: bool, force: bool) -> str:
-        """Declare a member gone, and return its name; others take its servers. If its process lives, it starts anew.
+        """Declare a member gone, and return its name; others take its servers. If its process lives, it starts again.
 
         Without `dead` the member must be overdue (not heard of in time). With `dead` the caller says that its process
         has ended: then the member must not answer, and with `force` even that is not checked. Nothing happens if the

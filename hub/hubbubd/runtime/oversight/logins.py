@@ -4,7 +4,7 @@
     code     ──> good for a minute, once
     exchange ──> code used and token made, in one commit; so of fifty exchanges one gets tokens
     again    ──> who can prove that the code was theirs ends what it was exchanged for (RFC 6749, 4.1.2)
-    refresh  ──> both tokens anew, in one commit (`core/logins/issued.py`)
+    refresh  ──> a new pair of tokens, in one commit (`core/logins/issued.py`)
 
 That a repeated exchange ends the log-in harms no honest host: if its response got lost, nobody else has the tokens, and
 it has to begin again in any case. Who has the code without the verifier of PKCE has seen an address, and ends nothing.

@@ -60,7 +60,7 @@ _OVERDUE: Final = """(other.expires_at < clock.now
 # is [revision, deletions that changed nothing], or [key of the guard that failed]. `found_*` are what others have
 # changed since `known`, in order. The row of `members` is read under the lock of `meta`: a member that is gone by then
 # has changed nothing since. All is found by index, whatever the tables' statistics say, so plans are kept; to make them
-# anew for each group took more than half of its time.
+# again for each group took more than half of its time.
 _FUNCTIONS: Final = """
 CREATE FUNCTION {schema}.apply(
   own_op uuid, own_name text, own_life bigint, known bigint,

@@ -77,7 +77,7 @@ class SdkMeter(Meter):
     def observe(self, metric: Metric, read: Callable[[], Iterable[Reading]]) -> None:
         """Register a callback that reads a metric at collection. Called in other threads, it must not block.
 
-        A later callback of a metric replaces the earlier one, as when a member of a fleet starts anew.
+        A later callback of a metric replaces the earlier one, as when a member of a fleet starts again.
         """
         was_registered, self._reads[metric.name] = metric.name in self._reads, read
         if was_registered:

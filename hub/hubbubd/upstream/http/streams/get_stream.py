@@ -148,7 +148,7 @@ class GetStream:
                 if self._has_worked and self._refusals == 1:  # it may be refused because the session is over
                     await self._context.callbacks.check_session()
                 self._note_refusal(refusal)
-                if self._refusals >= ATTEMPTS and refusal.is_repeatable:  # begin anew, not after the last event
+                if self._refusals >= ATTEMPTS and refusal.is_repeatable:  # begin again, not after the last event
                     events = EventParser(self._max_bytes)
                 doubled_s = REOPEN_S * 2 ** min(self._refusals - 1, DOUBLINGS)
                 pause = max(min(doubled_s, SELDOM_S), min(refusal.wait_s, LONGEST_S))
