@@ -42,12 +42,12 @@ async def ada(bridge: Bridge, visit: Callable[..., Any]) -> Person:
     return await visit(await bridge.new_link(), "Ada", viewport={"width": 1100, "height": 800})
 
 
-async def pill(page: Page, title: str) -> tuple[str, str]:
-    """The word at the right of a row, and what kind of end its colour says it is."""
+async def expect_pill(page: Page, title: str, word: str, kind: str) -> None:
+    """Waits for the word at the right of a row; `kind` is the kind of end that its colour stands for."""
     found = page.locator("a.card", has_text=title).first.locator(".right .pill").last
-    await expect(found).to_be_visible()
+    await expect(found).to_have_text(word)
     classes = (await found.get_attribute("class") or "").split()
-    return await found.inner_text(), " ".join(each for each in classes if each != "pill")
+    assert " ".join(each for each in classes if each != "pill") == kind
 
 
 async def test_each_answer_is_named_by_what_it_was(hub: RunningHub, ada: Person) -> None:
@@ -61,10 +61,10 @@ async def test_each_answer_is_named_by_what_it_was(hub: RunningHub, ada: Person)
         said = how[request.request["message"].rstrip("?")] if request.kind == "elicitation_form" else {"reject": "No"}
         await hub.client.inbox.answer(request.id, **said)
     await ada.go("history")
-    assert await pill(ada.page, "accept?") == ("answered", "good")
-    assert await pill(ada.page, "decline?") == ("declined", "bad")
-    assert await pill(ada.page, "cancel?") == ("dismissed", "")
-    assert await pill(ada.page, "Which directories") == ("refused", "bad")
+    await expect_pill(ada.page, "accept?", "answered", "good")
+    await expect_pill(ada.page, "decline?", "declined", "bad")
+    await expect_pill(ada.page, "cancel?", "dismissed", "")
+    await expect_pill(ada.page, "Which directories", "refused", "bad")
     await ada.page.locator("a.card", has_text="decline?").click()
     outcome = ada.page.get_by_role("region", name="Outcome")
     await expect(outcome.get_by_role("heading", level=2)).to_have_text("local has answered: declined")
@@ -77,7 +77,7 @@ async def test_a_tool_that_says_that_it_failed_is_not_shown_as_a_success(hub: Ru
     call = await hub.client.start_tool("dictated", "fail", {})
     await hub.call(call.id)
     await ada.go("calls")
-    assert await pill(ada.page, "fail") == ("tool error", "bad")
+    await expect_pill(ada.page, "fail", "tool error", "bad")
     await ada.page.get_by_label("All states").select_option("tool error")
     await expect(ada.page.locator("a.card")).to_have_count(1)
     await ada.page.locator("a.card").click()
