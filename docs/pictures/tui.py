@@ -27,8 +27,8 @@ PICTURES: tuple[tuple[str, str, tuple[int, int], Sequence[str], str], ...] = (
     ("inbox", DARK, (140, 26), ("1", "down"), "Tomato soup"),
     ("answer", DARK, (90, 26), ("1", "down", "enter", "tab", "home", "shift+end", "9", "ctrl+s"), "✗"),
     ("page", LIGHT, (90, 26), ("1", "slash", *"page", "enter", "enter"), "I have read"),
-    ("call", DARK, (90, 26), ("5", *["down"] * 6, "enter", "ctrl+s"), "5/10"),
-    ("catalog", LIGHT, (140, 28), ("5", *["down"] * 16), "inputSchema"),
+    ("call", DARK, (90, 26), ("5", *["down"] * 7, "enter", "ctrl+s"), "5/10"),
+    ("catalog", LIGHT, (140, 28), ("5", *["down"] * 17), "inputSchema"),
 )
 
 
