@@ -291,7 +291,7 @@ $(VENV)/dev.stamp: pyproject.toml constraints.txt $(BIN)/uv
 	@$(call install,The hub and what its tests need,$(VENV),$(HUB_FROM_HERE) '.[dev]')
 	@touch $@ $(VENV)/run.stamp $(VENV)/fleet.stamp
 
-# pytest writes the assertions of each module anew, which takes as long as to collect the tests twice. Here it does so once;
+# pytest rewrites the assertions of each module, which takes as long as to collect the tests twice. Here it does so once;
 # after an installation, the workers would do it once each, at the same time.
 $(VENV)/compiled.stamp: $(VENV)/dev.stamp
 	@$(SAY) 'The tests are compiled' $(BIN)/pytest --collect-only --quiet
@@ -466,7 +466,7 @@ go-tools:
 	  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(GO_TOOLS); } || \
 	  echo "not installed, so the test of what is generated for Go is skipped: $(GO_TOOLS)" >&2
 
-# In an empty home of its own, with the system's Python and pipx: what the documents promise to whoever begins.
+# In an empty home of its own, with the system's Python and pipx: what the documents promise to a beginner.
 first-contact:
 	@$(PYTHON) tests/deploy/first_contact.py $(ARGS)
 

@@ -24,7 +24,7 @@ LIMIT_S = 300.0
 
 
 async def measure_history(directory: Path, *, calls: int, say: Callable[[str], None] = lambda _: None) -> list[Figure]:
-    """Figures after so many calls over one stream, or as many as there is time for. `say` is told how far it is."""
+    """Figures after so many calls over one stream, or as many as there is time for. `say` gets how far it is."""
     (directory / "old").mkdir()
     (directory / "new").mkdir()
     made, began = 0, perf_counter()

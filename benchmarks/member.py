@@ -2,7 +2,7 @@
 
     python member.py NAME DIRECTORY [OWNER'S FORWARD ADDRESS]
 
-The directory has the certificates of both. Its API lets in whoever has the token TOKEN.
+The directory has the certificates of both. Its API lets in each client that has the token TOKEN.
 """
 
 import sys

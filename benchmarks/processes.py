@@ -99,7 +99,7 @@ def find_free_port() -> int:
 async def start_listening(
     command: Sequence[str | Path], port: int, log: IO[bytes] | None = None
 ) -> AsyncGenerator[Process]:
-    """A process that is told PORT and listens there. What it says goes to the log, or to our own output."""
+    """A process that gets PORT and listens there. What it says goes to the log, or to our own output."""
     process = await anyio.open_process(
         command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=os.environ | {"PORT": str(port)}
     )

@@ -247,7 +247,7 @@ class OverHttp:
         self.account.done["hosts that gave up"] += 1
 
     async def _listening(self) -> None:
-        """Is told of changes for a moment."""
+        """Gets notices of changes for a moment."""
         params = {"notifications": {"toolsListChanged": True}}
         with anyio.move_on_after(random.uniform(0.5, 2)):
             async with self._stateless("subscriptions/listen", params, {}) as stream:

@@ -6,7 +6,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-# Settings of tools that tests run, which lie in the home of whoever runs them.
+# Settings of tools that tests run, which lie in the home of the person who runs them.
 KEPT = {"PIP_CONFIG_FILE": ".config/pip/pip.conf", "NPM_CONFIG_USERCONFIG": ".npmrc", "XDG_CACHE_HOME": ".cache"}
 
 for name, path in KEPT.items():

@@ -1,6 +1,6 @@
 """An event loop whose time passes faster while nobody has anything to do: for tests that wait, over real sockets.
 
-Whoever takes part is in this loop: a connection that is silent for a moment is so because somebody waits for a time.
+All who take part are in this loop: a connection that is silent for a moment is so because somebody waits for a time.
 While a thread works for the loop, time passes as always.
 """
 

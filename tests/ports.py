@@ -14,7 +14,7 @@ OF_THE_SYSTEM = Path("/proc/sys/net/ipv4/ip_local_port_range")
 def reserved() -> Iterator[int]:
     """A port where nobody listens. A server may be started there, ended, and another one started in its place.
 
-    It is none of those that the system hands out to whoever asks for any, so nobody gets it in between. Tests that run
+    It is none of those that the system hands out for port 0, so nobody gets it in between. Tests that run
     at the same time get others: a name stands for the port, which the kernel frees when its process is gone.
     """
     chance = random.SystemRandom()

@@ -4,7 +4,7 @@ from typing import Any
 
 
 class AgentFault(Exception):
-    """A call that cannot be done, or a turn that failed; `details` goes with the code to whoever called."""
+    """A call that cannot be done, or a turn that failed; `details` goes with the code to the caller."""
 
     def __init__(self, code: str, message: str, **details: Any) -> None:
         super().__init__(message)

@@ -42,7 +42,7 @@ class Agent:
         # How many requests are being answered; `_idle` is set when there is none any more.
         self._busy = 0
         self._idle = anyio.Event()
-        # Whether the agent was told to stop: it begins no further answer.
+        # Whether the agent was asked to stop: it begins no further answer.
         self._ending = False
 
     @classmethod

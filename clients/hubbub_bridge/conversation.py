@@ -381,7 +381,7 @@ class Conversation:
         return messages.make_result(request.id, found)
 
     def _mark_list_outdated(self, request: UnansweredRequest) -> None:
-        """Note that the list which the host has may differ from that of the next hub, so that the host is told then."""
+        """Note that the host's list may differ from that of the next hub, so that the host is notified then."""
         self._listed_kinds.add(LIST_NAMES[request.method])
         self._lists_may_differ = True
 

@@ -113,7 +113,7 @@ class Outbox:
 
 
 class Uplink:
-    """Keeps one conversation with the hub going. `wait_for_host` returns once the host has read what it was told."""
+    """Keeps one conversation with the hub going. `wait_for_host` returns once the host has read what was sent to it."""
 
     def __init__(
         self, endpoint: BridgeOptions, conversation: Conversation, wait_for_host: Callable[[], Awaitable[None]]

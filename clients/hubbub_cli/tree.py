@@ -53,7 +53,7 @@ SECTIONS: dict[str, tuple[LazyCommand, ...]] = {
         LazyCommand(
             "notify",
             "notify:notify",
-            "be told when something waits",
+            "be notified when something waits",
             "notify ntfys://ntfy.sh/TOPIC --after 60 --quiet 22:00-07:00",
         ),
     ),
@@ -88,7 +88,7 @@ SECTIONS: dict[str, tuple[LazyCommand, ...]] = {
         LazyCommand(
             "roots",
             "resources:roots",
-            "the directories that a server is told of",
+            "the directories that a server gets",
             'roots demo set \'[{"uri": "file:///srv/project"}]\'',
         ),
         LazyCommand("log-level", "resources:log_level", "how much a server logs", "log-level demo debug"),

@@ -1,6 +1,6 @@
 """Certificates for development: a private authority, and what it signs.
 
-Whoever has `ca-key.pem` can pose as the hub and as each of its callers. In production, use the authority that your
+A person who has `ca-key.pem` can pose as the hub and as each of its callers. In production, use the authority that your
 other services use.
 """
 

@@ -118,7 +118,7 @@ def _walk_fields(form: Mapping[str, Any], *, prefix: str, required: bool, depth:
         yield replace(field, name=name, title=title, required=is_required)
         own_schema = normalized_schema(as_object(form.get("properties"))[field.name], form)
         own_names = as_object(own_schema.get("properties"))
-        # If a name has a dot in it, `object.field` could not be told from that name: such objects are not followed.
+        # If a name has a dot in it, `object.field` could mean that name as well: such objects are not followed.
         has_dotted_name = any("." in own_name for own_name in own_names)
         if depth and field.kind == "json" and own_names and not has_dotted_name:
             own_form = {**own_schema, "$defs": form.get("$defs")}

@@ -1,7 +1,7 @@
 """One-time links to the web page, and where the page is: small files below the hub's data directory.
 
-A file of a link has the hash of its secret as its name. So whoever may write into the data directory can make links,
-and whoever may only read it cannot use one. The page needs no door of its own for this, and links outlast its restarts.
+A file of a link has the hash of its secret as its name. So those who may write into the data directory can make links,
+and one who may only read it cannot. The page needs no door of its own for this, and links outlast its restarts.
 """
 
 import contextlib

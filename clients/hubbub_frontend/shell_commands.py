@@ -1,6 +1,6 @@
 """Commands that are shown to be typed: whole, so that they reach the hub that this program uses.
 
-A program that was told where its hub is (`--data-dir`, `--address`, ...) says so here when it starts.
+A program that was started with where its hub is (`--data-dir`, `--address`, ...) says so here when it starts.
 """
 
 import re

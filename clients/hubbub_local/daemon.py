@@ -31,7 +31,7 @@ START_LIMIT_S: Final = 120.0
 """Seconds for a hub to be ready."""
 
 END_LIMIT_S: Final = 120.0
-"""Seconds for a hub to end: more than it gives to calls under way and to its servers, unless it is told otherwise."""
+"""Seconds for a hub to end: more than it gives to calls under way and to its servers, unless it is set otherwise."""
 
 POLL_S: Final = 0.05
 REPORT_S: Final = 3.0

@@ -138,7 +138,7 @@ def _render_plist(service: UserService) -> bytes:
             # What the hub says before it has read where its log is: what is wrong with its configuration.
             "StandardErrorPath": str(service.log),
             "RunAtLoad": True,
-            # Started again after a crash, and not after it was told to end.
+            # Started again after a crash, and not after it was asked to end.
             "KeepAlive": {"SuccessfulExit": False},
             "ThrottleInterval": AGAIN_S,
             "ExitTimeOut": END_LIMIT_S,

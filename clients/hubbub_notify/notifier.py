@@ -175,7 +175,7 @@ class Notifier:
         """Start to send the requests that are due now to each target, and write to the log that a notice was made.
 
         Do nothing if there is no target. `pauses`: seconds before each repeated attempt. `gather_s`: for how many
-        seconds the first request that is due waits for others, so that they are told together.
+        seconds the first request that is due waits for others, so that they are notified together.
         """
         targets = self.targets()
         if not targets or not (due := self._plan.pop_due(self.clock(), gather_s)):

@@ -1,4 +1,4 @@
-"""Decides when people are told of which pending requests. Pure: the caller passes the time, seconds since 1970.
+"""Decides when people are notified of which pending requests. Pure: the caller passes the time, seconds since 1970.
 
 A pending request is due when it has been open for `after_s`, unless somebody holds a claim: then it is being answered.
 What is due waits for the end of quiet hours, for the pause after the last notification, and for the limit per hour.
@@ -12,7 +12,7 @@ from hubbub_client.data.records import PendingRequest
 from hubbub_notify.rules import Rules
 
 GATHER_S = 1.0
-"""How long the first that is due waits for others, seconds: requests of one moment are told together."""
+"""How long the first that is due waits for others, seconds: requests of one moment are notified together."""
 
 HOUR_S = 3600.0
 
@@ -23,19 +23,19 @@ def count_history_s(rules: Rules) -> float:
 
 
 class Plan:
-    """Pending requests that people are still to be told of. `sent` are times of earlier notifications, ascending."""
+    """Pending requests of which people are not yet notified. `sent` are times of earlier notifications, ascending."""
 
     def __init__(self, rules: Rules, sent: Iterable[float] = ()) -> None:
         self._rules = rules
         self._quiet_hours = rules.quiet_hours
         self._sent = deque(sent, maxlen=rules.per_hour)
-        # Open requests that people are still to be told of.
+        # Open requests that people are still to be notified of.
         self._untold: dict[str, PendingRequest] = {}
-        # Open requests that people were told of; None for one that was only marked as such.
+        # Open requests that people were notified of; None for one that was only marked as such.
         self._notified: dict[str, PendingRequest | None] = {}
 
     def is_wanted(self, id_: str) -> bool:
-        """Return whether a pending request is open and the rules apply to it, whether or not people were told of it."""
+        """Return whether a pending request is open and the rules apply to it, whether or not people know of it."""
         return id_ in self._untold or id_ in self._notified
 
     def update(self, request: PendingRequest) -> None:
@@ -53,14 +53,14 @@ class Plan:
         self._notified.pop(id_, None)
 
     def mark_notified(self, ids: Iterable[str]) -> None:
-        """Remember that people were told of these requests. This alone does not count against the limits."""
+        """Remember that people were notified of these requests. This alone does not count against the limits."""
         for id_ in ids:
             self._notified[id_] = self._untold.pop(id_, None) or self._notified.get(id_)
 
     def requeue_if_claimed(self, id_: str) -> bool:
         """Return whether somebody holds a claim on a request, which means that it is being answered.
 
-        Such a request is queued again: people are told of it if the claim ends without an answer.
+        Such a request is queued again: people are notified of it if the claim ends without an answer.
         """
         request = self._notified.get(id_) or self._untold.get(id_)
         if request is None or request.claim is None:
@@ -70,7 +70,7 @@ class Plan:
         return True
 
     def pop_due(self, now: float, gather_s: float = GATHER_S) -> tuple[PendingRequest, ...]:
-        """Return the requests that people are to be told of now, oldest first, and mark them as notified.
+        """Return the requests that people are to be notified of now, oldest first, and mark them as notified.
 
         Return an empty tuple if nothing is due. The first request that is due waits `gather_s` seconds for others.
         """

@@ -1,4 +1,4 @@
-"""Quiet hours: times of day in which nobody is told of anything. Pure, but for the time zone of this machine."""
+"""Quiet hours: times of day in which nobody is notified of anything. Pure, but for the time zone of this machine."""
 
 from dataclasses import dataclass
 from datetime import datetime, tzinfo

@@ -1,4 +1,4 @@
-"""Rules of notifications: who is told, of what, and when. Read from options and from the table `[notify]`."""
+"""Rules of notifications: who is notified, of what, and when. Read from options and from the table `[notify]`."""
 
 import json
 import re
@@ -41,10 +41,10 @@ class UnreadableRules(NoticeRuleProblem):
 
 
 class Rules(BaseModel):
-    """Who is told of what, and when. Times in seconds.
+    """Who is notified of what, and when. Times in seconds.
 
     `urls` are those of Apprise, and may hold secrets. `after_s` is how long a pending request is open and unclaimed
-    before anybody is told. Within `digest_s` after a notification, what comes is gathered for the next. `contact` is
+    before a notification. Within `digest_s` after a notification, what comes is gathered for the next. `contact` is
     whom push services may ask about pushes.
     """
 
@@ -104,7 +104,7 @@ class Rules(BaseModel):
         return QuietHours(*parse_hours(self.quiet), ZoneInfo(self.timezone) if self.timezone else None)
 
     def applies_to(self, request: PendingRequest) -> bool:
-        """Return whether people are told of this pending request at all."""
+        """Return whether people are notified of this pending request at all."""
         is_server_named = any(fnmatchcase(request.server, pattern) for pattern in self.servers)
         return is_server_named and (not self.kinds or request.kind in self.kinds)
 

@@ -1,4 +1,4 @@
-"""What was sent to whom, on disk: written before it is sent, so that nobody is told twice, also after a kill.
+"""What was sent to whom, on disk: written before it is sent, so that nobody is notified twice, also after a kill.
 
 An attempt is `trying` from before it begins until its outcome is known. One that is still `trying` when the next
 service starts was cut off: it may have arrived, so it is not repeated.
@@ -68,7 +68,7 @@ class SentLog:
         return [at for (at,) in rows]
 
     def list_notified_requests(self, targets: Collection[str]) -> set[str]:
-        """Return the ids of requests that all of these targets were told of, or will never be told of."""
+        """Return the ids of requests that all of these targets were notified of, or will never be notified of."""
         if not targets:
             return set()
         rows = self._execute(
@@ -84,10 +84,10 @@ class SentLog:
         self._execute("DELETE FROM notices WHERE at < ?", (now - KEPT_S,))
 
     def begin_attempt(self, notice: str, target: str, requests: Iterable[str]) -> list[str]:
-        """Write durably that a target is about to be told of requests by the notification with the id `notice`.
+        """Write durably that a target is about to be notified of requests by the notification with the id `notice`.
 
-        Return the ids of the requests that the target has not heard of from any service, and is not just being told
-        of by another attempt: only these may be sent.
+        Return the ids of the requests that the target has not heard of from any service, and is not just being
+        notified of by another attempt: only these may be sent.
         """
         now, begun = time.time(), list[str]()
         self._execute("BEGIN IMMEDIATE", ())

@@ -95,7 +95,7 @@ def _describe_single(request: PendingRequest) -> tuple[str, list[str]]:
 def _format_question(request: PendingRequest, *, with_server: bool, content: bool) -> str:
     """Return what is asked in one line, after the server's name if `with_server`.
 
-    With `content`, a call to approve has its arguments; a coding agent's question that is told alone (without
+    With `content`, a call to approve has its arguments; a coding agent's question that is sent alone (without
     `with_server`) has a second line about what the agent would do, unless the question says so.
     """
     text, place = fold_code(question_text(request)), f"{_clean_text(request.server)}: " if with_server else ""

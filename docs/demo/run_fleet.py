@@ -2,8 +2,8 @@
 
     run_fleet.py [--once] [--dir DIR]
 
-`--once` ends when all of it was shown. What the members keep is in DIR, .hubbub-fleet unless it is named, and made anew
-each time.
+`--once` ends when all of it was shown. What the members keep is in DIR, .hubbub-fleet unless it is named, and is
+made again each time.
 """
 
 import argparse
@@ -48,7 +48,7 @@ LOOK_S = 0.05
 """Seconds between looks whether something is so."""
 
 GRACE_S = 20.0
-"""Seconds for a process to end when it is told to."""
+"""Seconds for a process to end when it is asked to."""
 
 MEMBER = """
 [hub]

@@ -70,7 +70,7 @@ async def tip_kitchen(amount: int, note: str = "") -> str:
 
 @mcp.tool()
 async def write_haiku(ctx: Context, topic: str = "waiting") -> str:
-    """Returns a haiku; asks a model, or whoever plays one, to write it."""
+    """Returns a haiku; asks a model, or a person who plays one, to write it."""
     prompt = SamplingMessage(role="user", content=TextContent(type="text", text=f"Write a haiku about {topic}."))
     answer = await ctx.session.create_message(
         [prompt],

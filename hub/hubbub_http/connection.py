@@ -1,4 +1,4 @@
-"""One HTTP connection, with bounds for whoever sends, and narrower ones for strangers.
+"""One HTTP connection, with bounds for all clients, and narrower ones for unauthenticated ones.
 
 A connection is a stranger's until one of its requests was authenticated. Few of these are kept at a time, the newest
 ones, and not for long, unless a request of theirs is being answered (against slow-loris attacks).

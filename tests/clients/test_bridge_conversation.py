@@ -35,7 +35,7 @@ def response(id_: Any, **result: Any) -> dict[str, Any]:
 
 
 class Sides:
-    """A conversation with what either side has been told."""
+    """A conversation with what either side has received."""
 
     def __init__(self, directory: Path) -> None:
         self.host: list[Any] = []
@@ -72,12 +72,12 @@ class Sides:
             self.talk.handle_hub_message(json.dumps(message).encode(), draining=draining)
 
     def told(self) -> list[Any]:
-        """What the host was told since the last time."""
+        """What the host received since the last time."""
         said, self.host[:] = list(self.host), []
         return said
 
     def heard(self) -> list[Any]:
-        """What the hub was told since the last time."""
+        """What the hub received since the last time."""
         said, self.hub[:] = list(self.hub), []
         return said
 

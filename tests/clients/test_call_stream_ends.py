@@ -1,4 +1,4 @@
-"""Streams of calls that end, or are about to: each call is made once, or its caller is told."""
+"""Streams of calls that end, or are about to: each call is made once, or its caller gets an error."""
 
 from collections.abc import AsyncIterator
 from typing import Any

@@ -400,7 +400,7 @@ async def test_watching_a_call_ends_with_it(hub: Any, hubbub: Any, state: str, s
         step(upsert=call_pb2.Call(id="c", state=call_pb2.CALL_STATE_IN_PROGRESS)),
         step(synced=common_pb2.WatchSynced()),
         step(progress=call_pb2.Progress(call_id="c", progress=1)),
-        step(removed=common_pb2.WatchRemoved(id="other")),  # a watch that resumes is told of all that has left
+        step(removed=common_pb2.WatchRemoved(id="other")),  # a watch that resumes gets all that has left
         step(upsert=call_pb2.Call(id="c", state=call_pb2.CallState.Value(f"CALL_STATE_{state}"))),
     )
     ran = await hubbub("calls", "watch", "c")

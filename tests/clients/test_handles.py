@@ -159,7 +159,7 @@ async def test_a_call_that_watchers_are_not_told_of_yet_is_waited_for(hub: Any, 
 
 
 async def test_that_another_call_is_gone_says_nothing_of_this_one(hub: Any) -> None:
-    # A watch that resumes is told of all that has left, since the hub does not know any more what it had shown.
+    # A watch that resumes gets all that has left, since the hub does not know any more what it had shown.
     shows(hub, call(), SYNCED, STEP(removed=common_pb2.WatchRemoved(id="other")), call(COMPLETED, result=TEXT))
     with anyio.fail_after(LIMIT_S):
         async with connect(data_dir=hub.data_dir) as client:

@@ -1,4 +1,4 @@
-"""When people are told of which pending requests: decisions in virtual time."""
+"""When people are notified of which pending requests: decisions in virtual time."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ def plan(sent: list[float] | None = None, **given: Any) -> Plan:
 
 
 def told(made: Plan, *moments: float) -> list[tuple[float, list[str]]]:
-    """What is told when it is asked at these seconds after noon, where something is."""
+    """The notifications when it is asked at these seconds after noon, where something is."""
     found = [(moment, [each.id for each in made.pop_due(START + moment)]) for moment in moments]
     return [(moment, ids) for moment, ids in found if ids]
 

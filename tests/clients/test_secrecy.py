@@ -1,4 +1,4 @@
-"""Which values are taken for secrets: for a reason that can be told, and not every value."""
+"""Which values are taken for secrets: for a reason that can be stated, and not every value."""
 
 import pytest
 

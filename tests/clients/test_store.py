@@ -110,7 +110,7 @@ async def test_a_file_that_exists_is_replaced_only_on_demand(hub: Any, client: A
 async def test_a_backup_is_never_written_through_a_link(
     hub: Any, client: Any, file: Path, name: str, there: bool, replace: bool
 ) -> None:
-    """Whoever may write to the directory must not choose what of its owner's is overwritten, or who reads the copy."""
+    """A writer to the directory must not choose what of its owner's is overwritten, or who reads the copy."""
     serve(hub)
     other = file.parent.parent / "other"
     if there:

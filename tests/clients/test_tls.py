@@ -1,4 +1,4 @@
-"""How clients reach a hub by TLS, and what they are told when they do not."""
+"""How clients reach a hub by TLS, and the errors when they do not."""
 
 import json
 import os

@@ -25,7 +25,7 @@ SUITE_LIMIT_S = 150
 HOST_ALONE = {
     "profiles": {"default": {"questions": dict.fromkeys(("form", "url", "sampling", "roots"), "host")}},
 }
-"""The host alone is asked, and servers are told of its capabilities, as if nobody were in between."""
+"""The host alone is asked, and servers get its capabilities, as if nobody were in between."""
 
 Checks = dict[str, list[dict[str, Any]]]
 """What the suite found, by scenario."""

@@ -130,7 +130,7 @@ def _end_and_start(compose: Compose, report: Report) -> None:
 
 
 def kill(compose: Compose, service: str) -> None:
-    """Kill all processes of a service's container, the one that would be told of it too."""
+    """Kill all processes of a service's container, the one that would learn of it too."""
     try:
         compose.execute(service, "sh", "-c", "kill -9 -1")
     except StepFailed as failure:

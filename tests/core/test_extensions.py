@@ -1,4 +1,4 @@
-"""Extensions of MCP: what hosts are told of those of servers, and what is kept of those of hosts."""
+"""Extensions of MCP: what hosts see of those of servers, and what is kept of those of hosts."""
 
 from typing import Any
 

@@ -74,7 +74,7 @@ A, B, C = member("a"), member("b"), member("c")
         "held by one that is late",
         "held by one that drains",
         "its holder is gone",
-        "its holder has started anew",
+        "its holder has restarted",
         "its holder has started since this one looked",
         "its holder was forgotten",
         "its holder has joined since this one looked",

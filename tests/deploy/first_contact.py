@@ -2,7 +2,7 @@
 
     first_contact.py [--keep]
 
-Installs by one command, takes over the servers that hosts have, starts a hub, calls, is told that something waits,
+Installs by one command, takes over the servers that hosts have, starts a hub, calls, sees that something waits,
 answers on the page, and makes the hub a service. Prints each step with the seconds of the processor that it took; exits
 with 1 at the first step that does not do what it says, or takes too much. It has only the standard library, and changes
 nothing outside of its home.

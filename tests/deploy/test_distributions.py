@@ -1,4 +1,4 @@
-"""What a release has: the same bytes whoever builds it, wherever, and from whichever archive."""
+"""What a release has: the same bytes from each builder, place and archive."""
 
 from pathlib import Path
 

@@ -108,7 +108,7 @@ async def test_a_cancel_that_comes_after_the_response_ends_nothing(world: World)
 
 
 def statuses(outlet: HostOutbox) -> list[str]:
-    """What a host is told of its tasks."""
+    """What a host sees of its tasks."""
     told = [payload.loads(message) for message in outlet.take_all()]
     return [each["params"]["status"] for each in told if each.get("method") == "notifications/tasks/status"]
 

@@ -1,4 +1,4 @@
-"""What hosts are told of changed lists, over a session's own stream and in answer to `subscriptions/listen`."""
+"""What hosts receive about changed lists, over a session's own stream and in answer to `subscriptions/listen`."""
 
 import gc
 from typing import Any

@@ -32,7 +32,7 @@ async def answer(hub: Hub) -> None:
 
 
 def progress(host: ScriptedHost) -> list[dict[str, Any]]:
-    """The progress that a host was told."""
+    """The progress that a host received."""
     return [params for method, params in host.told if method == "notifications/progress"]
 
 

@@ -55,7 +55,7 @@ async def ask(host: ScriptedHost, **arguments: Any) -> dict[str, Any]:
 
 
 async def permit(host: ScriptedHost, **arguments: Any) -> dict[str, Any]:
-    """What a host is told to do; its result has one block of text."""
+    """What a host is asked to do; its result has one block of text."""
     response = await host.call(name="hubbub_permit", arguments={**BASH, **arguments})
     (block,) = response["result"]["content"]
     assert "isError" not in response["result"]

@@ -1,4 +1,4 @@
-"""What hosts of a profile are told of its servers: lists that differ, watched resources by the URIs that are shown."""
+"""What hosts of a profile see of its servers: lists that differ, watched resources by the URIs that are shown."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
@@ -50,7 +50,7 @@ def offer(world: World, name: str, *tools: str) -> None:
 
 
 def methods(host: OldHost) -> list[str]:
-    """What a host was told over its own stream."""
+    """What a host received over its own stream."""
     return [each["method"] for each in said(host.stream)]
 
 

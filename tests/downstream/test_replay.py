@@ -1,4 +1,4 @@
-"""What is kept of a stream for whoever resumes it, and how much of it at most."""
+"""What is kept of a stream for a client that resumes it, and how much of it at most."""
 
 import asyncio
 

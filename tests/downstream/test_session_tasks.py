@@ -45,7 +45,7 @@ async def made(host: ScriptedHost, tool: str = "t") -> str:
 
 
 def statuses(host: ScriptedHost) -> list[str]:
-    """What the host is told of its tasks on its own stream, since the last look."""
+    """What the host receives about its tasks on its own stream, since the last look."""
     told = [payload.loads(message) for message in host.session.outlet.take_all()]
     return [each["params"]["status"] for each in told if each["method"] == "notifications/tasks/status"]
 

@@ -38,7 +38,7 @@ class Waiting:
         self.go = anyio.Event()
 
     def make_notifications(self, *_: Any) -> Any:
-        """What a host is told between its requests: nothing."""
+        """What a host receives between its requests: nothing."""
         return SimpleNamespace(close=lambda: None, resume=lambda *_: None)
 
     def add_host(self, host: McpHost) -> None:
@@ -88,8 +88,8 @@ async def test_a_session_is_of_one_principal_at_one_endpoint(sessions: EndpointS
     assert await found(sessions, session)
     assert not await found(sessions, session, BOB)
     assert not await found(sessions, session, ADA, Waiting("s/two"))
-    anew = Waiting(waiting.view.name)  # of the name of one that is gone
-    assert not await found(sessions, session, ADA, anew)
+    second = Waiting(waiting.view.name)  # of the name of one that is gone
+    assert not await found(sessions, session, ADA, second)
 
 
 async def test_a_session_ends_when_it_was_idle_for_so_long(sessions: EndpointSessions, waiting: Waiting) -> None:

@@ -1,4 +1,4 @@
-"""What a host suggests to allow beside one use of its own tool, and what it is told of that."""
+"""What a host suggests to allow beside one use of its own tool, and what it sees of that."""
 
 import asyncio
 import json

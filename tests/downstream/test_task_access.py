@@ -1,4 +1,4 @@
-"""Whose the tasks of the tasks extension are, what endpoints declare of it, and who is told of them."""
+"""Whose the tasks of the tasks extension are, what endpoints declare of it, and who is notified of them."""
 
 import asyncio
 from typing import Any

@@ -40,7 +40,7 @@ class Restarts:
     seen: Seen = field(default_factory=Seen)
 
     async def run(self, count: int, away_s: float) -> None:
-        """Restarts the hub so many times, and then once after so long that hosts have been told of it."""
+        """Restarts the hub so many times, and then once after so long that hosts have noticed it."""
         hub = await self._hub()
         async with hosted(hub.data_dir) as working, hosted(hub.data_dir, "--server", "mrtr") as asked:
             await working.shake()
@@ -137,8 +137,8 @@ class Restarts:
         self.seen.check({line.get("id") for line in lines} == set(sent), f"responses: {lines}")
         failed = [line for line in lines if line.get("error", {}).get("code") == -32000]
         self.seen.check(len(failed) == len(sent), f"without a hub: {lines}")
-        self.seen.counts["requests that were told that there is no hub"] += len(failed)
-        await anyio.sleep(max(away_s - 20, 0))  # they were told after 20 s
+        self.seen.counts["requests whose answer was that there is no hub"] += len(failed)
+        await anyio.sleep(max(away_s - 20, 0))  # they got their errors after 20 s
         hub = await self._hub()
         await working.say("tools/call", "back", name="work", arguments={"text": "back"})
         line = await working.response("back")

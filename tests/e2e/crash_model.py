@@ -1,6 +1,6 @@
-"""What people were told by a hub that was killed again and again, and whether the hub and its servers agree with it.
+"""What people received from a hub that was killed again and again, and whether the hub and its servers agree with it.
 
-Every answer that is tried has a value of its own, so whoever holds a value holds that answer: the store, or a server.
+Every answer that is tried has a value of its own, so what holds a value holds that answer: the store, or a server.
 An answer whose reply was lost is `ambiguous`: it may have been accepted or not, but then for all alike.
 """
 
@@ -20,7 +20,7 @@ LASTING = ("mrtr", "ext")
 
 
 class Told(StrEnum):
-    """What the one who tried something was told."""
+    """The response to somebody who tried something."""
 
     AMBIGUOUS = "ambiguous"
     ACCEPTED = "accepted"
@@ -53,7 +53,7 @@ class Lease:
 
 @dataclass
 class Started:
-    """A detached call; `acknowledged` once its caller was told that the hub has it."""
+    """A detached call; `acknowledged` once its caller knows that the hub has it."""
 
     server: str
     acknowledged: bool = False
@@ -70,7 +70,7 @@ class Seen:
 
 @dataclass
 class Memory:
-    """All that was tried, and all that was told."""
+    """All that was tried, and all the responses."""
 
     attempts: dict[Value, Attempt] = field(default_factory=dict[Value, Attempt])
     leases: list[Lease] = field(default_factory=list[Lease])
@@ -108,7 +108,7 @@ def value_of(answer: Any) -> Value | None:
 
 
 def judge(memory: Memory, requests: Iterable[Any], calls: Iterable[Any], journal: Path) -> None:
-    """Compares what was told with what the hub holds now, and with what its servers have received."""
+    """Compares the responses with what the hub holds now, and with what its servers have received."""
     held = {request.id: request for request in requests}
     _judge_answers(memory, held)
     _judge_leases(memory)
@@ -120,7 +120,7 @@ def _judge_answers(memory: Memory, held: dict[str, Any]) -> None:
     winners = Counter(a.request_id for a in memory.attempts.values() if a.told is Told.ACCEPTED)
     for request_id, count in winners.items():
         if count > 1:
-            memory.wrong(f"{request_id}: {count} people were told that theirs is the answer")
+            memory.wrong(f"{request_id}: {count} people had the response that theirs is the answer")
     for attempt in memory.attempts.values():
         memory.counts[f"answers {attempt.told}"] += 1
         memory.counts["answers sent again"] += max(attempt.sent - 1, 0)

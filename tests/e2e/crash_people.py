@@ -98,7 +98,7 @@ class Person:
         try:
             self.memory.calls[handle.id].result = (await handle.wait()).result
         except NotFound as error:
-            self.memory.wrong(f"{handle.id}: was acknowledged, and {self.name} is told: {error}")
+            self.memory.wrong(f"{handle.id}: was acknowledged, and {self.name} gets: {error}")
 
     async def _persist(self, attempt: Callable[[], Awaitable[Any]]) -> Any:
         """Tries until the hub itself says yes or no; the id makes that one call. Raises what it says."""
@@ -182,7 +182,7 @@ class Person:
             else:
                 attempt.told, attempt.told_at = Told.ACCEPTED, time.time()
                 if record.answered_by != self.name:
-                    self.memory.wrong(f"{request.id}: {self.name} is told that {record.answered_by} has answered")
+                    self.memory.wrong(f"{request.id}: {self.name} hears that {record.answered_by} has answered")
                 if lease:
                     lease.until = min(lease.until, attempt.told_at)
                 return

@@ -4,7 +4,7 @@
 
 One, two and three approvals are needed in turn. Each approver has a token of its own with the role approver, and a
 connection; some repeat their answer, or answer twice. With --fleet they are spread over the members of a fleet. Exits
-with 1 when too many or too few count, one twice, when somebody who was late is told something else than that, or when
+with 1 when too many or too few count, one twice, when somebody who was late gets another error than that, or when
 a call is not sent exactly once.
 """
 
@@ -105,7 +105,7 @@ class Race:
             self.violations.append(f"{what}: {counted} count")
         # An answer that is repeated under its own id is acknowledged again, and counts once.
         if set(accepted) != set(counted):
-            self.violations.append(f"{what}: {accepted} were told that they count, and {counted} do")
+            self.violations.append(f"{what}: {accepted} had the response that they count, and {counted} do")
         if list(call.approval.approved_by) != counted or call.state != "completed":
             self.violations.append(f"{what}: {call.state}, approved by {call.approval.approved_by}, {counted} count")
 

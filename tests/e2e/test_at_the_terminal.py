@@ -45,7 +45,7 @@ SAMPLING = (
 
 @pytest.fixture(scope="module")
 async def hub(start_shared_hub: Any, peer_scripts: Path) -> Any:
-    """A hub with a server that asks what it is told to."""
+    """A hub with a server that asks what it is asked to."""
     server = {"command": sys.executable, "args": ["-I", "-S", str(peer_scripts / "relay_server.py")]}
     return await start_shared_hub({"relay": {**server, "max_in_flight": 4}}, connected=True)
 

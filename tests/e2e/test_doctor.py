@@ -1,4 +1,4 @@
-"""`hubbub doctor`, `hubbub status` and `hubbubd --check-config`: what an operator is told, with a hub and without."""
+"""`hubbub doctor`, `hubbub status` and `hubbubd --check-config`: what an operator sees, with a hub and without."""
 
 import os
 import socket

@@ -1,4 +1,4 @@
-"""A hub that is told to stop: what is under way gets its time, all are told, and nothing is left behind."""
+"""A hub that is asked to stop: what is under way gets its time, all get an end, and nothing is left behind."""
 
 import asyncio
 import signal

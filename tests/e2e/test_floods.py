@@ -1,4 +1,4 @@
-"""A server that floods is slowed down and reported once, for whoever has to act on it; others do not notice."""
+"""A server that floods is slowed down and reported once, for the person who has to act on it; others do not notice."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,6 +1,6 @@
 """What a server says arrives at a host member for member; in a profile, names and URIs are all that differs.
 
-Server and host are real and of either kind of revisions. The server says what it is told to, letter by letter.
+Server and host are real and of either kind of revisions. The server says what it is asked to, letter by letter.
 """
 
 import json

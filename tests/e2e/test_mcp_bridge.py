@@ -34,7 +34,7 @@ HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"na
 
 @pytest.fixture
 def plain(peer_scripts: Path) -> dict[str, Any]:
-    """A server that returns what it is told, and asks."""
+    """A server that returns what it is asked to return, and asks."""
     return {"plain": {"command": sys.executable, "args": ["-I", "-S", str(peer_scripts / "plain_server.py")]}}
 
 
@@ -51,7 +51,7 @@ def message_of(method: str, id_: Any, params: Any) -> bytes:
 
 
 class Host:
-    """A host that says what it is told to say."""
+    """A host that says what it is asked to say."""
 
     def __init__(self, process: Process) -> None:
         assert process.stdout is not None

@@ -1,4 +1,4 @@
-"""Who is told that something waits: commands, webhooks, the shell's completion."""
+"""Who learns that something waits: commands, webhooks, the shell's completion."""
 
 import hashlib
 import hmac
@@ -25,7 +25,7 @@ BIN = Path(sys.executable).parent
 
 @pytest.fixture(scope="module")
 async def hub(start_shared_hub: Any, peer_scripts: Path) -> Any:
-    """A hub with a server that asks what it is told to."""
+    """A hub with a server that asks what it is asked to."""
     server = {"command": sys.executable, "args": ["-I", "-S", str(peer_scripts / "relay_server.py")]}
     hub = await start_shared_hub(
         {"relay": server, "other": {"url": "http://127.0.0.1:9/mcp", "retries": 0}},

@@ -24,7 +24,7 @@ SECRET = "hunter2hunter2"
 
 @pytest.fixture
 async def hub(start_relay: Any) -> RunningHub:
-    """A hub with a server that asks what it is told to."""
+    """A hub with a server that asks what it is asked to."""
     return await start_relay()
 
 

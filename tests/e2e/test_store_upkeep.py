@@ -36,7 +36,7 @@ async def confide(hub: RunningHub) -> Any:
 
 
 async def remembered(hub: RunningHub) -> int:
-    """How many calls and requests the API still shows, and tells whoever watches."""
+    """How many calls and requests the API still shows, and tells its watchers."""
     shown = [*await hub.client.calls.list(), *await hub.client.inbox.list()]
     return len(shown)
 

@@ -120,7 +120,7 @@ async def test_a_secret_is_in_no_line_no_span_and_no_metric(
         {"asking": server | {"env": {"APP_KEY": "canary-key"}}}, hub={"log_level": "debug"}, connected=True
     )
     with pytest.raises(hubbub_client.UpstreamError):
-        await hub.client.call("asking", "canary-key/list")  # whoever calls may well repeat one
+        await hub.client.call("asking", "canary-key/list")  # a caller may well repeat one
     line = await collector.has(lambda found: next((x for x in found.logs if x.text == "call ended"), None))
     await collector.until(lambda spans: [s for s in spans if s.name == "call [redacted]/list"])
     await hub.terminate()

@@ -1,5 +1,5 @@
-"""However a call or a question ends, no span is left unfinished: each is told once, with why it ended, and whatever a
-span stands below is told as well."""
+"""However a call or a question ends, no span is left unfinished: each is exported once, with why it ended, and what a
+span stands below is exported as well."""
 
 import os
 import signal
@@ -46,7 +46,7 @@ async def kill(hub: Any, server: str) -> None:
 
 
 async def whole(hub: Any, collector: Collector) -> None:
-    """Ends the hub, so that everything is told: each span once, and each that another one stands below."""
+    """Ends the hub, so that everything is exported: each span once, and each that another one stands below."""
     await hub.terminate()
     ids = [span.id for span in collector.spans]
     assert len(ids) == len(set(ids)), tree(collector.spans)
@@ -332,8 +332,8 @@ async def test_a_hub_that_ends_after_a_caller_whose_call_goes_on_without_it(
         await first.client.calls.start("mrtr", "tools/call", params, call_id="shared")
         await collector.until(lambda spans: [s for s in spans if s.name == "tools/call greet"])
         gone.cancel_scope.cancel()
-    # The caller is above the call, and has told of itself; the next hub must not do it again. A call is told when its
-    # end is on the disk, and so is what came before it.
+    # The caller is above the call, and has told of itself; the next hub must not do it again. A call is exported when
+    # its end is on the disk, and so is what came before it.
     await collector.until(lambda spans: [s for s in spans if s.name == CALL_METHOD])
     await first.client.call_tool("mrtr", "echo", {"text": "x"})
     (echo,) = (call for call in await first.client.calls.list() if call.id != "shared")

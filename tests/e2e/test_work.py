@@ -25,7 +25,7 @@ SERVERS = ("one", "two", "three")
 EACH = 100
 HELD = 5
 
-# What a person may be told who comes too late, or at the wrong moment.
+# The errors of a person who comes too late, or at the wrong moment.
 REFUSALS = {"ALREADY_CLAIMED", "ALREADY_ANSWERED", "CLAIM_LOST"}
 
 STATIC = """

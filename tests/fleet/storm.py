@@ -158,7 +158,7 @@ class Storm:
     def _begin(
         self, people: list[Person], watches: dict[str, Seen], tasks: TaskGroup, begun: anyio.CancelScope
     ) -> None:
-        """Sets everybody to work: callers until they are told to stop, the others to the end."""
+        """Sets everybody to work: callers until they are asked to stop, the others to the end."""
 
         async def callers() -> None:
             with begun:

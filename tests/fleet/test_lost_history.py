@@ -1,4 +1,4 @@
-"""The database turns out to have another history: all members start anew, and say for good what they had seen."""
+"""The database turns out to have another history: all members restart, and say for good what they had seen."""
 
 import re
 from pathlib import Path

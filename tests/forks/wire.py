@@ -2,7 +2,7 @@
 
 Asked: JSON of `program`, `arguments`, `env` and `cwd`, with the descriptors of stdin, stdout and stderr.
 Answered: the pid, with a descriptor that stands for the process; then, once it has ended, its status as `Popen` has it.
-Whoever asked may hang up before: the process is killed.
+The client that asked may hang up before: the process is killed.
 """
 
 import json

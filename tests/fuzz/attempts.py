@@ -57,7 +57,7 @@ PARAMS: dict[str, dict[str, Any]] = {
 
 
 def servers(directory: Path, ports: dict[str, str]) -> dict[str, Any]:
-    """The servers of a hub: a good one, those that say what they are told, those whose handshake is told."""
+    """The servers of a hub: a good one, those that say what they are asked to, those whose handshake is given."""
     found: dict[str, Any] = {"good": bad("good")}
     for revision in REVISIONS:
         for name in (f"stdio-{revision}", f"shake-stdio-{revision}"):
@@ -86,7 +86,7 @@ class Attempts:
         """What came of it, in a few words. Raises Finding."""
         return await getattr(self, f"try_{case.place.kind}")(case, number)
 
-    # Calls whose server says what it is told
+    # Calls whose server says what it is asked to
 
     async def try_say(self, case: Case, number: int) -> str:
         said = case.place.text(case.value)
@@ -179,7 +179,7 @@ class Attempts:
         return await self._shaken("credentials" if where == "/token" else "guarded", told, case)
 
     async def _shaken(self, name: str, told: dict[str, Any], case: Case) -> str:
-        """Connects a server anew, which is told this; then everybody must still be told of all servers."""
+        """Reconnects a server with this handshake; then everybody must still see all servers."""
         revision = next((each for each in REVISIONS if name.endswith(each)), REVISIONS[0])
         over_http = "stdio" not in name
         file = self._shared / f"told-http-{revision}.json" if over_http else self._directory / f"{name}.json"

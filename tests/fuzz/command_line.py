@@ -68,7 +68,7 @@ FILES = (
 )  # fmt: skip
 # How the odd hub is reached.
 FILES_OF_HUB: list[bytes] = []
-# These serve until they are told to end, or take the screen: tried until they would. tests/web and tests/tui go on.
+# These serve until they are asked to end, or take the screen: tried until they would. tests/web and tests/tui go on.
 LASTING = ("web", "tui", "agent")
 OF_THE_PERSON = {"config", "init", "up", "down", "service"}
 """What works on files of the person, and starts an editor, the hub or its service: tests/e2e has these."""

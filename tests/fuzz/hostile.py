@@ -23,7 +23,7 @@ WAITING_S = 3.0
 """How long a caller waits for people, who never answer here."""
 
 SHAKES = 150
-"""One in so many inputs is a connection anew whose handshake is nonsense."""
+"""One in so many inputs is a reconnection whose handshake is nonsense."""
 
 PARAMS: dict[str, dict[str, Any]] = {
     "tools/call": {"name": "echo", "arguments": {}},

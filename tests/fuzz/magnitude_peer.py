@@ -1,10 +1,10 @@
-"""A server that says what it is told, numbers and times as they stand in a text.
+"""A server that says what it is asked to, numbers and times as they stand in a text.
 
     magnitude_peer.py stdio | http  2025-11-25 | 2026-07-28  FILE      (PORT in the environment for http)
 
 A request tells it by `params._meta.tell`: `say`, lines that come first, `@ID@` in them its id, `@TOKEN@` that of its
 progress; `http`, how the response comes; `task` and `later`, what is answered when the task of that name is asked for,
-by method, the last of them again and again. What FILE holds is told to every request, over HTTP but to those at /mcp:
+by method, the last of them again and again. What FILE holds answers every request, over HTTP but those at /mcp:
 by method a result, `http` as above. /guarded asks for a token, and its documents come from FILE too. Standard library
 only.
 """

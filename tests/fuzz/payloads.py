@@ -96,7 +96,7 @@ class _Trial:
         return await self._try("CallService/CallMethod", call_pb2.CallMethodRequest(spec=spec))
 
     async def _ask(self, chance: Chance) -> str:
-        """Has the server ask something; what it is told to ask goes through as it is."""
+        """Has the server ask something; its questions go through as they are."""
         questions = [chance.maybe_changed(chance.of(QUESTIONS)) for _ in range(1 + chance.upto(3))]
         params = json.dumps({"name": "echo", "ask": questions}).encode()
         spec = call_pb2.CallSpec(server="asker", method="tools/call", params=params)

@@ -40,7 +40,7 @@ TOGETHER = (
 async def test_nothing_that_is_sent_breaks_the_hub_or_goes_unclassified(areas: tuple[str, ...]) -> None:
     """In a process of its own.
 
-    gRPC serves all loops of a process by one poller, and what it has left for a closed one fails whoever comes next.
+    gRPC serves all loops of a process by one poller, and what it has left for a closed one fails the next one.
     """
     words = [word for area in areas for word in ("--area", f"{area}={INPUTS[area]}")]
     command = [sys.executable, "-m", "tests.fuzz.run", *words, "--seed", str(SEED)]

@@ -2,7 +2,7 @@
 
 agent.py URL PREFIX        (TOKEN in the environment)
 
-The model is shown the tools, calls `echo`, then one that fails, and ends with what it was told of both.
+The model is shown the tools, calls `echo`, then one that fails, and ends with what it saw of both.
 """
 
 import json

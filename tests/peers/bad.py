@@ -106,7 +106,7 @@ def serve_stdio() -> None:
             muddle(message["id"])
         said = {"pids": pids, "refused": refused, "size": 300_000 if MODE == "huge" else 0}
         response = line({"jsonrpc": "2.0", "id": message["id"], **answer(message, said)})
-        if MODE == "ask_flood":  # whoever waits to write here does not read, and the hub waits for answers to be read
+        if MODE == "ask_flood":  # what waits to write here does not read, and the hub waits for answers to be read
             threading.Thread(target=say, args=(response,), daemon=True).start()
         else:
             say(response)

@@ -36,10 +36,10 @@ TOOLS = Tools()
 tool = TOOLS.add
 
 bus = InMemorySubscriptionBus()
-"""What clients of 2026-07-28 are told that listen."""
+"""The notices to clients of 2026-07-28 that listen."""
 
 watching: dict[tuple[str, str], ServerSession] = {}
-"""The sessions of 2025-11-25 that are told of a resource, by the session's key and the URI."""
+"""The sessions of 2025-11-25 that get notices of a resource, by the session's key and the URI."""
 
 
 def session_key(ctx: Context) -> str:

@@ -1,6 +1,6 @@
 """A server that asks for what nobody should have to read. 2025-11-25, standard library only.
 
-Each tool asks one question, or as many as it is told, and returns the answers as JSON.
+Each tool asks one question, or as many as its arguments say, and returns the answers as JSON.
 
     strict       a mail address                      all_kinds    a field of every kind
     markup       markup, control characters and right-to-left tricks wherever a text may stand

@@ -113,7 +113,7 @@ class Way:
             os.write(self.sink.fileno(), data)
 
     def close(self) -> None:
-        # The descriptor itself: whoever reads the other end learns of it, though the object lives on.
+        # The descriptor itself: the reader of the other end learns of it, though the object lives on.
         os.close(self.sink.fileno())
 
 

@@ -3,7 +3,7 @@
 odd.py GROUP           over stdio, 2025-11-25; its tool `odd` does the next odd thing each time
 odd.py http            (PORT in the environment) the same for the groups of the second list, each at /GROUP
 
-tasks       calls become tasks that live for ever, are polled never, fail without a word, or are named as they are told
+tasks       calls become tasks that live for ever, are polled never, fail without a word, or have names of the arguments
 answers     NaN, too deep, a byte order mark, no UTF-8, a batch, half a surrogate pair, numbers past a double
 wrong       results and questions of 240 kB with nothing right in them
 questions   of 15 MB, with half surrogates, after the end of the call, and the call's cancellation is not heard

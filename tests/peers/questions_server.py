@@ -21,7 +21,7 @@ running: dict[Any, Iterator[None]] = {}
 
 
 def send(*messages: dict[str, Any]) -> None:
-    """Write them in one piece, so that whoever reads the first has the others as well."""
+    """Write them in one piece, so that a reader of the first has the others as well."""
     sys.stdout.write("".join(json.dumps({"jsonrpc": "2.0", **message}) + "\n" for message in messages))
     sys.stdout.flush()
 

@@ -28,7 +28,7 @@ def test_a_port_of_a_test_is_given_to_nobody_else() -> None:
     with ExitStack() as held:
         ports = [held.enter_context(reserved()) for _ in range(200)]
         assert len(set(ports)) == len(ports)
-        # Whoever asks the system for any port gets one of these.
+        # A program that asks the system for any port gets one of these.
         assert max(ports) < int(OF_THE_SYSTEM.read_text().split()[0])
 
 

@@ -31,6 +31,7 @@ FORBIDDEN = {
     "a path of one machine": re.compile(r"""(?<![\w.}>~/-])/(home|root|Users|work|opt|tmp)/\w"""),
     "a mark of a merge that was not finished": re.compile(r"^(<{7}|>{7}) ", re.MULTILINE),
     "the address of a package registry": re.compile(r"pypi\.org|pythonhosted\.org|registry\.npmjs\.org"),
+    "a word that hides who does something": re.compile(r"\b(whoever|whomever|anew)\b", re.IGNORECASE),
 }
 
 

@@ -42,7 +42,7 @@ def spec_of(**options: Any) -> server_pb2.ServerSpec:
 
 
 def gate(hub: Hub) -> Gate:
-    """Lets in whoever has the hub's token, or one that the hub made."""
+    """Lets in a client that has the hub's token, or one that the hub made."""
     made = Gate(TOKEN, hub.clock, [hub.tokens])
     hub.tokens.on_revoked(made.end_credential)
     return made

@@ -218,7 +218,7 @@ async def test_what_is_too_long_for_its_caller_is_left_to_others(hub: Hub, strea
 
 
 async def _told_late(hub: Hub, happens: Callable[[], Awaitable[None]]) -> list[call_pb2.StreamCallsResponse.Step]:
-    """What the caller of a call is told that reads only after all this has happened to it, and it has ended."""
+    """What the caller of a call receives that reads only after all this has happened to it, and it has ended."""
     amend_context(principal=local_principal())
     await hub.calls.start(CallSpec(server=SERVER, method="tools/list", params=b"", call_id="mine"), "local")
     written: list[call_pb2.StreamCallsResponse.Step] = []

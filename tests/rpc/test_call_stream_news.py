@@ -44,7 +44,7 @@ class Talkative:
         return pb.CallMethodResponse()
 
     async def told(self, **more: Any) -> list[pb.StreamCallsResponse.Step]:
-        """What the caller is told of the call."""
+        """What the caller sees of the call."""
         amend_context(principal=local_principal())
         said: list[pb.StreamCallsResponse.Step] = []
 

@@ -255,7 +255,7 @@ async def test_a_step_of_a_stream_is_not_looked_at_once_the_clock_is_past_the_en
             pass
         assert hub.inbox.get(given).claim is not None
         await caller.end()
-        await work.write(ready)  # wrong at this place: whoever looked at it would say so
+        await work.write(ready)  # wrong at this place: a check of it would fail
         with refusing("CREDENTIAL_ENDED"):
             await _to_the_end(work)
         await until(lambda: hub.inbox.get(given).claim is None)

@@ -323,7 +323,7 @@ async def test_a_call_ends_with_the_credential_of_its_caller(two: Two) -> None:
 
 
 async def test_the_owner_of_another_machine_is_not_the_owner_of_this_one(two: Two) -> None:
-    """Whoever reads the data directory there may start any program there, and not here."""
+    """A person who reads the data directory there may start any program there, and not here."""
     ingress, owner = two
     for member in two:
         member.believed.hear("added", owner.owner)

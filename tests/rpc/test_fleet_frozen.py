@@ -25,7 +25,7 @@ Three = tuple[Member, Member, Member]
 
 @pytest.fixture
 async def three(made: Fleet) -> Three:
-    """Whoever is called, the owner of the server `one`, and who has it next."""
+    """The member that is called, the owner of the server `one`, and who has it next."""
     ingress, owner = await made.start("a"), await made.start("b", one())
     after = await made.start("c")
     await until(lambda: bool(owner.peer.links))

@@ -12,7 +12,7 @@ from hubbubd.store.membership import Expelled
 
 
 class Unheard:
-    """A membership that cannot be told anything."""
+    """A membership that takes no news."""
 
     name, life = "a", 7
 

@@ -37,7 +37,7 @@ __all__ = ["made", "owner"]  # the fixtures
 async def hello(
     authority: Authority, pair: CertificateFiles | None, owner: Member, *, named: str = "b"
 ) -> pb.HelloResponse:
-    """What a member says to whoever shows this."""
+    """What a member says to a client that shows this."""
     shown = (pair.key.read_bytes(), pair.cert.read_bytes()) if pair else (None, None)
     credentials = grpc.ssl_channel_credentials(authority.file.read_bytes(), *shown)
     options = [("grpc.ssl_target_name_override", named), ("grpc.use_local_subchannel_pool", 1)]

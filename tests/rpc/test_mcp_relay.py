@@ -1,4 +1,4 @@
-"""What hosts are told beside results, over HTTP: with the SDK's client in both revisions, and by raw requests."""
+"""What hosts receive beside results, over HTTP: with the SDK's client in both revisions, and by raw requests."""
 
 import json
 import warnings

@@ -151,8 +151,8 @@ async def test_a_session_ends_with_its_token(life: Lives) -> None:
         stolen = await at.named("other")
         await until(lambda: not at.hub.host_sessions.all())
         session = {key: host.headers[key] for key in ("mcp-session-id", "mcp-protocol-version")}
-        anew = Host(at.http, headers=stolen.headers | session)
-        assert (await anew.post(request(1, "ping"))).status_code == 404
+        second = Host(at.http, headers=stolen.headers | session)
+        assert (await second.post(request(1, "ping"))).status_code == 404
 
 
 @pytest.mark.parametrize("path", ["/mcp", "/mcp/p/default", "/mcp/s/one"])

@@ -12,7 +12,7 @@ from .conftest import LIMIT_S
 
 @pytest.fixture
 async def http() -> AsyncIterator[httpx2.AsyncClient]:
-    """Whoever asks."""
+    """A client."""
     async with (
         serve_metrics("127.0.0.1:0", lambda: ("text/plain", b"up 1")) as url,
         httpx2.AsyncClient(

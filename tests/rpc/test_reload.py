@@ -1,4 +1,4 @@
-"""Settings that change while the hub serves: limits hold at once, and whoever lost a right is out."""
+"""Settings that change while the hub serves: limits hold at once, and a caller that lost a right is out."""
 
 import time
 from collections.abc import AsyncIterator, Callable

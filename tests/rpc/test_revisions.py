@@ -1,4 +1,4 @@
-"""Two clients read a server, think, and change it: one wins, the other is told what is there now."""
+"""Two clients read a server, think, and change it: one wins, the other gets what is there now."""
 
 import base64
 import json

@@ -1,4 +1,4 @@
-"""One table from errors to statuses: what a caller is told when something goes wrong."""
+"""One table from errors to statuses: what a caller gets when something goes wrong."""
 
 import asyncio
 import inspect

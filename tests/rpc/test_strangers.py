@@ -92,7 +92,7 @@ async def test_health_checks_that_never_end_take_no_place_of_those_with_a_creden
 
 
 async def _served(address: str, times: int = 10) -> None:
-    """Whoever has the hub's own token is served, each time over a connection of its own."""
+    """A client that has the hub's own token is served, each time over a connection of its own."""
     for _ in range(times):
         async with grpc.aio.insecure_channel(address, options=[("grpc.use_local_subchannel_pool", 1)]) as channel:
             assert (await Caller(channel)(GET_STATUS, admin_pb2.GetStatusRequest())).pid

@@ -1,4 +1,4 @@
-"""Who may add servers that start any command: whoever shows the hub's own token, in their own name, and nobody else."""
+"""Who may add servers that start any command: who shows the hub's own token, in their own name, and nobody else."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager

@@ -96,7 +96,7 @@ class Database:
 
 
 class Store(foreign.Follower):
-    """A member's store: it reaches nobody while `cut` off, and whoever is gone commits nothing."""
+    """A member's store: it reaches nobody while `cut` off, and a member that is gone commits nothing."""
 
     def __init__(self, database: Database, name: str, life: int) -> None:
         super().__init__(database.store, name)

@@ -88,8 +88,8 @@ class SharedStore(FailingStore):
 class Member(FailingStore):
     """One of two who share a store: the other's commits come without what the other had in mind.
 
-    While `held`, they wait, and come as a whole cut: each key once, with its newest state. Whoever commits, if only
-    guards, is told of those before first.
+    While `held`, they wait, and come as a whole cut: each key once, with its newest state. A member that commits, if
+    only guards, gets those before first.
     """
 
     def __init__(self, inner: SqliteStore, name: str) -> None:
@@ -137,7 +137,7 @@ class Member(FailingStore):
 
 
 class Follower(Member):
-    """A member that knows which revision it was told of."""
+    """A member that knows which revision it was notified of."""
 
     def __init__(self, inner: SqliteStore, name: str) -> None:
         super().__init__(inner, name)
@@ -153,7 +153,7 @@ class Follower(Member):
 
     @property
     def waiting(self) -> int:
-        """How many are told of commits beside the hub itself."""
+        """How many learn of commits beside the hub itself."""
         return len(self._listeners)
 
 

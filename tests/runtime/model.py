@@ -47,7 +47,7 @@ class View(Generic[T]):
     """What a watcher knows: the records as the events so far tell of them."""
 
     def __init__(self, seen: Callable[[T], T] = lambda record: record) -> None:
-        """`seen` makes of a record what a watcher is told of it."""
+        """`seen` makes of a record what a watcher gets of it."""
         self._seen = seen
         self.records: dict[str, T] = {}
         self.token = ""

@@ -1,4 +1,4 @@
-"""A tracer that notes what it is told, and knows what must hold of it."""
+"""A tracer that notes what it gets, and knows what must hold of it."""
 
 import itertools
 from collections import Counter
@@ -23,7 +23,7 @@ class Told:
 
 
 class Noted(Tracer):
-    """Outlives hubs, as a collector does. `now` is set by whoever runs the hub."""
+    """Outlives hubs, as a collector does. `now` is set by the test that runs the hub."""
 
     on = True
 
@@ -71,7 +71,7 @@ class Noted(Tracer):
         return {told.span.name: told.error for told in self.told}
 
     def check(self) -> None:
-        """No span is told twice, and every span that another one stands below is told."""
+        """No span is exported twice, and every span that another one stands below is exported."""
         times = Counter(told.span.trace.span_id for told in self.told)
         names = {told.span.trace.span_id: told.span.name for told in self.told}
         assert not [names[each] for each, count in times.items() if count > 1 and each not in self._at_risk]

@@ -65,5 +65,5 @@ def length(intervals: list[tuple[float, float]]) -> float:
 
 
 def without_spans(call: Call) -> Call:
-    """What a watcher is told of a call: how it goes on, and the spans that have begun, are kept for the next hub."""
+    """What a watcher gets of a call: how it goes on, and the spans that have begun, are kept for the next hub."""
     return replace(call, under_way=(), rounds=None, detached=False)

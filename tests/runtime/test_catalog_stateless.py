@@ -28,7 +28,7 @@ async def test_an_acknowledgement_that_comes_late_is_followed_by_a_fetch(world: 
     world.peer.listening = late
     async with world.hub(server()) as hub:
         await fresh(hub)
-        stateless.names.append("b")  # nobody is told of this
+        stateless.names.append("b")  # nobody is notified of this
         await settle(31)
         assert tools(hub).count == 2
 

@@ -28,7 +28,7 @@ OPTIONS: dict[str, Any] = {"max_in_flight": 3, "ping_interval_s": 0}
 
 
 class Asking:
-    """A server whose tool asks something in one of the ways, and then does what it is told to."""
+    """A server whose tool asks something in one of the ways, and then does what it is asked to."""
 
     def __init__(self, world: World, way: str) -> None:
         self.world = world
@@ -174,14 +174,14 @@ async def test_no_question_stands_as_if_its_call_still_waited_for_it(world: Worl
                 (RequestState.WITHDRAWN, "its task has ended"),
             )
             if asking.asked is not None:
-                assert isinstance(asking.asked.error, ReplyError), "the server is told"
+                assert isinstance(asking.asked.error, ReplyError), "the server gets an error"
         elif after.state is RequestState.OPEN:
             assert way.startswith("task") or way in ("rounds", "consent")
         asking.caller.cancel()
 
 
 async def answer_late(hub: Hub, request: PendingRequest, asking: Asking) -> None:
-    """Whoever answers is heard; that it came after the end of the call is not hidden, nor called delivered."""
+    """An answer is heard; that it came after the end of the call is not hidden, nor called delivered."""
     await hub.inbox.answer(request.id, YES, "ann", answer_id=None, claim_id=None)
     await settle()
     record = hub.inbox.get(request.id)

@@ -53,7 +53,7 @@ async def test_a_lost_history_is_said_and_noted_once_by_the_next_life(fleet: Mem
         fleet.database.lost = LOST
         await one.fleet.lost.wait()
         await until(lambda: "a" not in fleet.running)
-    (said,) = [each for each in logs if each["event"] == "the database has lost history; this member starts anew"]
+    (said,) = [each for each in logs if each["event"] == "the database has lost history; this member restarts"]
     assert (said["error"], said["seen"], said["reached"], said["member"]) == (str(LOST), 12, 7, "a")
     assert not [each for each in logs if "declared gone" in each["event"]]
     with pytest.raises(UpstreamError, match="the database has lost what this member of the fleet has seen"):
@@ -89,7 +89,7 @@ async def test_a_member_that_was_declared_gone_says_why(fleet: Members) -> None:
         await until(lambda: another(fleet, gone).fleet.owns("one"))
         gone.store.sever(cut=False)
         await gone.fleet.lost.wait()
-    (said,) = [each for each in logs if each["event"] == "this member was declared gone; it starts anew"]
+    (said,) = [each for each in logs if each["event"] == "this member was declared gone; it restarts"]
     assert (said["error"], said["member"]) == ("gone", gone.name)
     await settle(10)
     assert fleet.losses[gone.name] == []

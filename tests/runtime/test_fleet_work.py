@@ -1,4 +1,4 @@
-"""Whoever has a server serves it: what is not at work is put to work again, whatever the reason, and each by itself."""
+"""The owner of a server serves it: what is not at work is put to work again, for each reason, and each by itself."""
 
 from collections.abc import Sequence
 
@@ -169,7 +169,7 @@ async def test_a_removal_that_holds_after_all_leaves_nothing_at_work(fleet: Memb
     commits_by(has, commit)
     with pytest.raises(UnknownOutcome):
         await has.hub.servers.remove("one")
-    await until(lambda: live_links(fleet) == 1)  # put to work anew, as its record is still there
+    await until(lambda: live_links(fleet) == 1)  # put to work again, as its record is still there
     await direct(*later[0])
     happened.append("held")
     await settle(40)

@@ -137,7 +137,7 @@ async def test_a_claim_counts_once_while_it_is_being_made(world: World) -> None:
         being_made = asyncio.create_task(hub.inbox.claim(first.id, "ann", 30))
         while not hub.quotas.claims.count("ann"):
             await asyncio.sleep(0)
-        assert not being_made.done(), "it stands in the record, and whoever makes it has not been told"
+        assert not being_made.done(), "it stands in the record, and its maker has no response yet"
         await hub.inbox.claim(second.id, "ann", 30)
         await being_made
         assert hub.quotas.claims.count("ann") == 2

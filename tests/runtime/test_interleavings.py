@@ -37,7 +37,7 @@ REFUSALS = {"ALREADY_ANSWERED", "ALREADY_CLAIMED", "REQUEST_WITHDRAWN", "REQUEST
 
 @dataclass
 class Scene:
-    """A question and what was told about it."""
+    """A question and what became known of it."""
 
     world: World
     hub: Hub
@@ -213,7 +213,7 @@ async def play(first: Event, second: Event, *, as_task: bool, turns: int = 0, se
 
 
 def check(stage: Scene, found: PendingRequest) -> None:
-    """Exactly one outcome, and all were told that one."""
+    """Exactly one outcome, and all received that one."""
     assert found.state is not RequestState.OPEN
     assert found.delivery is not Delivery.PENDING
     assert len(stage.accepted) == (found.state is RequestState.ANSWERED)

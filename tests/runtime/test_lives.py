@@ -1,4 +1,4 @@
-"""The lives of a member: one that was given up starts anew, and waits for its database, and for its ports."""
+"""The lives of a member: one that was given up restarts, and waits for its database, and for its ports."""
 
 import signal
 from collections.abc import Awaitable, Callable
@@ -14,7 +14,7 @@ Outcome = bool | Exception
 
 
 def script(*outcomes: Outcome) -> tuple[Callable[[bool], Awaitable[bool]], list[bool]]:
-    """Lives that end so, one after the other; and which of them was told to be the first."""
+    """Lives that end so, one after the other; and which of them was started as the first."""
     left, told = list(outcomes), list[bool]()
 
     async def live(first: bool) -> bool:
@@ -51,8 +51,8 @@ async def test_a_member_that_was_given_up_waits_for_its_database_and_starts_anew
     with capture_logs() as logs:
         await run_terms(live, Signals(come=False))
     assert told == [True, False, False, False, False]
-    again, anew = "this member cannot start anew yet; it tries again", "this member of the fleet starts anew"
-    assert [each["event"] for each in logs] == [anew, again, again, anew]  # why, the life itself has said
+    again, restart = "this member cannot restart yet; it tries again", "this member of the fleet restarts"
+    assert [each["event"] for each in logs] == [restart, again, again, restart]  # why, the life itself has said
 
 
 async def test_so_it_does_for_a_port_that_somebody_has_taken_in_between() -> None:

@@ -185,7 +185,7 @@ STORIES: tuple[SpanRecorder, ...] = (
 
 
 async def everything(world: World, hub: Hub, watching: Any, story: Callable[[], Awaitable[None]]) -> int:
-    """Watches all there is while a story goes on; how much was told. Fails where it was told twice."""
+    """Watches all there is while a story goes on; how many events there were. Fails where one came twice."""
     watches = {name: watching(watch(hub)) for name, watch in WATCHES.items()}
     await settle()
     await story()

@@ -14,7 +14,7 @@ OFTEN: dict[str, Any] = {"ping_interval_s": 30, "ping_timeout_s": 300}
 
 
 class Probes:
-    """Pings that are answered when that is told."""
+    """Pings that are answered when the test says so."""
 
     def __init__(self) -> None:
         self.under_way = self.most = 0

@@ -35,7 +35,7 @@ which = st.integers(0, 30)
 
 
 class QueueModel(HubModel):
-    """Callers of one server that does what it is told to."""
+    """Callers of one server that does what it is asked to."""
 
     slots = 1
     one_question = False

@@ -65,7 +65,7 @@ class Store(PostgresStore):
 
 @dataclass
 class Member:
-    """A member that runs, and what was told to whoever watches its inbox, by the question."""
+    """A member that runs, and what those who watch its inbox received, by the question."""
 
     name: str
     hub: Hub
@@ -136,7 +136,7 @@ class Races:
         assert {answer_of(member.told.pop(text)) for member in self.members} == {answer_of(first), answer_of(record)}
 
     async def _answered(self, request_id: str) -> tuple[int, PendingRequest]:
-        """Return who was told to have answered, and the record that came with it."""
+        """Return who answered, as the errors say, and the record that came with it."""
         accepted = dict[int, PendingRequest]()
         refused = Counter[str]()
         spread_s = self.chance.choice(SPREADS_S)

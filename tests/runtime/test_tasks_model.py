@@ -111,7 +111,7 @@ class TasksModel(HubModel):
         return {task.id: task for task in self.hub.tasks.select(EVERYTHING)}
 
     def end(self, held: Held, at: float, outcome: Outcome | int, message: str | None = None) -> None:
-        """A task ends with a result, or the code of an error; whoever waits for it is told."""
+        """A task ends with a result, or the code of an error; those who wait for it are notified."""
         assert held.open, "ended twice"
         held.status = "completed" if isinstance(outcome, dict) else "cancelled" if outcome == CANCELLED else "failed"
         held.ended_at, held.outcome, held.message = at, outcome, message

@@ -31,7 +31,7 @@ names = st.sampled_from(["one", "two"])
 
 @dataclass(eq=False)
 class Member:
-    """A worker, as whoever runs it knows it."""
+    """A worker, as its owner knows it."""
 
     agent: Agent
     chosen: RequestFilter

@@ -17,7 +17,7 @@ TTL_S = 300.0
 
 
 class Heard:
-    """A member's store, and what its listener was told."""
+    """A member's store, and what its listener received."""
 
     def __init__(self, store: PostgresStore, listens: bool = True) -> None:
         self.store = store
@@ -31,7 +31,7 @@ class Heard:
 
     @property
     def state(self) -> dict[str, bytes]:
-        """What someone believes who followed what was told."""
+        """What someone believes who followed all events."""
         state: dict[str, bytes] = {}
         for commit in self.commits:
             for write in commit.writes:
@@ -54,7 +54,7 @@ async def overdue(ask: Open, *names: str) -> None:
 
 
 async def told(heard: Heard, name: str) -> Member:
-    """A member, as another one is told of it."""
+    """A member, as another one sees it."""
     return next(each for each in await heard.members.members() if each.name == name)
 
 

@@ -94,7 +94,7 @@ async def test_all_end_with_what_the_database_has_whoever_wrote_it(
                 keys = dice.sample(range(8), dice.randint(1, 3))
                 value = f"{number}/{step}".encode()
                 writes = [Write(f"k/{key}", None if dice.random() < 0.2 else value, number) for key in keys]
-                # Whoever sees the two halves apart has seen half a commit.
+                # A reader that sees the two halves apart has seen half a commit.
                 writes += [Write("half/1", value, number), Write("half/2", value, number)]
                 if number == 2 and dice.random() < 0.2:
                     way.eaten = 1

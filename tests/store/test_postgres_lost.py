@@ -297,6 +297,6 @@ async def test_a_silent_host_does_not_keep_from_the_next_one(
         await a.store.commit([Write("x", b"")])
         await a.members.renew_lease(1)
         await a.store.snapshot()
-        assert len(connections) == 1  # whoever connects next begins with the host that has answered
+        assert len(connections) == 1  # the next that connects begins with the host that has answered
         for each in connections:
             each.close()

@@ -138,7 +138,7 @@ async def test_a_beat_moves_the_lease_and_reads_the_database_s_clock(enter: Open
     assert (await told(a, "a")).position == 7
     await a.members.renew_lease(3)
     assert (await told(a, "a")).position == 7
-    # One in time leaves it steady; a late one begins anew.
+    # One in time leaves it steady; a late one begins again.
     query = "SELECT steady_since < now() - interval '1 hour', expires_at > now() FROM {s}.members"
     await overdue(ask)
     await a.members.renew_lease(7)

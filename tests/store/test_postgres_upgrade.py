@@ -31,7 +31,7 @@ Newer = Callable[..., AbstractContextManager[None]]
 
 @pytest.fixture
 def newer() -> Newer:
-    """Whoever enters in its block is of the next version, which adds to each table, or of one still later."""
+    """The member that enters in its block is of the next version, which adds to each table, or of one still later."""
 
     @contextmanager
     def newer(by: int = 1) -> Iterator[None]:

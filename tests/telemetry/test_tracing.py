@@ -1,4 +1,4 @@
-"""Places in traces, what the environment says of them, and spans that were begun long before they are told."""
+"""Places in traces, what the environment says of them, and spans that were begun long before they are exported."""
 
 import subprocess
 import sys

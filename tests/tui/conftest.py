@@ -88,7 +88,7 @@ async def at_terminal(
 ) -> AsyncIterator[Person]:
     """Runs the terminal UI; what it still claims at the end is given back. Notices cover a part of the screen.
 
-    With a token it is whoever that is of.
+    With a token it is the person of that token.
     """
     name = None if token else who
     async with hubbub_client.connect(data_dir=hub.data_dir, name=name, token=token, connect_timeout_s=1) as client:

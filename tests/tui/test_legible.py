@@ -98,7 +98,7 @@ async def servers_and_calls(look: Looks, hub: ScriptedHub) -> None:
 
 
 async def catalog_and_events(look: Looks, hub: ScriptedHub) -> None:
-    """What is offered, used in each way; what was told."""
+    """What is offered, used in each way; what the hub received."""
     await look.press("catalog", "5", "entries of", "tools 1", "entry 1")
     uses = {"tools": "call it", "resources": "read it", "templates": "read one", "prompts": "get it"}
     for number, (kind, use) in enumerate(uses.items(), 1):
@@ -116,7 +116,7 @@ async def catalog_and_events(look: Looks, hub: ScriptedHub) -> None:
             await look.press("a call that is refused", "ctrl+s", "refused")
             await look.press("catalog after a tool", "escape", "entries of")
     await look.press("a prompt", "enter", "prompt of")
-    await look.press("lists that are not fetched anew", "escape r", "(TRICKY)")
+    await look.press("lists that are not fetched again", "escape r", "(TRICKY)")
     await look.press("events", "6 ctrl+home", "Told", "method")
     for number in range(len(events()) - 1):
         await look.press(f"event {number}", "down", "Told")

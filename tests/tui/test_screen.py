@@ -217,7 +217,7 @@ async def test_events_are_live_filtered_and_paused(changed: RunningHub) -> None:
                 await changed.client.call("demo", "tools/call", walk)
                 await anyio.sleep(POLL_S)
         await ann.sees("step 2 of 2", "progress", "notifications/progress")
-        # Nothing of what was told until now is still to come when the last of it is there.
+        # No event until now is still to come when the last of it is there.
         await changed.client.call(
             "demo", "tools/call", {"name": "long_walk", "arguments": {"steps": 3, "step_s": 0.01}}
         )

@@ -78,7 +78,7 @@ async def test_a_name_that_means_something_else_the_second_time_is_not_reached(
     async def goodbye(request: Request) -> Response:
         return Response(status_code=202, headers={"connection": "close"})
 
-    # Every connection is made anew, so that the name is looked up each time.
+    # Every connection is made again, so that the name is looked up each time.
     scripted.replaced = {"server/discover": goodbye, "notifications/initialized": goodbye}
     url = scripted.url.replace("127.0.0.1", NAME)
     error = await refusal(connect, confinement=confined(allow_hosts=["127.0.0.1"]), url=url)

@@ -1,4 +1,4 @@
-"""Nothing that a server started outlives its connection, whoever dies first."""
+"""Nothing that a server started outlives its connection, in whatever order they end."""
 
 import os
 import signal

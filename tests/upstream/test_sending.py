@@ -15,7 +15,7 @@ from .conftest import LIMIT_S
 
 
 class Slow:
-    """A server that takes a message when it is told to."""
+    """A server that takes a message when it is asked to."""
 
     def __init__(self) -> None:
         self.arrived: list[str] = []

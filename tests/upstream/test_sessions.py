@@ -70,7 +70,7 @@ Serve = Callable[[SocketStream, int], Awaitable[None]]
 
 @asynccontextmanager
 async def raw(serve: Serve) -> AsyncIterator[str]:
-    """An HTTP server whose connections are served one by one as the test says; it is told their number."""
+    """An HTTP server whose connections are served one by one as the test says; it gets their number."""
     count = 0
 
     async def handle(stream: SocketStream) -> None:

@@ -157,5 +157,5 @@ async def test_a_flood_of_short_lines_is_read_at_a_rate_however_fast_it_comes(
             await recorder.until(lambda: any("left out" in line for line in recorder.stderr))
             tasks.cancel_scope.cancel()
     assert not limit.cancelled_caught
-    # What is told of each second may come line by line; beyond that the hub takes a breath after each read.
+    # What is logged of each second may come line by line; beyond that the hub takes a breath after each read.
     assert reads <= (anyio.current_time() - begun + 1) * (BURST_LINES + 1 / REST_S)

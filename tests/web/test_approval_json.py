@@ -1,4 +1,4 @@
-"""What the page is told of a call to approve: every value as it is, who may say yes, and what a change changes."""
+"""What the page gets of a call to approve: every value as it is, who may say yes, and what a change changes."""
 
 import json
 from datetime import UTC, datetime

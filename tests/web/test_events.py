@@ -107,7 +107,7 @@ class Flood:
             at = datetime.now(UTC)
             yield ServerEvent(server="s", kind="log", params=params, method=None, call_id=None, at=at)
         on_dropped(self._lost)
-        on_listening()  # over another connection, which counts anew
+        on_listening()  # over another connection, which counts from zero
         on_dropped(1)
         self.told.set()
         await anyio.sleep_forever()

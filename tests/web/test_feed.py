@@ -79,7 +79,7 @@ def upsert(id_: str, state: Any = call_pb2.CALL_STATE_IN_PROGRESS, **fields: Any
 
 
 async def calls_after(*steps: Any) -> dict[str, Any]:
-    """What a browser is told of calls, by id, when the hub has told all of this."""
+    """What a browser gets of calls, by id, when the hub has sent all of this."""
 
     class Part:
         def __init__(self, *steps: Any) -> None:

@@ -59,7 +59,7 @@ async def count_open(hub: RunningHub) -> int:
 
 
 async def answers(person: Person) -> None:
-    """The page still does what it is told."""
+    """The page still does what it is asked to."""
     await person.page.get_by_role("navigation", name="Pages").get_by_role("link", name="Servers").click()
     await expect(person.page.get_by_role("heading", name="Servers", level=1)).to_be_visible()
 

@@ -269,7 +269,7 @@ async def test_a_thousand_questions_are_scrolled_through_with_few_elements(hub: 
     await expect(focused).to_contain_text("Flood?")
     await ada.page.locator(".listing").evaluate("it => { it.scrollTop = it.scrollHeight; }")
     await expect(ada.page.locator(".rows > li[aria-posinset='1000']")).to_be_visible()
-    # Whoever scrolls away keeps the place of the keyboard.
+    # A person who scrolls away keeps the place of the keyboard.
     assert await focused.evaluate("it => it.parentElement.ariaPosInSet") == "1"
     await ada.page.keyboard.press("j")
     assert await focused.evaluate("it => it.parentElement.ariaPosInSet") == "2"

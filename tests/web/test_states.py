@@ -26,7 +26,7 @@ async def test_the_page_says_what_became_of_questions_as_it_was(bridge: Bridge, 
     await ada.go("request/held")
     await expect(main.locator(".claim")).to_contain_text("Held for claude-code until ")
     await ada.go("request/expired")
-    await expect(main.locator(".outcome")).to_contain_text(f"The server has been told so.Because{WHY_OVER}")
+    await expect(main.locator(".outcome")).to_contain_text(f"The server has been notified.Because{WHY_OVER}")
     await ada.go("request/answered")
     await expect(main.locator(".returned h3")).to_have_text("release was cancelled")
 

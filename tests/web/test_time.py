@@ -43,7 +43,7 @@ async def test_who_was_shown_a_question_who_claimed_and_who_answered_it_is_drawn
     await bob.go(f"call/{call_id}")
     await expect(watching.get_by_role("img", name="waiting for a person")).to_be_visible()
     main = await ada.open("First?")
-    # What happens to a question is seen while it does, by whoever looks at the call.
+    # What happens to a question is seen while it does, by those who look at the call.
     await expect(watching.get_by_role("list", name="What happened to: First?")).to_contain_text("claimed by Ada")
     await main.get_by_label("Name").fill("Ada Lovelace")
     await main.get_by_role("button", name="Send answer").click()

@@ -317,7 +317,7 @@ class AgentSessions:
         if session is not None:
             session.turn = None
             self._requests.end_turn(session.id)
-            # Whoever ends this program may have ended the agent before.
+            # What ends this program may have ended the agent before.
             was_cut_off = self._is_closing or (fault is not None and fault.code == "AGENT_ENDED")
             session.interrupted = turn.id if was_cut_off else ""
             if turn.is_prompted or fault is not None:

@@ -1,4 +1,4 @@
-"""Calls of tools that begin turns: how whoever called waits for a turn, and how its questions reach people.
+"""Calls of tools that begin turns: how a caller waits for a turn, and how its questions reach people.
 
 Up to 2025-11-25 the server asks with requests of its own while the call waits. From 2026-07-28 on the call returns with
 what it asks, and is made again with the answers; `requestState` is the turn's id.

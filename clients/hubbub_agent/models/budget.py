@@ -30,7 +30,7 @@ class ModelBudget:
         self._say = say
         self._ledger = ledger
         self._meter = UsageMeter(rules.limits, ledger.read() if ledger is not None else ())
-        # Names of limits that the operator was told of and that still hold: under "all" one that is reached, under
+        # Names of limits that the operator knows of and that still hold: under "all" one that is reached, under
         # "one" one that had no room for a request.
         self._announced: dict[str, str] = {}
         # Set, and replaced by a new one, when a reservation has been replaced by the real usage.

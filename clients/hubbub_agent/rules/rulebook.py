@@ -180,7 +180,7 @@ class Rule(_Strict):
 
     @property
     def escalation_note(self) -> str | None:
-        """Return what people are told with an escalation, if anything."""
+        """Return what people see with an escalation, if anything."""
         return self.escalate if isinstance(self.escalate, str) else None
 
     def fixed_answer(self, request: PendingRequest) -> Answer | None:

@@ -148,7 +148,7 @@ def _read_rules(path: Path) -> str:
     """Return the table `[approvals]` of a TOML file as text, without the rest, which may be secret. Raises Usage.
 
     Its lines have the numbers that they have in the file, for messages. A table that is written in an unusual way is
-    written anew, with other numbers.
+    written again, with other numbers.
     """
     try:
         if path.stat().st_size > MAX_RULES_BYTES:

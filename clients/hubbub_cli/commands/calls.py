@@ -216,7 +216,7 @@ async def _watch_one(hub: "Hub", id_: str, resume: str | None, *, as_json: bool)
                 case Reset():
                     exists = False
                 case Removed(id=other) if other != id_:
-                    continue  # a watch that resumes is told of all that has left
+                    continue  # a watch that resumes gets all that has left
                 case Removed():
                     lines.print_step(event)
                     return False

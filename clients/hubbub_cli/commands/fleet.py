@@ -175,7 +175,7 @@ def expel(
     context: typer.Context,
     member: Member,
     dead: Annotated[bool, typer.Option("--dead", help="Its process has ended: do not wait for its lease.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="With --dead: even if it answers; it starts anew.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="With --dead: even if it answers; it restarts.")] = False,
 ) -> None:
     """Declare a member gone, so that others take its servers; one that is overdue, or with --dead at once."""
     if force and not dead:

@@ -111,7 +111,7 @@ def _notify_until_stopped(context: typer.Context, rules: "Rules", targets: "Sequ
     settings = get_settings(context)
 
     async def run_notifier(hub: "Hub") -> bool:
-        """Notify people until stopped; return False if this is `once` and somebody could not be told."""
+        """Notify people until stopped; return False if this is `once` and somebody could not be notified."""
         from hubbub_notify.notifier import Notifier
         from hubbub_notify.sent_log import SentLog, SentLogProblem
 
@@ -176,7 +176,7 @@ def _print_news(news: "News", as_json: bool) -> None:
         case "told":
             say(f"{what}: told {news.target}")
         case "answered":
-            say(f"{what}: answered before {news.target} was told")
+            say(f"{what}: answered before {news.target} was notified")
         case "failed":
             later = f"; again in {news.again_s:g} s" if news.again_s is not None else ""
             note(f"{what}: {news.target} was not told: {news.why}{later}")

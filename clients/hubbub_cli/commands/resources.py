@@ -135,7 +135,7 @@ def roots(
         str | None, typer.Argument(metavar="JSON", help="An array of roots, `ask`, or `configured` to go back.")
     ] = None,
 ) -> None:
-    """Show the roots that a server gets when it asks for them, or set them; it is told when they change."""
+    """Show the roots that a server gets when it asks for them, or set them; it is notified when they change."""
     if (action == "list") != (value is None):
         raise Usage("give `list`, or `set` with the roots")
     new = _parse_roots(value)
@@ -148,7 +148,7 @@ def roots(
         elif isinstance(found, str):
             say("ask")
         elif not found:
-            note(f"{server} is told of no directories")
+            note(f"{server} gets no directories")
         else:
             for root in as_objects(found):
                 say("  ".join(str(root[key]) for key in ("uri", "name") if key in root))

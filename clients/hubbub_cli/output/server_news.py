@@ -1,4 +1,4 @@
-"""How each server is, a line each: for whoever has started a hub and looks at it."""
+"""How each server is, a line each: for the person who has started a hub and looks at it."""
 
 import time
 from collections.abc import Callable

@@ -111,7 +111,7 @@ class Lines:
     """Prints the steps of one watch of records: JSON lines, or rows for people."""
 
     def __init__(self, empty: str | None = None, *, as_json: bool) -> None:
-        """`empty` tells people that there is nothing yet, before how to end the watch; None: they are told nothing."""
+        """`empty` tells people that there is nothing yet, before how to end the watch; None: they see nothing."""
         self._empty = empty
         self._as_json = as_json
         self._rows: dict[str, Rows] = {}

@@ -71,7 +71,7 @@ async def _ask_for_decision(request: PendingRequest, how: How) -> PendingRequest
                     if (changed := await _edit_arguments(asked)) is not None:
                         return await request.approve(changed, **how)
                 case "d", _:
-                    return await request.deny(await read_line("why? (the caller is told) "), **how)
+                    return await request.deny(await read_line("why? (the caller sees it) "), **how)
                 case _:
                     return None
         except InvalidArgument as error:

@@ -14,7 +14,7 @@ NAME: Final = "hubbub"
 """The hub's name at each host, which puts it before the names of tools."""
 
 DESCRIPTION: Final = "All MCP servers of the hub"
-"""What the hub is, for hosts that want to be told; Goose leaves out an endpoint that does not say."""
+"""What the hub is, for hosts that want to know; Goose leaves out an endpoint that does not say."""
 
 TOOL_TIMEOUT_S: Final = 300
 """Seconds for a call, where a host lets one say so: people take longer than its default."""

@@ -43,7 +43,7 @@ class Branches(Tree[Any]):
 class CatalogPane(FilteredPane):
     """A branch per server, and below it one per kind. Entries are fetched when their branch is opened or searched."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("r", "fetch", "Fetch anew")]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("r", "fetch", "Fetch again")]
 
     def __init__(self) -> None:
         self._tree = Branches("servers")
@@ -264,7 +264,7 @@ class CatalogPane(FilteredPane):
         if node is not None and node.data is not None:
             server = node.data.server
             self.hub_app.start_action(
-                self.hub_app.hub.catalog.refresh(server), f"the lists of {server} are fetched anew"
+                self.hub_app.hub.catalog.refresh(server), f"the lists of {server} are fetched again"
             )
 
 

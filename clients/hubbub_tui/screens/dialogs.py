@@ -43,7 +43,7 @@ Calls and tasks
   g           from a call to its task, and back
 Catalog
   enter       open a branch; call, read or get an entry
-  r           have the hub fetch the lists anew
+  r           have the hub fetch the lists again
 Hosts
   a  g        answer what it waits for, show its call
   h           those that have probably gone, and without them

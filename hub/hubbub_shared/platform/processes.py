@@ -33,7 +33,7 @@ KILL_LOOKS, KILL_PAUSE_S = 500, 0.01
 
 
 def make_reaper_command(descriptor: int) -> list[str]:
-    """Return the command of the launcher of servers, which is told at the socket `descriptor` what to start."""
+    """Return the command of the launcher of servers, which gets at the socket `descriptor` what to start."""
     command = [sys.executable, "-I", "-S", "-X", "utf8", str(REAPER), str(descriptor)]
     if sys.platform == "linux":
         return command

@@ -36,7 +36,7 @@ GRACE_S = 60.0
 """Seconds for which an ended task can still be fetched, whatever its ttl."""
 
 POLL_INTERVAL_MS = 1000
-"""Milliseconds that servers are told to leave between two looks at a task."""
+"""Milliseconds that servers are asked to leave between two looks at a task."""
 
 SHORTEST_POLL_S = 0.1
 LONGEST_POLL_S = 30.0

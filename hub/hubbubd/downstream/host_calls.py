@@ -275,7 +275,7 @@ class HostCalls:
 def _render_end(request: HostRequest, call: Call, *, was_known: bool) -> bytes:
     """Return the result of a call that has ended. Raises Refusal.
 
-    `was_known`: the host was told before that the call goes on. If a restart has ended the call, a tool's result then
+    `was_known`: the host knows that the call goes on. If a restart has ended the call, a tool's result then
     says so, since a model reads results rather than errors.
     """
     if was_known and call.fault is not None and call.fault.code in _RESTARTS:

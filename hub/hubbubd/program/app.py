@@ -178,12 +178,12 @@ async def run_terms(run_term: Callable[[bool], Awaitable[bool]], signals: AsyncI
         try:
             if not await run_term(first):
                 return
-            log.warning("this member of the fleet starts anew")
+            log.warning("this member of the fleet restarts")
         except Exception as exc:
             cause = first_cause(exc)
             if first or not isinstance(cause, StoreUnavailable | OSError):
                 raise
-            log.warning("this member cannot start anew yet; it tries again", error=str(cause))
+            log.warning("this member cannot restart yet; it tries again", error=str(cause))
             with anyio.move_on_after(RESTART_PAUSE_S):
                 await anext(signals)  # a signal during the pause ends the program
                 return

@@ -120,7 +120,7 @@ class Catalog:
         self._servers[config.name].adopt(config)
 
     def open(self, config: ServerConfig, note: Note) -> "ServerCatalog":
-        """Create the catalog of a server that this hub now has; its stored lists become stale; listeners are told."""
+        """Create the catalog of a server that this hub now has; its stored lists become stale. Notify listeners."""
         self.hide_tools(config)
         opened = self._servers[config.name] = ServerCatalog(config, self, self._clock, self._background, note)
         self.version += 1
@@ -160,7 +160,7 @@ class Catalog:
     def store(self, record: CatalogList, entries: tuple[bytes, ...] | None = None, *, announced: bool = False) -> None:
         """Store a list, and its entries if they changed, write-behind: they become durable together.
 
-        Listeners are told of changed entries, of a change that the server has `announced`, and of the first fetch.
+        Listeners are notified of changed entries, of a change that the server has `announced`, and of the first fetch.
         """
         before = self._lists.record(record.id)
         unknown = Freshness.UNKNOWN

@@ -151,7 +151,7 @@ HOST_SESSIONS: Final = _gauge(
 )
 STORE_AVAILABLE: Final = _gauge("hubbub.store.available", "", "1 while the store can be written, else 0.")
 STORE_COMMIT: Final = _histogram(
-    "hubbub.store.commit.duration", "How long whoever commits to the store waits until the commit is durable.", _DISK_S
+    "hubbub.store.commit.duration", "How long a commit to the store waits until it is durable.", _DISK_S
 )
 STORE_UNKNOWN: Final = _counter(
     "hubbub.store.commits.unknown",
@@ -195,7 +195,7 @@ FLEET_LAG: Final = _gauge(
 FLEET_FENCED: Final = _counter(
     "hubbub.fleet.fenced",
     "{life}",
-    "Times that this member has started anew: it was declared gone, or the database had lost history.",
+    "Times that this member has restarted: it was declared gone, or the database had lost history.",
 )
 FLEET_CLOCK: Final = _gauge(
     "hubbub.fleet.clock.offset",

@@ -8,7 +8,7 @@ from collections.abc import Callable
 class Slots:
     """`count` slots, each given back after `hold_s` seconds at the latest.
 
-    Whoever had a slot goes on without it then. So holders that merely wait do not keep others out.
+    A holder that had a slot goes on without it then. So holders that merely wait do not keep others out.
     """
 
     def __init__(self, count: int, hold_s: float) -> None:

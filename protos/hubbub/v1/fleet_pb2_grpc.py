@@ -116,7 +116,7 @@ class FleetServiceServicer:
 
     def ExpelMember(self, request, context):
         """Declares a member gone: others take its servers at once, and what it still writes is refused. If it lives, it starts
-        anew by itself, as a new life. NOT_FOUND (MEMBER_NOT_FOUND), FAILED_PRECONDITION (NO_FLEET; MEMBER_LIVES if it was
+        again by itself, as a new life. NOT_FOUND (MEMBER_NOT_FOUND), FAILED_PRECONDITION (NO_FLEET; MEMBER_LIVES if it was
         heard of lately and `dead` is not set, if it answers and `force` is not set, or if it is the one that is asked),
         UNAVAILABLE (STORE_UNAVAILABLE), PERMISSION_DENIED.
         """

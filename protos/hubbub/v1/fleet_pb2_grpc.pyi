@@ -57,7 +57,7 @@ class FleetServiceStub:
     """
     ExpelMember: _grpc.UnaryUnaryMultiCallable[_fleet_pb2.ExpelMemberRequest, _fleet_pb2.ExpelMemberResponse]
     """Declares a member gone: others take its servers at once, and what it still writes is refused. If it lives, it starts
-    anew by itself, as a new life. NOT_FOUND (MEMBER_NOT_FOUND), FAILED_PRECONDITION (NO_FLEET; MEMBER_LIVES if it was
+    again by itself, as a new life. NOT_FOUND (MEMBER_NOT_FOUND), FAILED_PRECONDITION (NO_FLEET; MEMBER_LIVES if it was
     heard of lately and `dead` is not set, if it answers and `force` is not set, or if it is the one that is asked),
     UNAVAILABLE (STORE_UNAVAILABLE), PERMISSION_DENIED.
     """
@@ -101,7 +101,7 @@ class FleetServiceAsyncStub(FleetServiceStub):
     """
     ExpelMember: _aio.UnaryUnaryMultiCallable[_fleet_pb2.ExpelMemberRequest, _fleet_pb2.ExpelMemberResponse]  # type: ignore[assignment]
     """Declares a member gone: others take its servers at once, and what it still writes is refused. If it lives, it starts
-    anew by itself, as a new life. NOT_FOUND (MEMBER_NOT_FOUND), FAILED_PRECONDITION (NO_FLEET; MEMBER_LIVES if it was
+    again by itself, as a new life. NOT_FOUND (MEMBER_NOT_FOUND), FAILED_PRECONDITION (NO_FLEET; MEMBER_LIVES if it was
     heard of lately and `dead` is not set, if it answers and `force` is not set, or if it is the one that is asked),
     UNAVAILABLE (STORE_UNAVAILABLE), PERMISSION_DENIED.
     """
@@ -172,7 +172,7 @@ class FleetServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_fleet_pb2.ExpelMemberResponse, _abc.Awaitable[_fleet_pb2.ExpelMemberResponse]]:
         """Declares a member gone: others take its servers at once, and what it still writes is refused. If it lives, it starts
-        anew by itself, as a new life. NOT_FOUND (MEMBER_NOT_FOUND), FAILED_PRECONDITION (NO_FLEET; MEMBER_LIVES if it was
+        again by itself, as a new life. NOT_FOUND (MEMBER_NOT_FOUND), FAILED_PRECONDITION (NO_FLEET; MEMBER_LIVES if it was
         heard of lately and `dead` is not set, if it answers and `force` is not set, or if it is the one that is asked),
         UNAVAILABLE (STORE_UNAVAILABLE), PERMISSION_DENIED.
         """

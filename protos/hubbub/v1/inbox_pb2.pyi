@@ -448,8 +448,8 @@ class PendingRequest(_message.Message):
 
     @_builtins.property
     def caller_left_at(self) -> _timestamp_pb2.Timestamp:
-        """When the host that made the call hung up; unset while it waits, or has been told how to get the result. The call
-        goes on, but perhaps nobody hears of its result.
+        """When the host that made the call hung up; unset while it waits, or knows how to get the result. The call goes on,
+        but perhaps nobody receives its result.
         """
 
     @_builtins.property

@@ -45,7 +45,7 @@ class CreateLoginCodeResponse(_message.Message):
     EXPIRES_AT_FIELD_NUMBER: _builtins.int
     ENDPOINT_FIELD_NUMBER: _builtins.int
     code: _builtins.str
-    """The code, such as `ABCD-EFGH`. Whoever types it speaks for the caller: it is a secret."""
+    """The code, such as `ABCD-EFGH`. A person who types it speaks for the caller: it is a secret."""
     link: _builtins.str
     """The hub's page with the code in it, to be opened in the browser of the person."""
     endpoint: _builtins.str

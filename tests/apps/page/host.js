@@ -1,4 +1,4 @@
-// A host of MCP Apps. The client, and what stands between it and an app's page, are the official ones. Whoever drives
+// A host of MCP Apps. The client, and what stands between it and an app's page, are the official ones. Who drives
 // this page (`apps.py`) calls `host.connect` and `host.open`, and reads `host.heard`.
 
 import { Client, StreamableHTTPClientTransport } from "@modelcontextprotocol/client";

@@ -23,7 +23,7 @@ class Case:
     tool: str
     arguments: Mapping[str, Any]
     hears: str
-    """What the model must be told."""
+    """What the model must see."""
     decide: Decide | None = None
     """What people do about it; None if they must not be asked."""
     sent: Mapping[str, Any] | None = None
@@ -31,7 +31,7 @@ class Case:
     file: tuple[str, str | None] | None = None
     """A file of the program's folder and what must be in it afterwards; None if it must not be there."""
     late: str = ""
-    """What the model is told first, if people decide only then."""
+    """What the model sees first, if people decide only then."""
 
 
 async def _approve(request: Any) -> None:

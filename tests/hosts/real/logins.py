@@ -110,7 +110,7 @@ AT_TERMINAL: Final = (
         done="✓ connected",
     ),
     # It opens the browser by itself. Started again, it shows its model the tools that it remembers, and still tries the
-    # hub without its token; a call in that moment is told to log in.
+    # hub without its token; a call in that moment is asked to log in.
     LogIn(
         program=COPILOT_CLI,
         words=("--disable-builtin-mcps",),

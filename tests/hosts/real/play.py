@@ -27,9 +27,9 @@ class Play:
     host: str = ""
     """The program, as it says itself."""
     heard: dict[str, str] = field(default_factory=dict[str, str])
-    """By case, what the model was told last."""
+    """By case, what the model saw last."""
     at_first: dict[str, str] = field(default_factory=dict[str, str])
-    """By case that is decided late, what it was told before."""
+    """By case that is decided late, what it saw before."""
     missing: set[str] = field(default_factory=set[str])
     """Tools that the program did not offer to its model."""
     unexpected: list[str] = field(default_factory=list[str])
@@ -93,7 +93,7 @@ class Play:
         return Use(name, arguments)
 
     async def _come_back(self, turn: Turn, case: Case) -> Action:
-        """Once people have decided: fetch the result of the call that a ticket names, or ask again, as one is told."""
+        """Once people have decided: fetch the result of the call of a ticket, or ask again, as the message says."""
         self._told.set()
         told = self.at_first[case.name]
         if case.late not in told:

@@ -27,7 +27,7 @@ class Failed(Exception):
 
 
 class Puppet(Protocol):
-    """A host that is told what to do."""
+    """A host that gets each step as a command."""
 
     async def list_tools(self) -> Sequence[str]:
         """Return the tools that it has now, by names that end with those of the hub."""
@@ -146,7 +146,7 @@ class Puppeteer:
         self._words = words
 
     async def wait_until_ready(self) -> None:
-        """Wait until it has written what `started` was told to wait for, if anything. Raises Failed."""
+        """Wait until it has written what `started` was asked to wait for, if anything. Raises Failed."""
         if self._words is not None:
             await self._words.wait(START_LIMIT_S)
 

@@ -23,7 +23,7 @@ OWN = ("prompt tool", "hook")
 PLAIN = Path(__file__).parents[2] / "peers" / "plain_server.py"
 LIMIT_S = 120
 HOLD_S = 8
-"""Within which people answer what they answer in time; so long it takes until the model is told to come back."""
+"""Within which people answer what they answer in time; so long it takes until the model is asked to come back."""
 PROFILES: dict[str, Any] = {
     "tools": {},
     "both": {"questions": {"approval": "both"}},

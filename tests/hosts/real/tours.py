@@ -90,7 +90,7 @@ class Tour:
         return Outcome(self.program.name, self.version, self.over, stop, works, " ".join(seen.split())[:240])
 
     async def _enter(self, stack: AsyncExitStack, venue: Venue, folder: Path) -> Puppet:
-        """Start the host, which then waits to be told what to do."""
+        """Start the host, which then waits for commands."""
         place = self._make_place(venue, folder, venue.token)
         if self.program.client is not None:
             return await stack.enter_async_context(self.program.client(place, self.peers))

@@ -33,7 +33,7 @@ const ROUTES = {
 };
 // From this width on the inbox stays beside what was opened from it.
 const wide = matchMedia("(min-width: 1200px)");
-// Screen readers are told of what is new at most so often.
+// Screen readers get what is new at most so often.
 const ANNOUNCE_MS = 5000;
 
 const [main, side, nav, banner, link, person, dialog, arrivals, skip] =

@@ -181,7 +181,7 @@ export class Inbox {
     const those = ids.map((id) => tables.request.get(id)).filter((each) => each?.state === "open");
     if (!those.length) return;
     const title = those.length === 1 ? (those[0].kind === "approval" ? "Deny this call?" : "Decline this question?") : `Decline ${those.length.toLocaleString()} questions?`;
-    if (!await confirmAction(this.dialog, title, those.length === 1 ? `“${those[0].question}”` : "Each server is told that you decline.", "Decline")) return;
+    if (!await confirmAction(this.dialog, title, those.length === 1 ? `“${those[0].question}”` : "Each server gets your refusal at once.", "Decline")) return;
     this.trouble.textContent = "";
     const refused = [];
     for (const each of those) {

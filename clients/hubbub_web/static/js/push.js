@@ -1,4 +1,4 @@
-// Pushes: this browser is told of what waits while the page is closed, if it can be.
+// Pushes: this browser is notified of what waits while the page is closed, if it can be.
 
 import { runAction, Refused } from "./api.js";
 import { uniqueId, h, refill } from "./dom.js";

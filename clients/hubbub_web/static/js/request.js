@@ -17,12 +17,12 @@ import { renderAddress, visitForm } from "./visit.js";
 // States of a pending request that cannot be claimed.
 const OVER = new Set(["ALREADY_ANSWERED", "REQUEST_WITHDRAWN", "REQUEST_EXPIRED"]);
 
-/** What a server is told that asks for no form, when a person refuses. */
+/** What a server gets that asks for no form, when a person refuses. */
 export const REFUSAL = "User rejected the request";
 
 export const KINDS = { elicitation_form: "Form", elicitation_url: "Page to visit", sampling: "Reply as a model", roots: "Directories", approval: "Approval" };
 // What has become of the news that nobody answered.
-const TOLD = { pending: "The server is being told so.", delivered: "The server has been told so.", failed: "The server could not be told so.", late: "The server was told so when its call was over already." };
+const TOLD = { pending: "The server is being notified.", delivered: "The server has been notified.", failed: "The server could not be notified.", late: "The server was notified when its call was over already." };
 const DELIVERY = { pending: "on its way to the server", delivered: "arrived at the server", failed: "could not be delivered", late: "arrived, but the call that asked was over already" };
 // A question of up to this length is the heading as it is; of a longer one the beginning.
 const HEADING = 160;

@@ -138,7 +138,7 @@ def _check_metrics_listen(text: str | None) -> str | None:
         return None
     checked = _check_tcp_listen(text, "telemetry", ("opentelemetry", "prometheus_client"))
     if not is_local(checked):
-        raise ValueError(f"{text} is not on loopback, and metrics are served to whoever asks, without a credential")
+        raise ValueError(f"{text} is not on loopback, and metrics are served to every client, without a credential")
     return checked
 
 

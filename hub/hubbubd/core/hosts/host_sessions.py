@@ -8,7 +8,7 @@ from typing import Final
 from hubbubd import bounds
 
 MAX_WATCHED: Final = 100
-"""The most resources that one host is told about."""
+"""The most resources of which one host gets notices."""
 
 MAX_WATCHED_BYTES: Final = 16 * 1024
 """The bytes of their URIs together: there are many sessions, and each is in memory and in the store."""
@@ -23,7 +23,7 @@ class HostSession:
 
     `info` and `capabilities` are what the hub reads of what the host said of itself, as JSON.
     `id` is the digest of what the host names its session by. `credential` is the one that it was begun with, `endpoint`
-    is `p/PROFILE` or `s/SERVER`. `level` and `resources` are what the host wants to be told, by the URIs that it knows.
+    is `p/PROFILE` or `s/SERVER`. `level` and `resources` are what the host wants notices of, by the URIs that it knows.
     """
 
     id: str

@@ -8,7 +8,7 @@ from hubbubd.errors import FailedPrecondition
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """A lease on a request. `id` is its fencing token: only whoever made the claim knows it, and can answer meanwhile.
+    """A lease on a request. `id` is its fencing token: only the claimant knows it, and can answer meanwhile.
 
     A `worker` is a program of `by` to which the hub assigns requests over a stream. Its claim lasts as long as the
     stream, and is dropped when the hub restarts. `instead_of` is the id of the claim by the same principal that this

@@ -3,7 +3,7 @@
     access token    hbt_ID_SECRET          good for an hour; the one before stays good for its own time
     refresh token   hbr_ID_FAMILY_SECRET   good once; each use gives a new pair
 
-FAMILY is the same in all refresh tokens of a log-in, so one that was used before is told from one that never was. Only
+FAMILY is the same in all refresh tokens of a log-in, so one that was used before differs from one that never was. Only
 digests are kept. A refresh token that comes a second time ends the log-in: of two who have it, one has stolen it. There
 is one exception. A host whose response got lost may repeat its request within GRACE_S, as long as nobody has used what
 the response had. It gets new tokens, and the lost ones are void. That helps no thief: if host and thief both got

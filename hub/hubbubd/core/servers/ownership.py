@@ -1,7 +1,7 @@
 """Which member of a fleet has which server: decisions over leases and members.
 
 A lease changes in two ways only: its holder gives it up, or its holder is gone. The database's clock alone decides who
-is gone, and whoever is gone commits nothing more (`store/membership.py`). So a lease needs no other fence.
+is gone, and a member that is gone commits nothing more (`store/membership.py`). So a lease needs no other fence.
 
 Who takes a free lease, each member decides for itself. All put the members into the same order (rendezvous hashing:
 Thaler and Ravishankar, 1998), and each waits for its turn, so that seldom two try at once.

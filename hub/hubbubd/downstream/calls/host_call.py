@@ -444,6 +444,6 @@ class HostCall:
         return max(self.terms.until, self._asked_at + QUIET_S)
 
     def _describe_wait(self) -> str:
-        """Return in a few words what the host is told to wait for."""
+        """Return in a few words what the host has to wait for."""
         asked = self.awaited_questions
         return "the call is under way" if asked is None else describe_question(asked)

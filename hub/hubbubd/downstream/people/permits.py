@@ -30,7 +30,7 @@ from hubbubd.runtime.calls import HOST, CallSpec
 from hubbubd.runtime.hub import Hub
 
 MAX_LEFT: Final = 1000
-"""Questions that are remembered whose hosts have been told to ask again: the latest."""
+"""Questions that are remembered whose hosts have to ask again: the latest."""
 
 MAX_LOOKED_AT: Final = 1000
 """Calls that are searched for a question which an earlier hub has left open."""

@@ -104,7 +104,7 @@ class HostQuestions:
     def make_waiting_host(
         self, host: McpHost, for_s: float = MAX_CLAIM_S, *, why_absent: Callable[[], str] = lambda: ""
     ) -> WaitingHost:
-        """Return what the inbox is told of a host that waits for a call. Questions are reserved for it for `for_s` s.
+        """Return what the inbox shows of a host that waits for a call. Questions are reserved for it for `for_s` s.
 
         `why_absent` returns why the host cannot be asked now, whatever the question; "" if it can.
         """

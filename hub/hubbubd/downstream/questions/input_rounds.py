@@ -178,7 +178,7 @@ class InputRounds:
 
 
 def make_joining_spec(call: Call) -> CallSpec:
-    """Return a spec with the id of a call: whoever makes a call by it joins that call."""
+    """Return a spec with the id of a call: a caller that makes a call by it joins that call."""
     return CallSpec(server=call.server, method=call.method, params=call.params, call_id=call.id, as_task=call.as_task)
 
 

@@ -69,7 +69,7 @@ class QuestionRequests:
     def update(self, question: PendingRequest) -> None:
         """Ask the host a new question, later if it is away; withdraw a question that is closed, or was changed.
 
-        Where the server does not say when a page is done with, the end of its question does: the host is told.
+        Where the server does not say when a page is done with, the end of its question does: the host gets a notice.
         """
         asking = self._asking.get(question.id)
         if asking is None and self._questions.asks(self._request.host, question):

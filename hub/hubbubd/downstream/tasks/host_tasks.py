@@ -145,7 +145,7 @@ class HostTasks:
             """Note when the record has changed (no live event), and drop what is kept for the host of an ended call."""
             if live_event is None:
                 present.changed_at = self.hub.clock.now()
-            if call.state.ended:  # not at once: others are still to be told of the end
+            if call.state.ended:  # not at once: others are still to be notified of the end
                 asyncio.get_running_loop().call_soon(self.drop_call, call_id)
 
         waiting = WaitingHost(

@@ -11,7 +11,7 @@ from hubbubd.downstream.views.view import EndpointView
 from hubbubd.runtime.hub import Hub
 
 MAX_WAIT_S: Final = 2.0
-"""Seconds that hosts wait for a server's list: few ask again before they are told of a change, and some never do."""
+"""Seconds that hosts wait for a server's list: few ask again before they get notice of a change, and some never do."""
 RECHECK_S: Final = 0.1
 """Seconds after which hosts look again: no change of a list tells of a failed attempt, nor of a removed server."""
 

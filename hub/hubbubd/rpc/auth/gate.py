@@ -278,7 +278,7 @@ class Authentication(grpc.aio.ServerInterceptor):
             caller = await self._gate.admit(path, metadata, self._oversight)
         except HubError as exc:
             return self._refusing_handler(path, exc)
-        # Default deny: an RPC without a rule does not exist, whoever serves it.
+        # Default deny: an RPC without a rule does not exist, for any servicer.
         handler = await continuation(handler_call_details) if rule is not None else None
         if caller is not None and (handler is None or caller.credential == LOCAL):  # LOCAL is valid until the hub ends
             return handler

@@ -120,6 +120,6 @@ class Grants:
 
 
 def _covers(patterns: Collection[str], pattern: str) -> bool:
-    """Return whether patterns match all servers that another pattern matches; False if that cannot be told for sure."""
+    """Return whether patterns match all servers that another pattern matches; False if that is not certain."""
     is_name = not set("*?[") & set(pattern)
     return ANY in patterns or pattern in patterns or (is_name and matches(patterns, pattern))

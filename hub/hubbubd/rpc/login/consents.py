@@ -67,7 +67,7 @@ class LoginConsents:
                 return
             client = await self._programs.find(client_id)
             redirect_uri = authorizations.choose_redirect_uri(client, params)
-        except LoginRefusal as exc:  # only the person is told: the redirect URI may not be the program's
+        except LoginRefusal as exc:  # only the person sees it: the redirect URI may not be the program's
             await _show_problem(request, "This log-in cannot go on", exc.why, "Start it again in the program.")
             return
         try:

@@ -135,7 +135,7 @@ ALLOWED_BEFORE: Final = ProblemView(
 LOGIN_OFF: Final = ProblemView(
     "Programs cannot log in here",
     "This hub's own log-in is off.",
-    "Whoever runs the hub can set mcp_login, or give the program a token: hubbub tokens create NAME --role caller.",
+    "The operator of the hub can set mcp_login, or give the program a token: hubbub tokens create NAME --role caller.",
 )
 BUSY: Final = ProblemView(
     "The hub cannot do this now",

@@ -53,7 +53,7 @@ class End(StrEnum):
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class ActiveCall:
-    """A call under way. Whoever joins it waits for `admitted`, and then looks whether there is a `refusal`."""
+    """A call under way. A caller that joins it waits for `admitted`, and then looks whether there is a `refusal`."""
 
     call: Call
     clock: CallClock
@@ -85,7 +85,7 @@ class ActiveCall:
     """The configuration and the server with which it was found that the call may be made; None: look again."""
 
     def stop(self, fault: Fault, end: End = End.CANCELLED) -> None:
-        """Make the call end with a reason; if it was sent, its server is told to cancel it. The first reason counts."""
+        """Make the call end with a reason; if it was sent, its server gets a cancellation. The first reason counts."""
         if self.fault is None:
             self.fault, self.end = fault, end
             self.deadline.end()

@@ -78,7 +78,7 @@ class Calls(RecordReader[Call]):
         self.closing = anyio.Event()
         """Set once new calls are refused, at shutdown; those at other members of a fleet go on."""
         self.stopped = anyio.Event()
-        """Set once all calls have been told to end, at shutdown."""
+        """Set once all calls are being ended, at shutdown."""
 
     # Queues
 

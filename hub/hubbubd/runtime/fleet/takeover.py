@@ -18,7 +18,7 @@ AGAIN_S = 1.0
 """Seconds between comparisons when nothing has changed."""
 
 OWNER_ENDED = "the member of the fleet that had its server has ended"
-TAKEN_AGAIN = "its server was put to work anew in the fleet"
+TAKEN_AGAIN = "its server was put to work again in the fleet"
 
 log = structlog.get_logger(__name__)
 
@@ -87,7 +87,7 @@ class ServedLeases:
     async def _start_missing_servers(self) -> None:
         """Start the servers of this member's leases that are not at work here.
 
-        Callers are told apart why: the former owner has ended, or the server was here before in this term.
+        Callers get different reasons: the former owner has ended, or the server was here before in this term.
         """
         missing = self._missing_servers()
         taken_again = missing & self._taken_before

@@ -52,13 +52,13 @@ class MembershipTerm:
         self.over.set()
         if isinstance(why, HistoryLost):
             self._losses.append(copy(why))  # without its traceback, which leads to all that this term has read
-            self._why_over = "the database has lost what this member of the fleet has seen; it starts anew"
+            self._why_over = "the database has lost what this member of the fleet has seen; it restarts"
             about = {"seen": why.seen, "reached": why.reached}
             log.error(
-                "the database has lost history; this member starts anew", member=self._member, error=str(why), **about
+                "the database has lost history; this member restarts", member=self._member, error=str(why), **about
             )
         else:
-            log.error("this member was declared gone; it starts anew", member=self._member, error=str(why))
+            log.error("this member was declared gone; it restarts", member=self._member, error=str(why))
 
     def over_error(self) -> UpstreamError:
         """Return the error for work that cannot go on as this term is over; it says why the term ended."""

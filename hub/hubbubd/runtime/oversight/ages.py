@@ -201,7 +201,7 @@ class Ages:
     def _change_eras(self, step: Callable[[tuple[ClockEra, ...]], tuple[ClockEra, ...]]) -> None:
         """Apply `step` to the eras (spans between leaps of the clock): in memory at once, in the store later.
 
-        `step` is called again if another member has changed the eras meanwhile. Listeners are told at once if old
+        `step` is called again if another member has changed the eras meanwhile. Listeners are notified at once if old
         stamps now count as other times.
         """
 

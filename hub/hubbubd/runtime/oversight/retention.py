@@ -157,7 +157,7 @@ class RetentionList(Generic[T]):
         return of_server
 
     def drop(self, record_id: str) -> None:
-        """Forget a record whose deletion is durable, whoever deleted it."""
+        """Forget a record whose deletion is durable, by this member or another."""
         self._being_deleted.discard(record_id)
         self._remove(record_id)
 

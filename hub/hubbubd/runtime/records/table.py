@@ -361,7 +361,7 @@ class Table(Generic[T]):
             self._tombstones.popitem(last=False)
 
     def follow(self, follower: Callable[[T | None, T | None], None]) -> None:
-        """Call `follower(before, after)` for each durable change, after it was published, whoever made it.
+        """Call `follower(before, after)` for each durable change, after it was published, of every member.
 
         What must happen because of a change belongs here, so that it does not depend on the task that made the change,
         which may be cancelled. A follower must not block.

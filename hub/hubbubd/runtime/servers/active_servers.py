@@ -128,7 +128,7 @@ class ActiveServers:
         ended and before the new one begins; whatever it raises, the server is started again.
         """
         parts = self._parts.pop(record.name)
-        fault = cancelled_fault(f"{record.name} is connected anew: {why}", "SERVER_REMOVED")
+        fault = cancelled_fault(f"{record.name} is reconnected: {why}", "SERVER_REMOVED")
         queue = await self._assembly.detach_queue(parts, fault)
         try:
             if between is not None:

@@ -1,6 +1,6 @@
 """The level of log messages of each server: the least that anybody wants, over all its connections.
 
-Up to 2025-11-25 a server remembers a level per connection only, so it is told over each new one. From 2026-07-28 on
+Up to 2025-11-25 a server remembers a level per connection only, so it gets it over each new one. From 2026-07-28 on
 each request carries the level instead.
 """
 

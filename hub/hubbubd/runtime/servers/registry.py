@@ -341,7 +341,7 @@ class Servers:
         except HubError as exc:
             await self.secrets.restore(config.name, None, exc)
             raise
-        if self.ownership.owns(config.name):  # otherwise whoever gets it puts it to work
+        if self.ownership.owns(config.name):  # otherwise the member that gets it puts it to work
             self._active.start(record)
         return self.get(config.name)
 

@@ -1,6 +1,6 @@
 """Watched resources: one subscription per resource for all its watchers, read again after each change.
 
-Those who only want to be told that it changed follow it instead: then it is not read. Subscriptions are renewed after a
+Those who only want to know that it changed follow it instead: then it is not read. Subscriptions are renewed after a
 reconnect. 2025-11-25: `resources/subscribe`; 2026-07-28: `subscriptions/listen`. Changes during a read are coalesced
 into one further read.
 """

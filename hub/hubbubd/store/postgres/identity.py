@@ -184,7 +184,7 @@ class MemberIdentity:
                 HistoryLost(
                     f"the store {self.database.name} has another history than this hub has seen up to revision"
                     f" {revision}; it is at {newest_revision} now. A standby that was behind has become the primary,"
-                    " or a backup was put in place: what it lacks is lost. Everything is to be read anew",
+                    " or a backup was put in place: what it lacks is lost. Everything is to be read again",
                     revision,
                     newest_revision,
                 )

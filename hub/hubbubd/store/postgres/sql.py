@@ -12,7 +12,7 @@ SOLE: Final = "*"
 """The name of a hub that shares its store with nobody; no member can have it."""
 
 LOCK: Final = "SELECT pg_try_advisory_lock(hashtext('hubbub'), hashtext($1))"
-"""Takes the lock of a schema for whoever uses the schema alone; returns whether it was free."""
+"""Takes the lock of a schema for a program that uses the schema alone; returns whether it was free."""
 
 EXPELLED: Final = "HB001"
 """SQLSTATE of a group whose hub is gone, says `members`."""
@@ -179,7 +179,7 @@ DROP FUNCTION IF EXISTS {schema}.apply(uuid, bigint, int[], text[], bigint[], in
 `proof` is known to the data directory from which a member was started, and to no other.
 """
 
-# Whoever opens the store holds the row of `meta` from the reading of `required` until it is a member.
+# A program that opens the store holds the row of `meta` from the reading of `required` until it is a member.
 _UPGRADES: Final = """
 ALTER TABLE {schema}.meta ADD COLUMN required int NOT NULL DEFAULT 3;
 ALTER TABLE {schema}.members ADD COLUMN knows int NOT NULL DEFAULT 2;
@@ -294,7 +294,7 @@ SLICE: Final = 1000
 """Rows that are deleted in one statement; a commit to a key that was deleted may wait for one."""
 
 # From revision $1 on: so the index is read once, in slices. Returns where the next one begins, NULL after the last one.
-# Whoever has written such a key meanwhile keeps it.
+# A member that has written such a key meanwhile keeps it.
 DELETE_TOMBSTONES: Final = """
 WITH slice AS (
   SELECT e.key, e.revision FROM {schema}.entries e

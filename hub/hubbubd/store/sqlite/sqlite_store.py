@@ -83,7 +83,7 @@ class SqliteStore(GroupedStore):
         done: asyncio.Future[T] = self._loop.create_future()
         try:
             done.set_result(work())
-        except Exception as exc:  # noqa: BLE001  # as on the thread: whoever awaits the future gets it
+        except Exception as exc:  # noqa: BLE001  # as on the thread: what awaits the future gets it
             done.set_exception(exc)
         return done
 

@@ -1,7 +1,7 @@
 """The connections over HTTP of all servers, in one pool per policy, and the SSRF guard.
 
 A name is resolved and checked in one step, and exactly these addresses are connected to: they are pinned against DNS
-rebinding. Redirects and authorization servers that a server names pass here as well, whoever made the request. The
+rebinding. Redirects and authorization servers that a server names pass here as well, for every request. The
 policy is in `config/policy/hosts.py`. Servers with different policies never share a connection.
 """
 

@@ -129,7 +129,7 @@ class Dispatcher:
         on_progress: OnProgress | None = None,
         on_acknowledged: OnAcknowledged | None = None,
     ) -> dict[str, Any]:
-        """Send a request and return the raw result. If `cancellable`, the server is told when the caller is cancelled.
+        """Send a request and return the raw result. If `cancellable`, notify the server when the caller is cancelled.
 
         With `on_acknowledged` the request is a subscription, which the server may end by cancelling it. Raises MCPError
         (the server's own error), ConnectionClosed and UnusableResponse.
@@ -162,7 +162,7 @@ class Dispatcher:
     ) -> Outcome:
         """Send a request and return the outcome: None once the connection has ended without a response.
 
-        If `cancellable`, the server is told when the caller is cancelled.
+        If `cancellable`, the server is notified when the caller is cancelled.
         """
         if self._ended:
             return None

@@ -231,7 +231,7 @@ class MessageReader(ObjectReceiveStream[SessionMessage | Exception]):
         try:
             message = parse_message(line)
         except BadMessage as bad:
-            # A damaged response, whose request can still be told, is no such line: its request gets an error.
+            # A damaged response, whose request is still known, is no such line: its request gets an error.
             if isinstance(bad, NotJson) and not bad.answered_ids:
                 self._note_stray_line(line)
                 return None

@@ -245,7 +245,7 @@ class Forwarding:
                 with self._underway.cancel_when_lost(asked.server, owner, forward, asked.call_limit_s):
                     response, metadata = await forward, await forward.trailing_metadata()
         # The caller may read next what this RPC has written, so this member is to have that; but the response must not
-        # come too late for it. Whoever made a call has its result, and does not wait for its record as well.
+        # come too late for it. The caller has the result of its call, and does not wait for its record as well.
         await revision.wait_for_trailing_revision(
             self._hub.store, metadata, 0.0 if asked.path == _CALL else _remaining_s()
         )
