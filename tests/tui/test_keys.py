@@ -4,6 +4,7 @@ import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import anyio.lowlevel
 import pytest
 
 from hubbub.v1 import inbox_pb2
@@ -73,6 +74,16 @@ async def test_words_typed_in_the_list_answer_nothing(word: str | tuple[str, str
         letters, *more = (word,) if isinstance(word, str) else word
         await ann.press(*letters, *more, "enter", "escape", "enter")
     assert hub.requests("AnswerPendingRequest") == []
+
+
+@pytest.mark.parametrize("steps", range(6, 14))
+async def test_the_program_ends_quietly_while_a_dialog_opens(steps: int, hub: ScriptedHub) -> None:
+    asks(hub, *KINDS["a sampling"])
+    async with at_terminal(hub) as ann:
+        await ann.sees("1 open request")
+        ann.app.simulate_key("e")
+        for _ in range(steps):  # of the loop: how far the dialog has come
+            await anyio.lowlevel.checkpoint()
 
 
 @pytest.mark.parametrize("kind", ["nothing to fill in", "a page", "a sampling", "directories"])

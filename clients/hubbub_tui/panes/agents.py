@@ -202,9 +202,9 @@ class AgentsScreen(Part, Screen[None]):
     def on_mount(self) -> None:
         """Begin to follow the sessions, and show those that are known."""
         self.hub_app.follow_sessions()
-        pane = self.query_one(AgentsPane)
-        pane.refresh_rows(at_once=True)
-        pane.focus_list()
+        for pane in self.query(AgentsPane):  # none if the program ends at the same time
+            pane.refresh_rows(at_once=True)
+            pane.focus_list()
 
 
 def _row_key(session: CodingSession) -> str:

@@ -158,7 +158,7 @@ class AnswerScreen(Part, Screen[None]):
         self.run_worker(self._show_arguments(), group="sent")
         fields = self.query("Body Input, Body Select, Body Consent, Body SelectionList, Body TextArea")
         # Without a field, the button that decides nothing has the focus: keys typed at once must answer nothing.
-        first = next((field for field in fields if field.display), self.query_one("#leave"))
+        first = next((field for field in fields if field.display), self.query("#leave"))
         first.focus()
         self._refresh()
 

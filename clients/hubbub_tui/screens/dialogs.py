@@ -93,8 +93,8 @@ class Confirm(ModalScreen[bool]):
                 yield Button("No (n)", id="no", compact=True)
 
     def on_mount(self) -> None:
-        """Focus the harmless answer."""
-        self.query_one("#no").focus()
+        """Focus the harmless answer, if it is there: a screen that opens while the program ends gets no widgets."""
+        self.query("#no").focus()
 
     def on_key(self, event: Key) -> None:
         """Answer no at any letter but y. At y, which may be meant as yes, show the key that means yes."""

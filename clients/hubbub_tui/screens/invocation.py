@@ -117,8 +117,8 @@ class InvokeScreen(Part, Screen[None]):
         """Focus the first field, or the button that goes back."""
         self._show_banner("")
         # Without a field, the button that goes back has the focus: Enter pressed twice must not make a call.
-        if not self.query_one(Form).focus_first():
-            self.query_one("#dismiss").focus()
+        if not any(form.focus_first() for form in self.query(Form)):
+            self.query("#dismiss").focus()
 
     @on(Button.Pressed)
     async def _run_pressed(self, event: Button.Pressed) -> None:
@@ -200,7 +200,7 @@ class CallScreen(Part, Screen[None]):
     def on_mount(self) -> None:
         """Show the call, and look for changes every TICK_S seconds."""
         self.set_interval(TICK_S, self._refresh)
-        self.query_one("#sheet").focus()
+        self.query("#sheet").focus()
 
     def action_answer(self) -> None:
         """Open the pending request that the call waits for."""

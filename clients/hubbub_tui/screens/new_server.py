@@ -88,7 +88,7 @@ class AddServer(Part, ModalScreen[str | None]):
                 yield Button("Back (esc)", id="dismiss", compact=True)
 
     def on_mount(self) -> None:
-        self.query_one("#name").focus()
+        self.query("#name").focus()
 
     @on(Button.Pressed)
     async def _run_pressed(self, event: Button.Pressed) -> None:
