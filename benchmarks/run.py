@@ -340,6 +340,7 @@ def _parse_options() -> argparse.Namespace:
 def run_command() -> int:
     """Does what the command line says. SIGTERM ends it as Ctrl-C does, and with it all processes."""
     signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it for what it runs in the background
     try:
         status = anyio.run(main, _parse_options())
     except KeyboardInterrupt:

@@ -65,8 +65,13 @@ async def test_words_and_enter_typed_where_a_question_opens_answer_nothing(kind:
     assert hub.requests("AnswerPendingRequest") == []
 
 
-@pytest.mark.parametrize("kind", ["nothing to fill in", "a sampling", "directories"])
-@pytest.mark.parametrize("word", ["yes", "every", "decline", "e", "key", "they", "eyyy", ("approve", "tab")])
+@pytest.mark.parametrize(
+    ("word", "kind"),
+    [
+        *((word, "nothing to fill in") for word in ("yes", "every", "decline", "e", "key", "they", "eyyy")),
+        *((("approve", "tab"), kind) for kind in ("nothing to fill in", "a sampling", "directories")),
+    ],
+)
 async def test_words_typed_in_the_list_answer_nothing(word: str | tuple[str, str], kind: str, hub: ScriptedHub) -> None:
     asks(hub, *KINDS[kind])
     async with at_terminal(hub) as ann:
