@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any, ClassVar
 
 import anyio
@@ -302,10 +303,16 @@ class HubbubApp(App[None]):
         If the person leaves the screen meanwhile, the RPC goes on: else the hub could make the claim after `release`.
         """
         claiming = asyncio.ensure_future(self.hub.inbox.claim(id_, ttl_s, claim_id=claim_id, take_over=take_over))
-        # The outcome is read even if nobody waits any more: else asyncio would report a refusal as a lost error.
-        claiming.add_done_callback(lambda task: task.cancelled() or task.exception())
         self._claiming[claim_id] = claiming
+        claiming.add_done_callback(partial(self._end_claiming, claim_id))
         await asyncio.shield(claiming)
+
+    def _end_claiming(self, claim_id: str, claiming: asyncio.Future[PendingRequest]) -> None:
+        """Forget a claim that was asked for, once the hub has answered."""
+        if self._claiming.get(claim_id) is claiming:
+            del self._claiming[claim_id]
+        if not claiming.cancelled():
+            claiming.exception()  # read even if nobody waits any more: else asyncio would report a refusal as lost
 
     def release(self, id_: str, claim_id: str) -> None:
         """Release a claim in the background, also one that the hub has not confirmed yet.
@@ -323,7 +330,6 @@ class HubbubApp(App[None]):
                 if (claiming := self._claiming.get(claim_id)) is not None:
                     await asyncio.wait([claiming])
                 await self.hub.inbox.release(id_, claim_id)
-            self._claiming.pop(claim_id, None)
             self._to_release.pop(claim_id, None)
 
     def _find_pane(self, name: str) -> ListPane | CatalogPane:

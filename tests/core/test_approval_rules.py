@@ -332,11 +332,10 @@ def test_presets_are_rules_after_those_of_the_file() -> None:
 def test_rules_say_whom_they_concern(settings: dict[str, Any], active: bool, concerned: list[str]) -> None:
     rules = CallRules.from_settings(ApprovalSettings.model_validate(settings), {})
     assert rules.active is active
-    assert [name for name in SERVERS if rules.can_ask_or_deny(name)] == concerned
-    assert [name for name in SERVERS if CallRules.from_settings(ApprovalSettings(), SERVERS).can_ask_or_deny(name)] == [
-        "files",
-        "shell",
-    ]
+    unconfirmed = [config.model_copy(update={"confirm": ()}) for config in SERVERS.values()]
+    assert [config.name for config in unconfirmed if rules.for_server(config).active] == concerned
+    none = CallRules([])
+    assert [name for name, config in SERVERS.items() if none.for_server(config).active] == ["files", "shell"]
 
 
 @pytest.mark.parametrize(

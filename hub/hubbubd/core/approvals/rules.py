@@ -76,12 +76,6 @@ class CallRules:
         own = _make_confirm_rules(config.confirm, config.name)
         return CallRules((*kept[:first_preset], *own, *kept[first_preset:]), self.default)
 
-    def can_ask_or_deny(self, server: str) -> bool:
-        """Return whether any call of a server can be asked about or denied."""
-        return self.default is not Action.ALLOW or any(
-            _can_ask_or_deny(each.rule) for each in self._cached_for_server(server)
-        )
-
     def decide(self, facts: CallFacts) -> Judgement:
         """Return the verdict of the rules on a call.
 

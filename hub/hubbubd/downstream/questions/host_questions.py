@@ -38,7 +38,7 @@ from hubbubd.downstream.views.question_policy import (
     Verdict,
 )
 from hubbubd.downstream.views.view import EndpointView
-from hubbubd.errors import FailedPrecondition, HubError, InvalidArgument, PermissionDenied
+from hubbubd.errors import FailedPrecondition, HubError, PermissionDenied
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.inbox import WaitingHost
 
@@ -246,8 +246,6 @@ class HostQuestions:
                         via=host.name,
                     )
                     return True
-                except InvalidArgument:
-                    raise
                 except PermissionDenied as exc:
                     await self.leave_to_others(host, question_id, exc.message[:200])
                     return False
