@@ -114,4 +114,4 @@ def test_what_belongs_to_servers_alone_is_nowhere_in_the_hub() -> None:
 def test_the_deviations_of_servers_are_those_of_the_table() -> None:
     said = re.findall(r"^\| (.+) \| (.+) \| (.+) \|$", (ROOT / "docs/servers.md").read_text(), re.MULTILINE)[1:]
     assert list(HANDLING) == list(Deviation)
-    assert said == [(met.does, met.makes, met.cost) for met in HANDLING.values()]
+    assert said == [(met.behavior, met.reaction, met.cost) for met in HANDLING.values()]

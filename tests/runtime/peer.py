@@ -232,8 +232,8 @@ class PeerLink:
                     question.reply = answer.result
                 if self.receipts is not None:
                     await self.receipts.wait()
-                if answer.sent is not None:
-                    answer.sent(self.undeliverable)
+                if answer.on_sent is not None:
+                    answer.on_sent(self.undeliverable)
         finally:
             self._open.discard(question.scope)
             question.done.set()

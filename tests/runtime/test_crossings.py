@@ -134,8 +134,8 @@ async def test_an_answer_told_of_twice_keeps_its_first_fate(world: World) -> Non
         request = await question(hub)
         await answer(hub, request.id, [])
         await asked.answered()
-        assert told[0].sent is not None
-        told[0].sent("and yet it was lost")
-        told[0].sent(None)
+        assert told[0].on_sent is not None
+        told[0].on_sent("and yet it was lost")
+        told[0].on_sent(None)
         await settle()
         assert hub.inbox.get(request.id).delivery is Delivery.DELIVERED

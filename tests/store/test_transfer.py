@@ -129,10 +129,10 @@ async def test_a_hub_goes_on_with_a_copy_where_the_source_was(places: Places) ->
 
 async def test_an_empty_store_is_copied_and_may_be_the_target(places: Places) -> None:
     source, target = await places.kept([]), await places.kept([])
-    assert (await copied(source, target, verify=True)).compared.differing == 0
+    assert (await copied(source, target, verify=True)).comparison.differing == 0
     # What was deleted and compacted leaves an empty store, too.
     gone = await places.kept([[("a", b"1")], [("a", None)]], compacted=2)
-    assert (await copied(await places.kept(FEW), gone, verify=True)).compared.differing == 0
+    assert (await copied(await places.kept(FEW), gone, verify=True)).comparison.differing == 0
 
 
 async def test_a_target_with_records_is_refused_by_name_and_stays(places: Places) -> None:
@@ -149,7 +149,7 @@ async def test_a_target_with_records_is_compared_when_that_is_wanted(places: Pla
     before = await whole(places, target)
     done = await copied(source, target, verify=True)
     assert not done.copied
-    assert {each.key: each.how for each in done.compared.named if each.key} == {
+    assert {each.key: each.description for each in done.comparison.first_differences if each.key} == {
         "a": "it is missing in the target",
         "b": "its value",
         "c": "its revision, 2 and 1",
@@ -157,18 +157,18 @@ async def test_a_target_with_records_is_compared_when_that_is_wanted(places: Pla
         "e": "it is deleted in one of them",
         "f": "it is missing in the target",
     }
-    assert [each.how for each in done.compared.named if not each.key] == [
+    assert [each.description for each in done.comparison.first_differences if not each.key] == [
         "the revision, 3 and 2",
         "the revision up to which they are compacted, 0 and 1",
     ]
-    assert done.compared.differing == 8
+    assert done.comparison.differing == 8
     assert await whole(places, target) == before
 
 
 async def test_many_differences_are_counted_and_the_first_are_named(places: Places) -> None:
     done = await copied(await places.kept(MANY), await places.kept([[("z", b"")]]), verify=True)
-    assert done.compared.differing == 3000 + 2
-    assert len(done.compared.named) == MAX_NAMED
+    assert done.comparison.differing == 3000 + 2
+    assert len(done.comparison.first_differences) == MAX_NAMED
     assert len(done.to_json()["differences"]) == MAX_NAMED
 
 
@@ -218,7 +218,7 @@ async def test_a_copy_that_ends_early_leaves_nothing_and_can_be_made_again(place
             await copied(source, target, on_copied=end)
         assert scope.cancelled_caught
         assert await is_not_there(target)
-    assert (await copied(source, target, verify=True)).compared.differing == 0
+    assert (await copied(source, target, verify=True)).comparison.differing == 0
 
 
 async def test_how_far_it_is_is_told_from_nothing_to_all(places: Places) -> None:
@@ -253,7 +253,7 @@ def test_a_copy_and_the_copy_back_are_equal_to_their_source(places: Places) -> N
             source, between, back = await files.kept(commits, compacted), places.new(), files.new()
             for one, other in ((source, between), (between, back)):
                 done = await copied(one, other, verify=True)
-                assert (done.copied, done.compared.differing) == (True, 0), done.compared
+                assert (done.copied, done.comparison.differing) == (True, 0), done.comparison
             assert (await whole(files, source))[:2] == (await whole(files, back))[:2]
 
         asyncio.run(there_and_back())

@@ -124,7 +124,7 @@ async def test_a_disk_that_fails_on_the_way_leaves_no_copy(
     with disk.failing(Fault(fault.operation, fault.code, after=after)), pytest.raises(StoreUnavailable, match=says):
         await copied(source, target)
     assert in_directory(target) == {"hubbub.db.lock"}
-    assert (await copied(source, target, verify=True)).compared.differing == 0
+    assert (await copied(source, target, verify=True)).comparison.differing == 0
 
 
 # Secrets.
@@ -145,7 +145,7 @@ async def test_secrets_go_along_when_that_is_wanted(files: Places) -> None:
     await copied(source, without)
     assert "tokens.json" not in in_directory(without)
     done = await copied(source, target, secrets=True, verify=True)
-    assert (done.secrets, done.compared.differing) == (2, 0)
+    assert (done.secrets, done.comparison.differing) == (2, 0)
     file = path_of(target).with_name("tokens.json")
     assert json.loads(file.read_bytes()) == TOKENS
     assert file.stat().st_mode & 0o777 == 0o600
@@ -166,7 +166,7 @@ async def test_secrets_that_differ_are_found_and_not_shown(files: Places) -> Non
     with_secrets(source, TOKENS)
     await copied(source, target)
     done = await copied(source, target, secrets=True, verify=True)
-    assert [(each.key, each.how) for each in done.compared.named] == [
+    assert [(each.key, each.description) for each in done.comparison.first_differences] == [
         ("github", "its secrets"),
         ("mail", "its secrets"),
     ]

@@ -127,7 +127,7 @@ async def test_a_connection_that_breaks_on_the_way_leaves_no_copy(
         while await schemas.asked("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"):
             await asyncio.sleep(0.01)  # until the database notices, the client that has gone holds the target
     assert await is_not_there(target)
-    assert (await copied(source, target, verify=True)).compared.differing == 0
+    assert (await copied(source, target, verify=True)).comparison.differing == 0
 
 
 async def test_a_copy_is_one_cut_though_a_late_commit_of_before_arrives(schemas: Schemas, files: Places) -> None:
@@ -160,7 +160,7 @@ async def test_a_hub_that_has_lost_its_connection_keeps_nothing_more_after_a_cop
         found = await copied(source, files.new(), verify=True)
         with pytest.raises(StoreUnavailable, match="another hub has taken over"):
             await lost.commit([Write("late", b"1")])
-    assert found.compared.differing == 0
+    assert found.comparison.differing == 0
     assert {entry.key for entry in (await whole(schemas, source))[0].entries} == {"a", "c", "d"}
 
 
@@ -172,8 +172,8 @@ async def test_a_backup_of_a_database_is_copied_back(schemas: Schemas, files: Pl
     async with schemas.opened(source) as store:
         with await store.copy() as file:
             path.write_bytes(file.read())
-    assert (await copied(backup, again, verify=True)).compared.differing == 0
-    assert (await copied(source, backup, verify=True)).compared.differing == 0
+    assert (await copied(backup, again, verify=True)).comparison.differing == 0
+    assert (await copied(source, backup, verify=True)).comparison.differing == 0
     assert (await whole(schemas, again))[:2] == (await whole(schemas, source))[:2]
 
 

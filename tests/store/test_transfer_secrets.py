@@ -74,7 +74,7 @@ async def test_secrets_go_from_a_file_into_a_database_sealed_and_back(
     hub = settings(tmp_path, NEW, OLD)
     for one, other in ((source, there), (there, moved), (moved, back)):
         done = await carried(one, other, hub, verify=True)
-        assert (done.copied, done.secrets, done.compared.differing) == (True, 3, 0)
+        assert (done.copied, done.secrets, done.comparison.differing) == (True, 3, 0)
         assert "xyzzy" not in json.dumps(done.to_json())
     assert await sealed(moved, keys(NEW)) == beside(back) == KEPT
     assert path_of(back).with_name("tokens.json").stat().st_mode & 0o777 == 0o600
@@ -91,7 +91,7 @@ async def test_a_store_without_secrets_is_copied_to_and_from_a_database(
     there, back = schemas.new(), files.new()
     hub = settings(tmp_path, OLD)
     assert (await carried(await files.kept(FEW), there, hub)).secrets == 0
-    assert (await carried(there, back, hub, verify=True)).compared.differing == 0
+    assert (await carried(there, back, hub, verify=True)).comparison.differing == 0
     assert not path_of(back).with_name("tokens.json").exists()
 
 
@@ -118,7 +118,7 @@ async def test_secrets_of_a_database_that_differ_are_found_and_not_shown(
     await carried(source, target, hub)
     with_secrets(source, {**TOKENS, "github": {"token": "newer"}})
     done = await carried(source, target, hub, verify=True)
-    assert [(each.key, each.how) for each in done.compared.named] == [("github", "its secrets")]
+    assert [(each.key, each.description) for each in done.comparison.first_differences] == [("github", "its secrets")]
     assert "newer" not in json.dumps(done.to_json())
 
 

@@ -64,7 +64,7 @@ class Recorder:
 
     async def accept(self, request: InboundRequest) -> InboundReply:
         """Accepts a question with a name."""
-        return InboundReply(result={"action": "accept", "content": {"name": "Ada"}}, sent=self.tell)
+        return InboundReply(result={"action": "accept", "content": {"name": "Ada"}}, on_sent=self.tell)
 
     def tell(self, reason: str | None) -> None:
         """Takes the news of an answer's delivery."""

@@ -42,7 +42,7 @@ def test_the_hub_gives_up_only_on_what_cannot_pass() -> None:
     ],
 )
 def test_a_status_that_a_server_under_deployment_may_answer_can_pass(status: int, passes: bool) -> None:
-    fault = faults.fault_from_status(status, {}, b"", session=False)
+    fault = faults.fault_from_status(status, {}, b"", in_session=False)
     assert RetryPolicy().allows(fault, 1000) is passes
 
 
@@ -59,8 +59,8 @@ async def test_what_the_network_does_can_pass_and_a_wrong_url_cannot(url: str, c
         config = ServerConfig.model_validate({"name": "peer", "url": "http://127.0.0.1/"})
         client = HttpClient(config, session, ssl.create_default_context(), None, None)
         with pytest.raises(HttpFailure) as caught:
-            await client.send(HttpRequest("GET", URL(url), client.headers({})))
-    assert not caught.value.reached
+            await client.send(HttpRequest("GET", URL(url), client.build_headers({})))
+    assert not caught.value.may_have_arrived
     assert caught.value.fault.code == code
     assert RetryPolicy().allows(caught.value.fault, 1000) is passes
 

@@ -137,7 +137,7 @@ async def test_an_answer_that_a_server_does_not_read_is_given_up(
     monkeypatch.setattr(aiohappyeyeballs, "start_connection", small)
 
     async def big(_: InboundRequest) -> InboundReply:
-        return InboundReply(result={"action": "accept", "content": {"name": "x" * 200_000}}, sent=recorder.tell)
+        return InboundReply(result={"action": "accept", "content": {"name": "x" * 200_000}}, on_sent=recorder.tell)
 
     recorder.answer = big
     asked = anyio.Event()

@@ -37,7 +37,7 @@ async def negotiated(raw: dict[str, Any] | PeerError, era: Era) -> Hello:
 
     protocol = "2026-07-28" if era is Era.STATELESS else "2025-11-25"
     config = ServerConfig(name="one", command="/bin/true", protocol=protocol)
-    return (await Negotiation(config=config, send=ask, hint=None).run())[0]
+    return (await Negotiation(config=config, send=ask, last_era=None).run())[0]
 
 
 async def turns(raw: dict[str, Any], era: Era) -> int:

@@ -103,7 +103,7 @@ async def test_an_error_for_the_server_is_delivered_as_one(
     asking: Options, connect: Connect, recorder: Recorder
 ) -> None:
     async def refuse(_: InboundRequest) -> InboundReply:
-        raise ReplyError(-1, "not today", {"why": "Sunday"}, sent=recorder.tell)
+        raise ReplyError(-1, "not today", {"why": "Sunday"}, on_sent=recorder.tell)
 
     recorder.answer = refuse
     async with connect(**asking) as link:

@@ -12,8 +12,8 @@ from hubbubd.upstream.http.oauth.documents import (
     complete_challenge,
     effective_status,
     is_same_issuer,
-    parse,
-    repair,
+    parse_document,
+    repair_document,
 )
 
 NOTHING = FlowKnowledge()
@@ -35,41 +35,41 @@ NOTHING = FlowKnowledge()
     ],
 )
 def test_seconds_are_whole_or_absent(sent: Any, read: int | None) -> None:
-    repaired = repair({"access_token": "t", "expires_in": sent}, OAuthRequestKind.TOKEN, NOTHING)
+    repaired = repair_document({"access_token": "t", "expires_in": sent}, OAuthRequestKind.TOKEN, NOTHING)
     assert repaired.get("expires_in") == read
 
 
 @pytest.mark.parametrize("kind", list(OAuthRequestKind))
 def test_a_member_that_is_null_or_empty_is_absent(kind: OAuthRequestKind) -> None:
-    assert repair({"a": None, "b": "", "c": 0, "d": []}, kind, NOTHING) == {"c": 0, "d": []}
+    assert repair_document({"a": None, "b": "", "c": 0, "d": []}, kind, NOTHING) == {"c": 0, "d": []}
 
 
 @pytest.mark.parametrize("document", [None, [], "text", 7])
 def test_what_is_no_object_is_left_as_it_is(document: Any) -> None:
     for kind in OAuthRequestKind:
-        assert repair(document, kind, NOTHING) == document
+        assert repair_document(document, kind, NOTHING) == document
         assert effective_status(document, kind, 200) == 200
 
 
 @pytest.mark.parametrize("content", [b"", b"<html>", b"a=b", b"\xff\xfe", b"&".join([b"error=e"] * 1000)])
 def test_a_form_that_is_no_reply_of_a_token_endpoint_is_no_document(content: bytes) -> None:
     with pytest.raises(ValueError):
-        parse(content, OAuthRequestKind.TOKEN)
+        parse_document(content, OAuthRequestKind.TOKEN)
 
 
 def test_only_token_replies_may_be_forms() -> None:
-    assert parse(b"access_token=t&scope=a+b", OAuthRequestKind.TOKEN) == {"access_token": "t", "scope": "a b"}
+    assert parse_document(b"access_token=t&scope=a+b", OAuthRequestKind.TOKEN) == {"access_token": "t", "scope": "a b"}
     with pytest.raises(ValueError):
-        parse(b"access_token=t", OAuthRequestKind.REGISTRATION)
+        parse_document(b"access_token=t", OAuthRequestKind.REGISTRATION)
 
 
 def test_a_list_of_scopes_is_joined() -> None:
-    assert repair({"scope": ["a", "b"]}, OAuthRequestKind.TOKEN, NOTHING) == {"scope": "a b"}
-    assert repair({"scope": "a,b"}, OAuthRequestKind.TOKEN, NOTHING) == {"scope": "a,b"}
+    assert repair_document({"scope": ["a", "b"]}, OAuthRequestKind.TOKEN, NOTHING) == {"scope": "a b"}
+    assert repair_document({"scope": "a,b"}, OAuthRequestKind.TOKEN, NOTHING) == {"scope": "a,b"}
 
 
 def test_a_client_id_of_digits_is_a_text() -> None:
-    assert repair({"client_id": 12}, OAuthRequestKind.REGISTRATION, NOTHING) == {"client_id": "12"}
+    assert repair_document({"client_id": 12}, OAuthRequestKind.REGISTRATION, NOTHING) == {"client_id": "12"}
 
 
 @pytest.mark.parametrize(

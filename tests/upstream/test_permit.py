@@ -75,7 +75,7 @@ async def client_of(heard: Heard, lease: Lease) -> AsyncGenerator[Callable[[str]
 
         async def send(method: str) -> int:
             content = b"{}" if method == "POST" else None
-            answer = await client.send(HttpRequest(method, URL(heard.url), client.headers({}), content))
+            answer = await client.send(HttpRequest(method, URL(heard.url), client.build_headers({}), content))
             answer.close()
             return answer.status
 

@@ -38,7 +38,7 @@ async def lost_with(url: str, exchange: OutgoingMessage) -> list[str]:
         OUTGOING.set(exchange)
         with pytest.raises(MessageRefused) as refused:
             await MessageDelivery(client, lost.append, all_vital=False).send(
-                HttpRequest("POST", URL(url), client.headers({}), b'{"method": "tools/call"}')
+                HttpRequest("POST", URL(url), client.build_headers({}), b'{"method": "tools/call"}')
             )
     assert exchange.fault is refused.value.fault
     return [fault.code for fault in lost]

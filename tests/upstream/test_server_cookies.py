@@ -56,16 +56,16 @@ async def test_without_them_the_lost_session_is_noted_with_the_option(
 
 
 def test_a_cookie_goes_back_to_its_exact_origin_alone_and_is_bounded() -> None:
-    cookies = ServerCookies(HOME, wanted=True)
+    cookies = ServerCookies(HOME, is_enabled=True)
     cookies.store(HOME, ["a=1; Domain=example", f"long={'x' * MAX_COOKIE_BYTES}", "\x00=bad", ""])
     cookies.store(URL("https://other.example/"), ["b=2"])
-    assert cookies.header(HOME, None) == "a=1"
+    assert cookies.build_header(HOME, None) == "a=1"
     for elsewhere in ("http://mcp.example/", "https://mcp.example:8443/", "https://example/"):
-        assert cookies.header(URL(elsewhere), None) is None
+        assert cookies.build_header(URL(elsewhere), None) is None
     cookies.store(HOME, [f"c{number}=1" for number in range(2 * MAX_COOKIES)])
-    assert len((cookies.header(HOME, None) or "").split("; ")) == MAX_COOKIES
+    assert len((cookies.build_header(HOME, None) or "").split("; ")) == MAX_COOKIES
     cookies.store(HOME, ["a=; Max-Age=0"])
-    assert "a=" not in (cookies.header(HOME, None) or "")
+    assert "a=" not in (cookies.build_header(HOME, None) or "")
 
 
 THEN = 1_700_000_000.0
@@ -93,25 +93,25 @@ PAST, FUTURE = "Tue, 14 Nov 2023 22:13:19 GMT", "Tue, 14-Nov-2023 22:14:20 GMT"
 )
 def test_a_cookie_that_has_ended_is_dropped(attributes: str, ends_after_s: float | None) -> None:
     now = THEN
-    cookies = ServerCookies(HOME, wanted=True, now=lambda: now)
+    cookies = ServerCookies(HOME, is_enabled=True, now=lambda: now)
     cookies.store(HOME, ["a=1", "b=1"])
     cookies.store(HOME, [f"a=2; {attributes}"])
-    assert cookies.header(HOME, None) == ("b=1" if ends_after_s == 0 else "b=1; a=2")
+    assert cookies.build_header(HOME, None) == ("b=1" if ends_after_s == 0 else "b=1; a=2")
     now += 59 if ends_after_s is None else ends_after_s + 1
-    assert cookies.header(HOME, None) == ("b=1; a=2" if ends_after_s is None else "b=1")
+    assert cookies.build_header(HOME, None) == ("b=1; a=2" if ends_after_s is None else "b=1")
 
 
 def test_cookies_that_have_ended_leave_room_for_others() -> None:
     now = THEN
-    cookies = ServerCookies(HOME, wanted=True, now=lambda: now)
+    cookies = ServerCookies(HOME, is_enabled=True, now=lambda: now)
     cookies.store(HOME, [f"c{number}=1; Max-Age=10" for number in range(MAX_COOKIES)])
     now += 11
     cookies.store(HOME, ["a=1"])
-    assert cookies.header(HOME, None) == "a=1"
+    assert cookies.build_header(HOME, None) == "a=1"
 
 
 @given(st.text(max_size=60), st.text(max_size=60))
 def test_no_time_that_a_cookie_names_is_an_error(max_age: str, expires: str) -> None:
-    cookies = ServerCookies(HOME, wanted=True)
+    cookies = ServerCookies(HOME, is_enabled=True)
     cookies.store(HOME, [f"a=1; Max-Age={max_age}; Expires={expires}"])
-    cookies.header(HOME, None)
+    cookies.build_header(HOME, None)

@@ -7,7 +7,7 @@ import pytest
 
 from hubbubd.errors import UpstreamError
 from hubbubd.upstream.stdio.stderr import BURST_LINES, NAMED_WITHIN, TAIL_CHARACTERS, TAIL_LINES, Fold, Tail
-from hubbubd.upstream.stdio.transport import REST_S
+from hubbubd.upstream.stdio.transport import BRIEF_PAUSE_S
 
 from .conftest import LIMIT_S, Connect, Recorder, open_once
 
@@ -158,4 +158,4 @@ async def test_a_flood_of_short_lines_is_read_at_a_rate_however_fast_it_comes(
             tasks.cancel_scope.cancel()
     assert not limit.cancelled_caught
     # What is logged of each second may come line by line; beyond that the hub takes a breath after each read.
-    assert reads <= (anyio.current_time() - begun + 1) * (BURST_LINES + 1 / REST_S)
+    assert reads <= (anyio.current_time() - begun + 1) * (BURST_LINES + 1 / BRIEF_PAUSE_S)

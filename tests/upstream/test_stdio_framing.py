@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from mcp_types import jsonrpc
 
 from hubbubd.upstream.messages.codec import (
-    MAX_ASKED_BYTES,
+    MAX_REQUEST_BYTES,
     BadMessage,
     LineSplitter,
     NotParsed,
-    Oversized,
+    OversizedLine,
     message_from_json,
     parse_message,
     serialize,
@@ -23,8 +23,8 @@ from hubbubd.upstream.messages.codec import (
 LIMIT = 8
 
 
-def taken(lines: LineSplitter) -> list[bytes | Oversized]:
-    found: list[bytes | Oversized] = []
+def taken(lines: LineSplitter) -> list[bytes | OversizedLine]:
+    found: list[bytes | OversizedLine] = []
     while (line := lines.take_line()) is not None:
         found.append(line)
     return found
@@ -33,7 +33,7 @@ def taken(lines: LineSplitter) -> list[bytes | Oversized]:
 @given(st.lists(st.text("ab\n", max_size=30).map(str.encode)), st.booleans())
 def test_chunks_of_any_cut_give_the_same_lines_and_never_hold_a_long_one(chunks: list[bytes], eager: bool) -> None:
     lines = LineSplitter(LIMIT)
-    found: list[bytes | Oversized] = []
+    found: list[bytes | OversizedLine] = []
     for chunk in chunks:
         lines.feed(chunk)
         if eager:
@@ -41,7 +41,7 @@ def test_chunks_of_any_cut_give_the_same_lines_and_never_hold_a_long_one(chunks:
             assert len(lines) <= LIMIT
     found += taken(lines)
     expected = b"".join(chunks).split(b"\n")[:-1]
-    assert found == [line if len(line) <= LIMIT else Oversized(len(line)) for line in expected]
+    assert found == [line if len(line) <= LIMIT else OversizedLine(len(line)) for line in expected]
 
 
 LONG = "x" * 5000
@@ -70,13 +70,13 @@ def test_a_result_that_is_too_long_still_says_which_request_it_answers(
 ) -> None:
     lines = LineSplitter(4000)
     line = json.dumps(message).encode()
-    found: list[bytes | Oversized] = []
+    found: list[bytes | OversizedLine] = []
     for start in range(0, len(line) + 1, cut):
         lines.feed((line + b"\n")[start : start + cut])
         found += taken(lines)
     lines.feed(b"short\n")
     skipped, short = [*found, *taken(lines)]
-    assert isinstance(skipped, Oversized)
+    assert isinstance(skipped, OversizedLine)
     assert (skipped.size, skipped.answered_id, short) == (len(line), answers, b"short")
 
 
@@ -168,7 +168,7 @@ def test_a_line_is_as_long_as_its_bytes_however_few_its_characters(cut: int) -> 
     lines = LineSplitter(LIMIT)
     for at in range(0, len(said), cut):
         lines.feed(said[at : at + cut])
-    assert taken(lines) == [fits.encode(), Oversized(len(long.encode()))]
+    assert taken(lines) == [fits.encode(), OversizedLine(len(long.encode()))]
 
 
 @pytest.mark.parametrize("form", [str, str.encode])
@@ -178,7 +178,7 @@ def test_a_request_is_measured_in_bytes_also_where_it_comes_as_text(form: Callab
         return json.dumps({"jsonrpc": "2.0", "id": 3, "method": "ping", "params": params}, ensure_ascii=False)
 
     around = len(ping(0))
-    most = (MAX_ASKED_BYTES - around) // 2
+    most = (MAX_REQUEST_BYTES - around) // 2
     parse_message(form(ping(most)))
     with pytest.raises(NotParsed, match=f"of {around + 2 * (most + 1)} bytes"):
         parse_message(form(ping(most + 1)))

@@ -14,11 +14,11 @@ from mcp_types import INVALID_REQUEST, JSONRPCNotification
 from hubbubd.payload import bound_value_count, dumps, is_nested_deeper
 from hubbubd.upstream.messages import envelope
 from hubbubd.upstream.messages.codec import (
-    MAX_ASKED_BYTES,
+    MAX_REQUEST_BYTES,
     MAX_VALUES,
     LineSplitter,
     NotParsed,
-    Oversized,
+    OversizedLine,
     oversized_error,
     parse_message,
 )
@@ -130,14 +130,14 @@ def test_the_ends_of_a_message_tell_what_it_asks(message: Any, asks: RequestHead
 )
 def test_what_is_told_or_asked_at_length_is_not_read(method: str, request_id: int | str | None) -> None:
     message = {"jsonrpc": "2.0", "method": method} | ({} if request_id is None else {"id": request_id})
-    assert parse_message(dumps({**message, "params": {"data": "x" * (MAX_ASKED_BYTES // 2)}}))
+    assert parse_message(dumps({**message, "params": {"data": "x" * (MAX_REQUEST_BYTES // 2)}}))
     with pytest.raises(NotParsed, match=rf"'{method}' of \d+ bytes; at most 1048576 are read") as found:
-        parse_message(dumps({**message, "params": {"data": "x" * MAX_ASKED_BYTES}}))
+        parse_message(dumps({**message, "params": {"data": "x" * MAX_REQUEST_BYTES}}))
     assert found.value.request_id == request_id
 
 
 CHUNK = 64 * 1024
-LIMIT = 3 * MAX_ASKED_BYTES
+LIMIT = 3 * MAX_REQUEST_BYTES
 
 
 def held_and_taken(line: bytes) -> tuple[int, Any]:
@@ -151,27 +151,27 @@ def held_and_taken(line: bytes) -> tuple[int, Any]:
 
 @pytest.mark.parametrize("before", [True, False])
 def test_of_what_will_not_be_read_no_more_is_held_than_what_would_be(before: bool) -> None:
-    asked: dict[str, Any] = {"method": "elicitation/create", "params": {"message": "x" * 2 * MAX_ASKED_BYTES}}
+    asked: dict[str, Any] = {"method": "elicitation/create", "params": {"message": "x" * 2 * MAX_REQUEST_BYTES}}
     line = dumps({"id": 7, **asked} if before else {**asked, "id": 7})
     held, taken = held_and_taken(line)
-    assert held <= MAX_ASKED_BYTES + CHUNK
-    assert isinstance(taken, Oversized)
+    assert held <= MAX_REQUEST_BYTES + CHUNK
+    assert isinstance(taken, OversizedLine)
     refused = oversized_error(taken, LIMIT)
     assert isinstance(refused, NotParsed)
     assert refused.request_id == 7
-    assert str(refused) == f"'elicitation/create' of {len(line)} bytes; at most {MAX_ASKED_BYTES} are read"
+    assert str(refused) == f"'elicitation/create' of {len(line)} bytes; at most {MAX_REQUEST_BYTES} are read"
 
 
 def test_what_may_be_long_is_held_to_the_limit_of_any_message_and_refused_beyond() -> None:
     asked: dict[str, Any] = {"id": 7, "method": "sampling/createMessage"}
-    assert held_and_taken(line := dumps({**asked, "params": {"a": "x" * 2 * MAX_ASKED_BYTES}}))[1] == line
+    assert held_and_taken(line := dumps({**asked, "params": {"a": "x" * 2 * MAX_REQUEST_BYTES}}))[1] == line
     held, taken = held_and_taken(dumps({**asked, "params": {"a": "x" * LIMIT}}))
     assert held <= LIMIT + CHUNK
     assert f"at most {LIMIT} are read" in str(oversized_error(taken, LIMIT))
 
 
 def test_images_may_be_given_to_a_model() -> None:
-    image = {"role": "user", "content": {"type": "image", "data": "x" * 3 * MAX_ASKED_BYTES, "mimeType": "image/png"}}
+    image = {"role": "user", "content": {"type": "image", "data": "x" * 3 * MAX_REQUEST_BYTES, "mimeType": "image/png"}}
     asked = {"jsonrpc": "2.0", "id": 7, "method": "sampling/createMessage"}
     assert parse_message(dumps({**asked, "params": {"messages": [image], "maxTokens": 5}}))
 
@@ -210,7 +210,7 @@ async def test_a_refusal_that_cannot_be_sent_costs_nothing_else() -> None:
     wire = Dispatcher(
         read_stream,
         write_stream,
-        receipts=False,
+        reports_delivery=False,
         serve=serve,
         on_notification=lambda _method, _params, _call: told.set(),
         on_unusable=lambda _problem, _in_a_row: None,

@@ -25,7 +25,7 @@ from hubbubd.rpc.messages import json_codec
 from hubbubd.runtime.records.table import AgeIndex
 from hubbubd.upstream.http.oauth.replies import require_few_values
 from hubbubd.upstream.http.streams.event_parser import EventParser
-from hubbubd.upstream.messages.codec import BadMessage, LineSplitter, Oversized, parse_message
+from hubbubd.upstream.messages.codec import BadMessage, LineSplitter, OversizedLine, parse_message
 from hubbubd.upstream.protocol import schema_check
 from hubbubd.upstream.stdio.stderr import BURST_LINES, Tail
 
@@ -104,7 +104,7 @@ def lines(data: bytes) -> Callable[[], object]:
         for piece in pieces:
             reader.feed(piece)
             while (line := reader.take_line()) is not None:
-                assert not isinstance(line, Oversized)
+                assert not isinstance(line, OversizedLine)
                 with pytest.raises(BadMessage):
                     parse_message(line)
 
@@ -224,7 +224,7 @@ def test_what_is_in_order_is_checked_in_pieces_in_line_with_its_size(name: str) 
     seen: list[int] = []
 
     def look(piece: Any) -> None:
-        seen.append(schema_check.weight(piece, 10**6))
+        seen.append(schema_check.count_values(piece, 10**6))
         validate(piece)
 
     totals: list[int] = []
@@ -267,7 +267,7 @@ def test_no_result_of_any_method_holds_others_up(method: str, version: str) -> N
     seen: list[int] = []
 
     def look(piece: Any) -> None:
-        seen.append(schema_check.weight(piece, 10**6))
+        seen.append(schema_check.count_values(piece, 10**6))
         adapter.validate_python(piece, by_name=False)
 
     worsts: tuple[Any, ...] = ([{}] * 4000, [7] * 4000, {f"k{at}": {} for at in range(4000)}, [[{}] * 100] * 40)
@@ -360,7 +360,7 @@ def test_what_is_wrong_from_its_beginning_is_refused_by_a_few_values_after_a_tur
     looked_at: list[int] = []
 
     def validate(piece: Any) -> None:
-        looked_at.append(schema_check.weight(piece, sys.maxsize))
+        looked_at.append(schema_check.count_values(piece, sys.maxsize))
         result("tools/call")(piece)
 
     steps_of_it = schema_check.check(validate, {"content": [{}] * 80_000})

@@ -125,7 +125,7 @@ def _copy_store(order: StoreCopy, settings: HubSettings) -> int:
     if done is None:
         return _complain("the copy was given up; its target has all of it, or is as it was", FAILED)
     console.print_json_line(done.to_json())
-    return FAILED if done.compared and done.compared.differing else DONE
+    return FAILED if done.comparison and done.comparison.differing else DONE
 
 
 def _release_member(settings: HubSettings) -> int:

@@ -16,7 +16,7 @@ from hubbubd.errors import ConfigError
 from hubbubd.program import console
 from hubbubd.store import engines
 from hubbubd.store.transfer.sqlite import lock_file
-from hubbubd.store.transfer.store_transfer import LockedStore, OnCopied, Transferred, transfer
+from hubbubd.store.transfer.store_transfer import LockedStore, OnCopied, TransferOutcome, transfer
 from hubbubd.store.vault.file import NAME as TOKENS
 from hubbubd.store.vault.file import TokenFile
 
@@ -28,14 +28,14 @@ PROGRESS_S: Final = 1.0
 """Seconds between two lines about the progress of a copy."""
 
 
-def copy_store(order: StoreCopy, settings: HubSettings) -> Transferred | None:
+def copy_store(order: StoreCopy, settings: HubSettings) -> TransferOutcome | None:
     """Make a copy and return what was done; None if a signal ended it. Raises StoreError, OSError and ConfigError."""
     return anyio.run(_copy_until_signal, order, settings)
 
 
-async def _copy_until_signal(order: StoreCopy, settings: HubSettings) -> Transferred | None:
+async def _copy_until_signal(order: StoreCopy, settings: HubSettings) -> TransferOutcome | None:
     """Copy or compare as ordered, and return what was done; None if a signal ended it before."""
-    done: Transferred | None = None
+    done: TransferOutcome | None = None
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async with anyio.create_task_group() as tasks:
 
@@ -49,7 +49,7 @@ async def _copy_until_signal(order: StoreCopy, settings: HubSettings) -> Transfe
     return done
 
 
-async def copy_or_compare(order: StoreCopy, settings: HubSettings, on_copied: OnCopied) -> Transferred:
+async def copy_or_compare(order: StoreCopy, settings: HubSettings, on_copied: OnCopied) -> TransferOutcome:
     """Copy a store, or compare two, as ordered; `on_copied` is called with the progress.
 
     Raises StoreError of every kind, OSError, and ConfigError for what the settings lack.
@@ -75,7 +75,7 @@ async def hold_store(place: Place, settings: HubSettings, *, create: bool) -> As
         async with lock_database(place.url, place.schema, settings.store.read_password()) as database:
             yield database
     else:
-        async with lock_file(place.path, make=create) as file:
+        async with lock_file(place.path, may_create=create) as file:
             yield file
 
 

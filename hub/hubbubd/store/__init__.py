@@ -36,7 +36,7 @@ class StoreUnavailable(StoreError):
 
 
 class OutcomeUnknown(StoreUnavailable):
-    """The engine has not answered in time. The commit may still happen; then listeners are called."""
+    """The engine has not answered in time. The commit may still happen; if so, listeners are called with it."""
 
 
 class StoreDamaged(StoreUnavailable):

@@ -43,7 +43,7 @@ async def open_store(
     from hubbubd.store.postgres.members import PostgresMembers
     from hubbubd.store.postgres.postgres_store import PostgresStore
 
-    as_member = None if fleet is None else Entrant(fleet.name, fleet.lease_ttl_s)
+    entrant = None if fleet is None else Entrant(fleet.name, fleet.lease_ttl_s)
     lock = await to_thread.run_sync(lock_store, data_dir / FILE)
     try:
         database = await PostgresStore.open(
@@ -52,14 +52,14 @@ async def open_store(
             password=settings.read_password(),
             directory=data_dir,
             timeout_s=settings.unavailable_after_s,
-            member=as_member,
+            member=entrant,
         )
-        members = None if as_member is None else PostgresMembers(database.identity, as_member)
+        membership = None if entrant is None else PostgresMembers(database.identity, entrant)
         try:
-            yield database, members
+            yield database, membership
         finally:
-            if members is not None:
-                await members.close()
+            if membership is not None:
+                await membership.close()
             await database.close()
     finally:
         os.close(lock)

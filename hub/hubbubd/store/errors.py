@@ -12,21 +12,21 @@ PRIMARY = 0xFF
 
 _FULL = "the disk is full; make room"
 _BROKEN = "the disk failed; look into the system's log, and check the disk"
-_SEALED = "it cannot be written; make the file, its directory and their file system writable"
+_NOT_WRITABLE = "it cannot be written; make the file, its directory and their file system writable"
 
 _BY_SQLITE_CODE = {
     sqlite3.SQLITE_FULL: _FULL,
     sqlite3.SQLITE_IOERR: _BROKEN,
-    sqlite3.SQLITE_READONLY: _SEALED,
+    sqlite3.SQLITE_READONLY: _NOT_WRITABLE,
     sqlite3.SQLITE_CANTOPEN: "it cannot be opened; check its directory, and who may use it",
 }
 _BY_ERRNO = {
     errno.ENOSPC: _FULL,
     errno.EDQUOT: _FULL,
     errno.EIO: _BROKEN,
-    errno.EROFS: _SEALED,
-    errno.EACCES: _SEALED,
-    errno.EPERM: _SEALED,
+    errno.EROFS: _NOT_WRITABLE,
+    errno.EACCES: _NOT_WRITABLE,
+    errno.EPERM: _NOT_WRITABLE,
     errno.EISDIR: "there is a directory in its place; move it away",
 }
 

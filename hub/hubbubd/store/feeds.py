@@ -10,7 +10,7 @@ UNREAD_COMMITS = 256
 
 
 class CommitBuffer:
-    """A watcher's bounded buffer of live commits. On overflow it is emptied and `missed` is set: the watcher rereads.
+    """A watcher's bounded buffer of live commits. On overflow it is emptied, and the watcher has to read a snapshot.
 
     The watcher has seen all of the prefix up to `position`, or is catching up to it.
     """
@@ -18,27 +18,26 @@ class CommitBuffer:
     def __init__(self, prefix: str, position: int) -> None:
         """Buffer commits to keys under `prefix`, after the revision `position`."""
         self.position = position
-        self.missed = False
+        self.has_overflowed = False
         self._prefix = prefix
         self._unread: deque[Commit] = deque()
         self._changed = asyncio.Event()
 
-    def put(self, commit: Commit) -> None:
+    def add(self, commit: Commit) -> None:
         """Add a commit's writes under the prefix, if it has any.
 
-        If UNREAD_COMMITS wait already, empty the buffer and set `missed`, so that the watcher rereads; from then on
-        nothing is added.
+        If UNREAD_COMMITS wait already, empty the buffer and set `has_overflowed`; from then on nothing is added.
         """
-        if self.missed:
+        if self.has_overflowed:
             return
         writes = tuple(write for write in commit.writes if write.key.startswith(self._prefix))
         if not writes:
-            if not self._unread:  # up to this commit there is nothing that the watcher has not seen
+            if not self._unread:  # nothing unread, so the watcher is up to date with this commit
                 self.position = max(self.position, commit.revision)
             return
         if len(self._unread) == UNREAD_COMMITS:
             self._unread.clear()
-            self.missed = True
+            self.has_overflowed = True
         else:
             self._unread.append(Commit(commit.revision, writes))
         self._changed.set()
@@ -57,6 +56,6 @@ class CommitBuffer:
         self._changed.set()
 
     async def wait_for_change(self) -> None:
-        """Wait until a commit was put, or `wake` was called."""
+        """Wait until a commit is added or the buffer overflows, or `wake` is called."""
         await self._changed.wait()
         self._changed.clear()

@@ -21,12 +21,12 @@ QUEUED_COMMITS = 1024
 """Commits that may wait for the disk; callers with more wait for room."""
 
 Outcome = Commit | WriteConflict
-"""What became of one commit of a group; a commit that changed nothing has no writes, and the revision that it found."""
+"""The outcome of one commit of a group; a commit that changed nothing has no writes, and the revision before it."""
 
 
 @dataclass(frozen=True, slots=True)
 class AppliedGroup:
-    """What became of a group, with what others have committed `before` it and `after` it, if the store is shared."""
+    """The outcomes of a group's commits, and the commits of other members `before` and `after` it in a shared store."""
 
     outcomes: Sequence[Outcome]
     before: Sequence[Commit] = ()
@@ -50,16 +50,16 @@ class GroupedStore(ABC):
         self.reconnects = 0
         """How often the connection for commits was made again; 0 for an engine without connections."""
         self._loop = asyncio.get_running_loop()
-        # Listeners begin work of their own, which is not part of whatever RPC happens to begin a group.
+        # The context in which listeners run: their work must not belong to the RPC that happens to start a group.
         self._context = copy_context()
         self._revision = revision
         self._capacity = anyio.Semaphore(QUEUED_COMMITS, fast_acquire=True)
         self._queue: list[QueuedCommit] = []
-        self._no_group = asyncio.Event()
-        self._no_group.set()
+        self._idle = asyncio.Event()
+        self._idle.set()
         self._listeners: dict[object, Callable[[Commit], None]] = {}
         self._buffers: set[CommitBuffer] = set()
-        self._closing: asyncio.Task[None] | None = None
+        self._close_task: asyncio.Task[None] | None = None
 
     @abstractmethod
     def _apply_group(self, group: Sequence[QueuedCommit]) -> "asyncio.Future[AppliedGroup]":
@@ -94,14 +94,14 @@ class GroupedStore(ABC):
         for each in (*writes, *guards):
             each.key.encode()  # an invalid key must not fail the commits that share its transaction
         await self._capacity.acquire()
-        if self._closing:
+        if self._close_task:
             self._capacity.release()
             raise self._closed_error()
         queued = QueuedCommit(tuple(writes), tuple(guards), self._loop.create_future())
         self._queue.append(queued)
-        if self._no_group.is_set():
-            self._no_group.clear()
-            # Not at once: all commits of this turn of the loop share a sync.
+        if self._idle.is_set():
+            self._idle.clear()
+            # Later, so that all commits of this turn of the loop share a sync.
             self._loop.call_soon(self._apply_queued, context=self._context)
         return await queued.done
 
@@ -109,24 +109,24 @@ class GroupedStore(ABC):
         """Start the transaction of all commits that are queued; if there are none, note that the store is idle."""
         group, self._queue = self._queue, []
         if not group:
-            self._no_group.set()
+            self._idle.set()
             return
-        applying = self._apply_group(group)
-        if applying.done():
-            self._finish_group(group, applying)
+        future = self._apply_group(group)
+        if future.done():
+            self._finish_group(group, future)
         else:
-            applying.add_done_callback(lambda done: self._finish_group(group, done))
+            future.add_done_callback(lambda done: self._finish_group(group, done))
 
-    def _finish_group(self, group: Sequence[QueuedCommit], applying: "asyncio.Future[AppliedGroup]") -> None:
+    def _finish_group(self, group: Sequence[QueuedCommit], future: "asyncio.Future[AppliedGroup]") -> None:
         """Start the next group, publish the commits of this one to listeners, and complete its callers' futures.
 
-        `applying` has the outcome; if the group failed, each caller gets the failure.
+        `future` has the outcome; if the group failed, each caller gets the failure.
         """
         self._apply_queued()  # the next sync runs while listeners are called for this one; it completes in a later turn
-        failure = applying.exception()
+        failure = future.exception()
         outcomes: Sequence[Outcome | StoreUnavailable]
         if failure is None:
-            result = applying.result()
+            result = future.result()
             outcomes = result.outcomes
             own_commits = [each for each in outcomes if isinstance(each, Commit) and each.writes]
             for commit in (*result.before, *own_commits, *result.after):
@@ -166,11 +166,11 @@ class GroupedStore(ABC):
         token = object()
         self._listeners[token] = listener
 
-        def stop() -> None:
+        def unsubscribe() -> None:
             """Unsubscribe the listener; may be repeated."""
             self._listeners.pop(token, None)
 
-        return stop
+        return unsubscribe
 
     async def watch(self, prefix: str, after: int) -> AsyncGenerator[Commit]:
         """Yield the commits to a prefix since revision `after`, then live ones; atomic, ordered, without gaps.
@@ -180,24 +180,24 @@ class GroupedStore(ABC):
         store never reached, and StoreUnavailable when the store closes. Close the generator to end the watch.
         """
         buffer = CommitBuffer(prefix, after)
-        stop_listening = self.listen(buffer.put)
+        unsubscribe = self.listen(buffer.add)
         self._buffers.add(buffer)
         try:
             while True:
-                buffer.missed = False
+                buffer.has_overflowed = False
                 current, changes = await self._read_changes(prefix, buffer.position)
                 for commit in changes:
                     yield commit
                 buffer.position = max(buffer.position, current)
-                while not buffer.missed:
+                while not buffer.has_overflowed:
                     if commit := buffer.take_next():
                         yield commit
-                    elif self._closing and self._closing.done():
+                    elif self._close_task and self._close_task.done():
                         raise self._closed_error()
                     else:
                         await buffer.wait_for_change()
         finally:
-            stop_listening()
+            unsubscribe()
             self._buffers.discard(buffer)
 
     async def close(self) -> None:
@@ -205,13 +205,13 @@ class GroupedStore(ABC):
 
         Later commits and reads raise StoreUnavailable, and so do open watches.
         """
-        if not self._closing:
-            self._closing = self._loop.create_task(self._close_when_idle())
-        await asyncio.shield(self._closing)
+        if not self._close_task:
+            self._close_task = self._loop.create_task(self._close_when_idle())
+        await asyncio.shield(self._close_task)
 
     async def _close_when_idle(self) -> None:
         """Close the engine once no group is under way; wake open watches, so that they raise StoreUnavailable."""
-        await self._no_group.wait()
+        await self._idle.wait()
         try:
             await self._close_engine()
         finally:

@@ -13,8 +13,8 @@ class Expelled(StoreUnavailable):
 class HistoryLost(Expelled):
     """The database has another history than this member has seen: a standby that was behind has become the primary.
 
-    This term is over as well: all records have to be read again. The store has a new id by then. `seen` is the revision
-    up to which this member had seen the other history, `reached` that of the database when this was found.
+    This term is over as well: all records have to be read again. The store has a new id by then. `seen` is the
+    newest revision that this member knew of the former history, `reached` the database's revision when this was found.
     """
 
     def __init__(self, message: str, seen: int = 0, reached: int = 0) -> None:
@@ -51,7 +51,7 @@ class Membership(Protocol):
         ...
 
     async def renew_lease(self, position: int, for_s: float) -> ClockReading:
-        """Send a heartbeat: this member lives and has read up to a revision. Return a reading of the database's clock.
+        """Send a heartbeat with the revision `position` that was read last; return a reading of the database's clock.
 
         Unless the lease is renewed within `for_s` seconds, others may expel this member. Raises Expelled, and
         StoreUnavailable when the database does not answer.

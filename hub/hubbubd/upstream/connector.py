@@ -28,13 +28,13 @@ class McpConnector:
     def __init__(
         self, vault: SecretsVault, tracer: Tracer = OFF, meter: Meter = metering.OFF, *, permit: Permit | None = None
     ) -> None:
-        """`permit` is asked before anything is sent; None always permits."""
+        """`permit` is awaited before anything is sent; None permits everything."""
         self._vault = vault
         self._permit = permit
         self._tracer = tracer
         self._meter = meter
         self.origins: dict[str, PurePath] = {}
-        """The file of each configured server, by name: faults name it."""
+        """By server name: the configuration file that has the server, which faults name."""
         self.variables: Sequence[str] = ()
         """The variables of the hub's environment that every server process gets."""
         self._link_opener: LinkOpener | None = None
@@ -43,8 +43,8 @@ class McpConnector:
     async def delete_oauth_secrets(self, server: str) -> None:
         """Delete the OAuth tokens and the registered client of a server. Raises OSError.
 
-        No secret of the server is redacted from then on. The next connection to it has those of its configuration
-        redacted again.
+        This also ends the redaction of all the server's secrets; the next connection to it has those of its
+        configuration redacted again.
         """
         for owner in (server, oauth_owner(server)):
             REDACTION.set_secrets(owner, ())

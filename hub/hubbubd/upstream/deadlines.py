@@ -12,14 +12,14 @@ class PausableDeadlines:
 
     def __init__(self) -> None:
         self._remaining_s: dict[anyio.CancelScope, float] = {}
-        """Of each limit, the seconds that remained when its clock was last stopped or started."""
+        """By scope of a limit: the seconds that remained when its clock was last started or stopped."""
         self._open_pauses = 0
 
     @contextmanager
     def limit(self, seconds: float | None) -> Generator[anyio.CancelScope]:
-        """Cancel the block after so many seconds, and go on behind it; None is no limit.
+        """Cancel the block after `seconds` (None: never), continue behind it, and yield its cancel scope.
 
-        The time in which a person is asked does not count.
+        Time within `pause` does not count.
         """
         scope = anyio.CancelScope()
         self._remaining_s[scope] = math.inf if seconds is None else seconds

@@ -47,10 +47,10 @@ class Deviation(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Handling:
-    """How a deviation is handled: what the server `does`, what the hub `makes` of it, and what that costs."""
+    """How a deviation is handled: what the server `behavior`, what the hub `reaction` of it, and what that costs."""
 
-    does: str
-    makes: str
+    behavior: str
+    reaction: str
     cost: Cost
 
 
@@ -119,5 +119,5 @@ HANDLING: Mapping[Deviation, Handling] = MappingProxyType(
 def describe_deviation(deviation: Deviation, about: str = "") -> str:
     """Return a note on a deviation, in one sentence; `about` names what deviates."""
     handling = HANDLING[deviation]
-    subject = f"{handling.does} ({about})" if about else handling.does
-    return f"{subject}: {handling.makes}"
+    subject = f"{handling.behavior} ({about})" if about else handling.behavior
+    return f"{subject}: {handling.reaction}"

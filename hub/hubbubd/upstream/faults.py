@@ -65,9 +65,9 @@ def fault(
     retry_after_s: float | None = None,
     **details: Any,
 ) -> Fault:
-    """Return a fault of the table; `message` is appended to its sentence, details that are None are left out.
+    """Return the fault with this code, with the category and sentence of the table; append `message` to the sentence.
 
-    If `retryable` is None, the table says whether the fault is.
+    If `retryable` is None, the table decides it. Details that are None are omitted.
     """
     category, usually_retryable, sentence = _CODES[code]
     return Fault(
@@ -85,14 +85,14 @@ def error(code: str, message: str | None = None, **details: Any) -> UpstreamErro
     return UpstreamError(fault(code, message, **details))
 
 
-def fault_from_status(status: int, headers: Mapping[str, str], body: bytes, *, session: bool) -> Fault:
+def fault_from_status(status: int, headers: Mapping[str, str], body: bytes, *, in_session: bool) -> Fault:
     """Return the fault for an HTTP status of 400 and above.
 
-    `session` says that the request named a session: then 404 means that the server does not know that any more. Names
-    of `headers` are looked up in lower case, so the mapping has to find them in any case.
+    With `in_session` the request named a session, so 404 means that the server no longer knows the session. `headers`
+    must find names in any case, as they are looked up in lower case.
     """
     text = _body_excerpt(headers, body)
-    wait = retry_after_s(headers)
+    wait_s = read_retry_after_s(headers)
     note = f"HTTP {status}"
     if status in (401, 403):
         challenge = headers.get("www-authenticate")
@@ -104,15 +104,15 @@ def fault_from_status(status: int, headers: Mapping[str, str], body: bytes, *, s
             challenge=challenge,
         )
     if status == 429:
-        return fault("RATE_LIMITED", note, retry_after_s=wait, status=status, body=text)
-    if status == 404 and session:
+        return fault("RATE_LIMITED", note, retry_after_s=wait_s, status=status, body=text)
+    if status == 404 and in_session:
         return fault("SESSION_LOST", note, status=status, body=text)
     if status == 404:
         note += "; check its url"
     if text is not None:
         note += f": {' '.join(text.split())[:BODY_IN_MESSAGE]}"
     is_temporary = status >= 500 or status in TEMPORARY_STATUSES
-    return fault("HTTP_ERROR", note, retryable=is_temporary, retry_after_s=wait, status=status, body=text)
+    return fault("HTTP_ERROR", note, retryable=is_temporary, retry_after_s=wait_s, status=status, body=text)
 
 
 def _body_excerpt(headers: Mapping[str, str], body: bytes) -> str | None:
@@ -135,7 +135,7 @@ def is_sign_of_life(fault: Fault) -> bool:
     return fault.code in (FaultCode.AUTHENTICATION_FAILED, FaultCode.INVALID_RESPONSE)
 
 
-def retry_after_s(headers: Mapping[str, str]) -> float | None:
+def read_retry_after_s(headers: Mapping[str, str]) -> float | None:
     """Return the seconds that `Retry-After` asks to wait, at most a day; None without a valid one."""
     return bounds.parse_wait_s(headers.get("retry-after", ""), time(), LONGEST_WAIT_S)
 
@@ -143,7 +143,7 @@ def retry_after_s(headers: Mapping[str, str]) -> float | None:
 def fault_from_exception(exc: BaseException) -> Fault:
     """Return the fault for an exception of a transport.
 
-    A fault among its causes wins, then a known network error.
+    If a cause carries a fault, return this fault; else the fault of a known network error, or TRANSPORT_ERROR.
     """
     causes = tuple(_iterate_causes(exc))
     for cause in causes:
@@ -161,19 +161,19 @@ def fault_from_exception(exc: BaseException) -> Fault:
 
 
 def _iterate_causes(exc: BaseException) -> Iterator[BaseException]:
-    """Yield an exception, what caused it, and the members of groups among them: each once (there may be a cycle).
+    """Yield an exception and its causes, each once: they may form a cycle. Of a group, yield the members instead.
 
-    At most 100 are looked at.
+    At most 100 exceptions are examined.
     """
-    waiting: list[BaseException] = [exc]
+    pending: list[BaseException] = [exc]
     seen: set[int] = set()
-    while waiting and len(seen) < 100:
-        current = waiting.pop(0)
+    while pending and len(seen) < 100:
+        current = pending.pop(0)
         if id(current) in seen:
             continue
         seen.add(id(current))
         if isinstance(current, BaseExceptionGroup):
-            waiting.extend(cast("BaseExceptionGroup[BaseException]", current).exceptions)
+            pending.extend(cast("BaseExceptionGroup[BaseException]", current).exceptions)
         else:
             yield current
-        waiting.extend(cause for cause in (current.__cause__, current.__context__) if cause is not None)
+        pending.extend(cause for cause in (current.__cause__, current.__context__) if cause is not None)

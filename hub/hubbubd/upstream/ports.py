@@ -54,22 +54,22 @@ class InboundRequest:
 class InboundReply:
     """A result for the server.
 
-    `sent` is called once, with None when it was handed to the transport, else with the reason why not.
+    `on_sent` is called once, with None when it was handed to the transport, else with the reason why not.
     """
 
     result: dict[str, Any]
-    sent: Callable[[str | None], None] | None = None
+    on_sent: Callable[[str | None], None] | None = None
 
 
 class ReplyError(Exception):
-    """An error for the server instead of an `InboundReply`; `sent` is called as that of a reply."""
+    """An error for the server instead of an `InboundReply`; `on_sent` is called as that of a reply."""
 
-    def __init__(self, code: int, message: str, data: Any = None, sent: Callable[[str | None], None] | None = None):
+    def __init__(self, code: int, message: str, data: Any = None, on_sent: Callable[[str | None], None] | None = None):
         super().__init__(message)
         self.code = code
         self.message = message
         self.data = data
-        self.sent = sent
+        self.on_sent = on_sent
 
 
 class Inbound(Protocol):
@@ -99,7 +99,7 @@ class Inbound(Protocol):
         ...
 
     def note(self, kind: str, text: str | None, *, lasting: bool = False) -> None:
-        """Note for the operator what the server does otherwise than it should, and what the hub makes of it.
+        """Note for the operator how the server deviates from MCP, and how the hub handles that.
 
         `text` is one sentence in which "it" is the server; `deviations.describe_deviation` has those of the table. A
         later text of the same `kind` replaces the earlier one, and None withdraws it. A note holds until the next

@@ -292,7 +292,7 @@ class ReceiverTasks:
             case TaskStatus.COMPLETED:
                 result = payload.loads(ended.result or b"{}")
                 meta = {**result.get("_meta", {}), RELATED_TASK: {"taskId": ended.id}}
-                return InboundReply(result={**result, "_meta": meta}, sent=on_sent)
+                return InboundReply(result={**result, "_meta": meta}, on_sent=on_sent)
             case TaskStatus.FAILED:
                 if ended.error is None:  # its record was repaired
                     raise ReplyError(INTERNAL_ERROR, "The task failed", None, on_sent)

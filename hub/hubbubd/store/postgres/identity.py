@@ -1,7 +1,7 @@
 """A hub's identity at a database: as which member it has opened the store, and whether it still is that member.
 
-One advisory lock is shared by members, and exclusive to a hub alone. It keeps the two kinds apart. Who is who among
-members, the rows of `members` say: a second one of the same name is refused while the first one's lease runs. A hub
+One advisory lock is shared by members, and exclusive to a hub alone. It keeps the two kinds apart. The rows of
+`members` tell members apart: a second one of the same name is refused while the first one's lease runs. A hub
 that starts again at once need not wait for that: its data directory, which one process has at a time, knows the proof
 that its former life has left in its row. A lock per name in the database would do worse: it is lost with its session,
 as in a restart of the database, and is kept for a while for a hub that is gone.
@@ -38,7 +38,7 @@ PROOFS_FILE: Final = "member.json"
 MAX_PROOFS_BYTES: Final = 4096
 """How much of this file is read; two proofs take 73 bytes."""
 
-ENDLESS: Final = 2**63 - 1
+NEVER_BEHIND: Final = 2**63 - 1
 """The position of a hub alone: nobody else writes, so it is never behind."""
 
 _LOCK_SHARED: Final = "SELECT pg_try_advisory_lock_shared(hashtext('hubbub'), hashtext($1))"
@@ -75,7 +75,7 @@ class MemberIdentity:
         self.store_id = ""
         self.known_history: tuple[int, uuid.UUID] = 0, uuid.UUID(int=0)
         self.end_reason: Expelled | None = None
-        self._proofs = data_dir / PROOFS_FILE
+        self._proofs_path = data_dir / PROOFS_FILE
         self._end_callbacks: list[Callable[[], None]] = []
 
     async def enter(self, connection: DatabaseConnection) -> None:
@@ -102,7 +102,7 @@ class MemberIdentity:
             [(self.store_id, revision, op, self.life)] = await connection.fetch(self.database.for_schema(sql.LIFE))
             self.known_history = revision, op
             ttl_s = self.entrant.lease_ttl_s if self.entrant else None
-            position = revision if self.entrant else ENDLESS
+            position = revision if self.entrant else NEVER_BEHIND
             await connection.execute(
                 self.database.for_schema(sql.ENTER), self.name, self.life, proof, __version__, position, ttl_s
             )
@@ -124,10 +124,10 @@ class MemberIdentity:
         """
         if self.entrant is None:
             return ""
-        own_proofs = await to_thread.run_sync(read_proofs, self._proofs)
+        own_proofs = await to_thread.run_sync(read_proofs, self._proofs_path)
         former_rows = await connection.fetch(self.database.for_schema(sql.FORMER), self.name)
-        for proof, lives, lease_left_s in former_rows:
-            if lives and proof not in own_proofs:
+        for proof, has_lease, lease_left_s in former_rows:
+            if has_lease and proof not in own_proofs:
                 raise StoreLocked(
                     f"the fleet of the store {self.database.name} has a member {self.name!r} already; stop that one, or"
                     f" give this one another name ([fleet] name). If it has ended, this one may start in"
@@ -136,7 +136,9 @@ class MemberIdentity:
         proof = secrets.token_hex(16)
         # Stored before the commit, and beside the former proof: this directory knows whichever the row has in the end.
         former_proofs = [each for each, *_ in former_rows if each in own_proofs]
-        await to_thread.run_sync(files.write_atomically, self._proofs, payload.dumps([*former_proofs, proof]) + b"\n")
+        await to_thread.run_sync(
+            files.write_atomically, self._proofs_path, payload.dumps([*former_proofs, proof]) + b"\n"
+        )
         return proof
 
     async def _try_lock(self, connection: DatabaseConnection) -> bool:
@@ -221,7 +223,7 @@ class MemberIdentity:
             raise copy(self.end_reason)  # an exception that is raised again and again would collect all tracebacks
 
     def end(self, error: Expelled) -> Expelled:
-        """End this hub's term because of an error, and call who waits for that, unless the term has ended before.
+        """End this hub's term because of an error, and call the callbacks of `on_end`, unless it has ended before.
 
         Return the error that has ended it.
         """

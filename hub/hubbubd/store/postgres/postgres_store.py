@@ -56,19 +56,19 @@ class PostgresStore(GroupedStore):
     ) -> None:
         super().__init__(identity.known_history[0])
         self.identity = identity
-        self._sql = identity.database.for_schema
+        self._statement = identity.database.for_schema
         self._connection: DatabaseConnection | None = connection
-        self._reader: DatabaseConnection | None = None
+        self._read_connection: DatabaseConnection | None = None
         self._read_lock = anyio.Lock()
         self._directory = directory
         self._timeout_s = timeout_s
-        self._advanced = asyncio.Event()
+        self._revision_advanced = asyncio.Event()
         self._newest_op = identity.known_history[1]
         self._group: asyncio.Task[AppliedGroup] | None = None
         self._listener = (
             NoticeListener(identity, lambda: self._revision, self._publish_delta) if identity.entrant else None
         )
-        self._listening: asyncio.Task[None] | None = None
+        self._listen_task: asyncio.Task[None] | None = None
         identity.on_end(self._wake_waiters)
 
     @classmethod
@@ -147,7 +147,7 @@ class PostgresStore(GroupedStore):
             try:
                 async with asyncio.timeout(REPLY_TIMEOUT_S):
                     [row] = await connection.fetch(
-                        self._sql(sql.APPLY), op, *self._member_key, self._revision, *arguments
+                        self._statement(sql.APPLY), op, *self._member_key, self._revision, *arguments
                     )
             except ERRORS as error:  # TimeoutError is an OSError
                 if is_failure_certain(error):
@@ -177,8 +177,8 @@ class PostgresStore(GroupedStore):
             connection = await self._reconnect()
             try:
                 async with asyncio.timeout(REPLY_TIMEOUT_S):
-                    await connection.execute(self._sql(sql.SETTLE), op, *self._member_key)
-                    rows = await connection.fetch(self._sql(sql.SETTLED), op)
+                    await connection.execute(self._statement(sql.SETTLE), op, *self._member_key)
+                    rows = await connection.fetch(self._statement(sql.SETTLED), op)
                     if not rows:
                         raise self.identity.end_as_expelled()
                     if rows[0][0] is None:
@@ -220,7 +220,7 @@ class PostgresStore(GroupedStore):
                 if isinstance(error, Expelled):
                     raise
                 now = self._loop.time()
-                closing_since = closing_since or (now if self._closing else None)
+                closing_since = closing_since or (now if self._close_task else None)
                 if closing_since is not None and now > closing_since + self._timeout_s:
                     raise as_store_error(self.name, error) from error
                 await asyncio.sleep(RETRY_S)
@@ -229,11 +229,11 @@ class PostgresStore(GroupedStore):
             self.reconnects += 1
             return connection
 
-    def _finish_group(self, group: Sequence[QueuedCommit], applying: "asyncio.Future[AppliedGroup]") -> None:
+    def _finish_group(self, group: Sequence[QueuedCommit], future: "asyncio.Future[AppliedGroup]") -> None:
         """Publish the group's commits to listeners and callers; note the known history; announce them to members."""
         revision_before = self._revision
-        super()._finish_group(group, applying)
-        if applying.exception() is None:
+        super()._finish_group(group, future)
+        if future.exception() is None:
             self.identity.known_history = self._revision, self._newest_op
         if self._listener is not None and self._revision != revision_before:
             self._listener.announce_commit()
@@ -245,10 +245,10 @@ class PostgresStore(GroupedStore):
 
         The reply to a group brings others' commits as well, and tells which of them are this member's own.
         """
-        while not self._no_group.is_set():
+        while not self._idle.is_set():
             if self._revision >= delta.revision:
                 return
-            await self._advanced.wait()
+            await self._revision_advanced.wait()
         for commit in delta.commits:
             if commit.revision > self._revision:
                 self._publish(commit)
@@ -263,8 +263,8 @@ class PostgresStore(GroupedStore):
 
     def _wake_waiters(self) -> None:
         """Wake all who wait for a revision, or for the end of this hub's term."""
-        self._advanced.set()
-        self._advanced = asyncio.Event()
+        self._revision_advanced.set()
+        self._revision_advanced = asyncio.Event()
 
     def listen(self, listener: Callable[[Commit], None]) -> Callable[[], None]:
         """Call `listener` on the event loop with each durable commit, in revision order, without gaps.
@@ -277,9 +277,9 @@ class PostgresStore(GroupedStore):
 
     def _start_listening(self) -> None:
         """Follow the commits of other members from now on, if there may be any, in the context of no caller."""
-        if self._listener is not None and self._listening is None and not self._closing:
-            self._listening = self._loop.create_task(self._listener.run(), context=self._context)
-            self._listening.add_done_callback(self._check_listening_end)
+        if self._listener is not None and self._listen_task is None and not self._close_task:
+            self._listen_task = self._loop.create_task(self._listener.run(), context=self._context)
+            self._listen_task.add_done_callback(self._check_listening_end)
 
     def _check_listening_end(self, listening: "asyncio.Task[None]") -> None:
         """End this hub's term if listening has failed: else the hub would go on with outdated records."""
@@ -289,7 +289,7 @@ class PostgresStore(GroupedStore):
 
     async def _read(self, query: str, *arguments: Any) -> list[Sequence[Any]]:
         """Return the rows of a query, over a connection that is made again if need be. Raises StoreUnavailable."""
-        if self._closing:
+        if self._close_task:
             raise self._closed_error()
         failure = StoreUnavailable(f"the store {self.name} has not answered for {self._timeout_s:g} s")
         try:
@@ -297,29 +297,29 @@ class PostgresStore(GroupedStore):
                 while True:
                     self.identity.require_alive()
                     # A connection that was kept may have ended long ago: another one is made without a pause.
-                    wait_s = RETRY_S if self._reader is None or self._reader.is_closed() else 0.0
+                    wait_s = RETRY_S if self._read_connection is None or self._read_connection.is_closed() else 0.0
                     try:
                         if wait_s:
-                            self._reader = await self.identity.connect()
-                        assert self._reader
-                        return await self._reader.fetch(self._sql(query), *arguments)
+                            self._read_connection = await self.identity.connect()
+                        assert self._read_connection
+                        return await self._read_connection.fetch(self._statement(query), *arguments)
                     except (StoreUnavailable, *ERRORS) as error:
                         failure = self.identity.as_store_error(error)
                         if is_failure_certain(error.__cause__ or error) or isinstance(failure, Expelled):
                             raise failure from error
-                        self._drop_reader()
+                        self._drop_read_connection()
                     except BaseException:  # nobody waits for the reply any more, which may never come
-                        self._drop_reader()
+                        self._drop_read_connection()
                         raise
                     await asyncio.sleep(wait_s)
         except TimeoutError:
             raise failure from None
 
-    def _drop_reader(self) -> None:
+    def _drop_read_connection(self) -> None:
         """Close the connection for reading at once; the next read makes a new one."""
-        if self._reader is not None:
-            self._reader.terminate()
-            self._reader = None
+        if self._read_connection is not None:
+            self._read_connection.terminate()
+            self._read_connection = None
 
     async def _wait_published(self, revision: int, op: uuid.UUID) -> None:
         """Wait until listeners have seen a revision that was read, made by the group `op`. Raises StoreUnavailable."""
@@ -327,12 +327,12 @@ class PostgresStore(GroupedStore):
             async with asyncio.timeout(self._timeout_s):
                 while self._revision < revision:
                     self.identity.require_alive()
-                    if not self._listeners and self._no_group.is_set():
+                    if not self._listeners and self._idle.is_set():
                         self._advance(revision, op)  # nobody listens yet
                         return
                     if self._listener is not None:
                         self._listener.expect_revision(revision)
-                    await self._advanced.wait()
+                    await self._revision_advanced.wait()
         except TimeoutError:
             raise StoreUnavailable(f"the store {self.name} has not answered for {self._timeout_s:g} s") from None
 
@@ -407,10 +407,10 @@ class PostgresStore(GroupedStore):
 
     async def _close_engine(self) -> None:
         """Stop listening to other members, and close the connections."""
-        if self._listening is not None:
-            self._listening.cancel()
-            await asyncio.wait([self._listening])
-        for connection in (self._connection, self._reader):
+        if self._listen_task is not None:
+            self._listen_task.cancel()
+            await asyncio.wait([self._listen_task])
+        for connection in (self._connection, self._read_connection):
             if connection is not None:
                 with suppress(*ERRORS):
                     await connection.close(timeout=self._timeout_s)

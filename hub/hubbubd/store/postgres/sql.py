@@ -3,7 +3,7 @@
 Each key has one row. A deletion leaves the row without a value, a tombstone, until it is compacted. The row of `meta`
 is locked from the reading of its revision to the commit, so a revision is durable before the next one exists.
 
-Each hub that has opened the store is a row of `members`, a hub alone too. Whose row is `gone` commits nothing more.
+Each hub that has opened the store has a row in `members`, also a hub alone. One whose row is `gone` cannot commit.
 """
 
 from typing import Final
@@ -15,10 +15,10 @@ LOCK: Final = "SELECT pg_try_advisory_lock(hashtext('hubbub'), hashtext($1))"
 """Takes the lock of a schema for a program that uses the schema alone; returns whether it was free."""
 
 EXPELLED: Final = "HB001"
-"""SQLSTATE of a group whose hub is gone, says `members`."""
+"""SQLSTATE of a group from a hub that is gone, according to `members`."""
 
 BEHIND: Final = "HB002"
-"""SQLSTATE of a group whose hub knows a later revision than the database has."""
+"""SQLSTATE of a group from a hub that has seen a later revision than the database has."""
 
 KEY_BYTES: Final = 2600
 """The longest key: an entry of an index has less than a third of a page."""

@@ -1,8 +1,8 @@
 """The vault of a fleet: the secrets of its servers, sealed, in a table of the database.
 
-Memory has them all, opened, so that reading needs no database. It is read again for a server where another member may
-have written: when the server is taken, and before its tokens are renewed. A write names the version that it goes over,
-and is refused to a member that is gone. The version is part of what is sealed, and none is ever given twice.
+Memory has all of them decrypted, so that reading needs no database. Those of a server are read again where another
+member may have written: when the server is taken, and before its tokens are renewed. A write names the version that it
+goes over, and is refused to a member that is gone. The version is part of what is sealed, and none is ever given twice.
 """
 
 import asyncio
@@ -102,7 +102,7 @@ class PostgresVault:
         self._id = ""
         self._rows: dict[str, dict[str, KnownRow]] = {}
         self._unconfirmed: dict[tuple[str, str], set[int]] = {}
-        """Versions of a row (0: deleted) that were written without an answer of the database."""
+        """By name and kind: versions (0: deleted) whose write the database has not confirmed yet."""
 
     @classmethod
     async def open(
@@ -115,16 +115,16 @@ class PostgresVault:
         """
         assert settings.url is not None
         database = Database(settings.url.get_secret_value(), settings.schema_name, settings.read_password())
-        who = None if member is None or life is None else (member, life)
-        vault = cls(database, keys, who, settings.unavailable_after_s)
+        writer = None if member is None or life is None else (member, life)
+        vault = cls(database, keys, writer, settings.unavailable_after_s)
         try:
-            await vault._load()
+            await vault._read_all()
         except BaseException:
             await vault.close()
             raise
         return vault
 
-    async def _load(self) -> None:
+    async def _read_all(self) -> None:
         """Connect, make missing tables, and read all secrets. Raises ConfigError, StoreError and StoreUnavailable."""
         schema = self._database.schema
         try:
@@ -142,7 +142,7 @@ class PostgresVault:
         damaged: list[Row] = []
         for row in rows:
             try:
-                self._remember(row, self._decrypt_row(row))
+                self._store_known_row(row, self._decrypt_row(row))
             except UnreadableSecret:
                 damaged.append(row)
         if damaged:
@@ -250,7 +250,7 @@ class PostgresVault:
             kinds = self._rows.get(name, {})
             self._rows[name] = {kind: KnownRow(stored.version, None) for kind, stored in kinds.items()}
         for row, stored in stored_rows:
-            self._remember(row, stored)
+            self._store_known_row(row, stored)
 
     def _require_readable(self, row: Row) -> KnownRow:
         """Return a row's version and secrets. Raises VaultError if it cannot be opened, with what to do."""
@@ -273,7 +273,7 @@ class PostgresVault:
         plain = unseal(key, SealLocation(self._id, name, kind, version), SealedSecret(key_id, wrapped, content))
         return KnownRow(version, cast("Secrets", payload.loads(plain)))
 
-    def _remember(self, row: Row, known: KnownRow) -> None:
+    def _store_known_row(self, row: Row, known: KnownRow) -> None:
         """Note what this member knows of a row."""
         self._rows.setdefault(row[0], {})[row[1]] = known
 
@@ -308,7 +308,7 @@ class PostgresVault:
         if found_rows != {(row[0], row[1], row[2]) for row in rows}:
             raise StoreError(f"the vault {self._database.name} has secrets already, or this member is gone")
         for row, server_secrets in zip(rows, secrets.values(), strict=True):
-            self._remember(row, KnownRow(row[2], server_secrets))
+            self._store_known_row(row, KnownRow(row[2], server_secrets))
 
     async def rotate(self) -> RotationProgress:
         """Have all rows sealed with the first key; return how many are. Other members read and write meanwhile.
@@ -316,13 +316,13 @@ class PostgresVault:
         Only the keys of rows are encrypted again: content and version stay, so what members know stays true. What was
         done before an interruption stays done, and is not done again. Raises VaultError.
         """
-        after = ("", "")
+        last_key = ("", "")
         while True:
-            rows, counted = await self._run_exclusively(partial(self._rotate_slice, *after))
-            log.info("vault rows sealed with the first key", done=counted.done, all=counted.all)
+            rows, progress = await self._run_exclusively(partial(self._rotate_slice, *last_key))
+            log.info("vault rows sealed with the first key", done=progress.done, all=progress.all)
             if not rows:
-                return counted
-            after = (rows[-1][0], rows[-1][1])
+                return progress
+            last_key = (rows[-1][0], rows[-1][1])
 
     async def _rotate_slice(self, *after: str) -> tuple[list[Row], RotationProgress]:
         """Encrypt the keys of the next rows after a name and kind with the first key; return rows and progress."""
@@ -341,8 +341,8 @@ class PostgresVault:
             old = self._keys.find(key_id)
             assert old is not None, "it is readable"
             location = SealLocation(self._id, name, kind, version)
-            fresh = rewrap(old, self._keys.first, location, SealedSecret(key_id, wrapped, content))
-            rewrapped_keys.append((name, kind, version, fresh.wrapped))
+            rewrapped = rewrap(old, self._keys.first, location, SealedSecret(key_id, wrapped, content))
+            rewrapped_keys.append((name, kind, version, rewrapped.wrapped))
         columns = [list(column) for column in zip(*rewrapped_keys, strict=True)]
         if not await self._query(sql.REWRAP, *self._member, self._keys.first.id, *columns):
             raise self._overtaken_error("servers", gone=True)

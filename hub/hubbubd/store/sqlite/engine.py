@@ -75,7 +75,7 @@ def _batches(items: Iterable[T], max_items: int, size_of: Callable[[T], int] = l
 def _resolve_commit(
     revisions: Mapping[str, int], revision: int, writes: Sequence[Write], guards: Sequence[Precondition]
 ) -> Commit | WriteConflict:
-    """Return what a commit would do: the Commit, or the conflict of the first guard that does not hold.
+    """Return the outcome of a commit, without writing it: the Commit, or the conflict of the first guard that fails.
 
     `revisions` has the revision of each existing key; a missing key has 0. The newest revision is `revision`, and stays
     if nothing changes. Of several writes to a key the last counts, and deleting a missing key is no change.
@@ -163,10 +163,10 @@ class Engine:
             except (sqlite3.Error, OSError):
                 # Else a commit whose sync failed might count after a restart. The first error is the one to report.
                 with suppress(sqlite3.Error):
-                    self._write_nothing_new()
+                    self._write_without_change()
                 raise
 
-    def _write_nothing_new(self) -> None:
+    def _write_without_change(self) -> None:
         """Commit without a change, but with all the writing and syncing of a commit.
 
         After a commit whose sync failed this also overwrites the frames of that commit. They are complete in the
@@ -181,7 +181,7 @@ class Engine:
             with self._translate_errors(), tempfile.TemporaryFile(dir=self._directory) as scratch:
                 files.reserve(scratch.fileno(), MIN_FREE_BYTES)
         with self._transaction():
-            self._write_nothing_new()
+            self._write_without_change()
 
     def apply(self, group: Sequence[tuple[Sequence[Write], Sequence[Precondition]]]) -> list[Commit | WriteConflict]:
         """Apply several commits with one sync. Each sees the writes of those before it and fails alone.

@@ -17,7 +17,7 @@ from hubbubd.store.errors import damaged_error, explain_errors
 from hubbubd.store.sqlite.schema import MIGRATIONS, Migration, migrate, read_version
 
 CACHED_STATEMENTS = 8
-"""How many prepared statements a connection keeps. Each keeps the values that it had last, as long as it is kept."""
+"""How many prepared statements a connection caches; each also holds its last values in memory."""
 
 
 def lock_store(path: Path) -> int:
@@ -74,7 +74,7 @@ def ensure_store(path: Path, migrations: Sequence[Migration]) -> None:
         if mode & 0o077:
             path.chmod(mode & 0o700)  # SQLite gives its journal the same mode
     else:
-        _create(path, migrations)
+        _create_store(path, migrations)
 
 
 def check_file(path: Path) -> None:
@@ -90,7 +90,7 @@ def check_file(path: Path) -> None:
             os.close(lock)
 
 
-def _sibling(path: Path, suffix: str) -> Path:
+def _journal_path(path: Path, suffix: str) -> Path:
     """Return the path of a journal that SQLite keeps beside a database, by its suffix: `-wal` or `-journal`."""
     return Path(f"{path.resolve()}{suffix}")
 
@@ -100,7 +100,7 @@ def _is_nonempty_file(path: Path) -> bool:
     return path.exists() and path.stat().st_size > 0
 
 
-def _create(path: Path, migrations: Sequence[Migration]) -> None:
+def _create_store(path: Path, migrations: Sequence[Migration]) -> None:
     """Create a store under another name and rename it, so that it appears whole or not at all; durable on return.
 
     Raises StoreUnavailable, also if the journal of a missing store is there, OSError and sqlite3.Error.
@@ -133,7 +133,7 @@ def _check_unopened(path: Path, migrations: Sequence[Migration]) -> None:
     os.close(os.open(path, os.O_RDWR))
     if not path.stat().st_mode & stat.S_IWUSR:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-    if path.stat().st_size and _is_nonempty_file(_sibling(path, "-journal")):
+    if path.stat().st_size and _is_nonempty_file(_journal_path(path, "-journal")):
         return  # a restored copy with a hot rollback journal: only SQLite's recovery, a change, makes it whole
     with open_readonly(path) as db:
         check_sound(db, path, migrations)
@@ -147,9 +147,9 @@ def open_readonly(path: Path) -> Generator[sqlite3.Connection]:
     """
     if not path.stat().st_size:
         raise damaged_error(str(path), "it is empty")
-    if _is_nonempty_file(_sibling(path, "-journal")):
+    if _is_nonempty_file(_journal_path(path, "-journal")):
         raise StoreUnavailable(f"the store {path} was left in the middle of a change; let a hub open it once")
-    journal = _sibling(path, "-wal")
+    journal = _journal_path(path, "-wal")
     file_only_uri = f"{path.absolute().as_uri()}?mode=ro&immutable=1"
     if not _is_nonempty_file(journal):
         with open_connection(file_only_uri, uri=True) as db:
@@ -166,7 +166,7 @@ def open_readonly(path: Path) -> Generator[sqlite3.Connection]:
 
 def require_no_journal(path: Path) -> None:
     """Raise StoreUnavailable if a store is missing, but its journal is there."""
-    if not path.exists() and _is_nonempty_file(_sibling(path, "-wal")):
+    if not path.exists() and _is_nonempty_file(_journal_path(path, "-wal")):
         raise StoreUnavailable(f"the store {path} is missing, but its journal is there; put it back, or move that away")
 
 
@@ -177,7 +177,7 @@ def _has_other_id(file_only_uri: str, id_with_journal: str | None) -> bool:
     """
     with suppress(sqlite3.Error), open_connection(file_only_uri, uri=True) as db:
         file_id = read_id(db)
-        return file_id is not None and file_id != id_with_journal and _integrity(db) == "ok"
+        return file_id is not None and file_id != id_with_journal and _check_integrity(db) == "ok"
     return False
 
 
@@ -191,11 +191,11 @@ def read_id(db: sqlite3.Connection) -> str | None:
 def check_sound(db: sqlite3.Connection, path: Path, migrations: Sequence[Migration]) -> None:
     """Check that an open database is a sound store. Raises StoreUnavailable, StoreTooNew and StoreDamaged."""
     read_version(db, str(path), migrations)
-    integrity = _integrity(db)
+    integrity = _check_integrity(db)
     if integrity != "ok":
         raise damaged_error(str(path), integrity.splitlines()[-1])
 
 
-def _integrity(db: sqlite3.Connection) -> str:
+def _check_integrity(db: sqlite3.Connection) -> str:
     """Return the result of SQLite's quick_check: "ok", or the first problem."""
     return db.execute("PRAGMA quick_check(1)").fetchone()[0]

@@ -33,7 +33,7 @@ class SqliteStore(GroupedStore):
         self._engine = engine
         self._thread = thread
         self._copy_path = copy_path
-        self._copying = anyio.Lock()
+        self._copy_lock = anyio.Lock()
 
     @classmethod
     async def open(cls, path: Path | Literal[":memory:"], migrations: Sequence[Migration] = MIGRATIONS) -> Self:
@@ -66,8 +66,8 @@ class SqliteStore(GroupedStore):
 
     def _apply_group(self, group: Sequence[QueuedCommit]) -> "asyncio.Future[AppliedGroup]":
         """Begin to apply a group of commits in one transaction; return a future of what became of them."""
-        wanted = [(queued.writes, queued.guards) for queued in group]
-        return self._submit(lambda: AppliedGroup(self._engine.apply(wanted)))
+        commits = [(queued.writes, queued.guards) for queued in group]
+        return self._submit(lambda: AppliedGroup(self._engine.apply(commits)))
 
     async def _read_changes(self, prefix: str, after: int) -> tuple[int, list[Commit]]:
         """Return the current revision, and the newest state of each key under a prefix that changed after `after`.
@@ -92,7 +92,7 @@ class SqliteStore(GroupedStore):
 
         Raises StoreUnavailable once the store closes, and what the work raises.
         """
-        if self._closing:
+        if self._close_task:
             raise self._closed_error()
         return await self._submit(work)
 
@@ -115,10 +115,10 @@ class SqliteStore(GroupedStore):
         The copy has no id: it gets one where it is opened, so that no resume token of this store fits it. Commits go on
         meanwhile; copies are made one at a time. Raises NoRoom and StoreUnavailable.
         """
-        async with self._copying:
-            if self._closing:
+        async with self._copy_lock:
+            if self._close_task:
                 raise self._closed_error()
-            work = partial(self._engine.copy, self._copy_path, lambda: is_abandoned or self._closing is not None)
+            work = partial(self._engine.copy, self._copy_path, lambda: is_abandoned or self._close_task is not None)
             is_abandoned = False
             if self._thread is None:
                 return work()
@@ -149,7 +149,7 @@ class SqliteStore(GroupedStore):
     async def _close_engine(self) -> None:
         """Close the database once no copy is under way, and end the thread."""
         try:
-            async with self._copying:  # a copy under way sees that the store closes, and gives up
+            async with self._copy_lock:  # a copy under way sees that the store closes, and gives up
                 await self._submit(self._engine.close)
         finally:
             if self._thread:

@@ -30,16 +30,16 @@ SELECT count(value), count(*) - count(value),
 
 
 @asynccontextmanager
-async def lock_file(path: Path, *, make: bool) -> AsyncGenerator["LockedFile"]:
+async def lock_file(path: Path, *, may_create: bool) -> AsyncGenerator["LockedFile"]:
     """Lock the store in a file for a block, and yield it.
 
-    With `make` the file may be missing, and its directory is made. Raises StoreLocked when a hub has the store open,
-    StoreUnavailable, and StoreError for a missing file, a directory or, with `make`, a link.
+    With `may_create` the file may be missing, and its directory is created. Raises StoreLocked when a hub has the store
+    open, StoreUnavailable, and StoreError for a missing file, a directory or, with `may_create`, a link.
     """
     if path.is_dir():
         raise StoreError(f"{path} is a directory; name the file in it, {path / engines.FILE}")
     with explain_errors(str(path)):
-        if make:
+        if may_create:
             if path.is_symlink():  # a rename would replace the link, and not the file
                 raise StoreError(f"{path} is a link; name the file itself")
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

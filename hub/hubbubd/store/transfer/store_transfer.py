@@ -107,7 +107,7 @@ class Difference:
     """A key that differs between two stores, and how it differs, for people."""
 
     key: str
-    how: str
+    description: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,14 +115,14 @@ class Comparison:
     """How many keys differ, and the first of them."""
 
     differing: int = 0
-    named: tuple[Difference, ...] = ()
+    first_differences: tuple[Difference, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Transferred:
-    """The outcome of a transfer: whether records were `copied`, the number of `secrets`, and what was `compared`.
+class TransferOutcome:
+    """The outcome of a transfer: whether records were `copied`, the number of `secrets`, and what was `comparison`.
 
-    `secrets` is None without vaults, `compared` without a comparison.
+    `secrets` is None without vaults, `comparison` without a comparison.
     """
 
     source: str
@@ -130,11 +130,11 @@ class Transferred:
     extent: Extent
     copied: bool
     secrets: int | None = None
-    compared: Comparison | None = None
+    comparison: Comparison | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON object that `hubbubd` prints as a line."""
-        compared = self.compared
+        comparison = self.comparison
         return {
             "event": "copied" if self.copied else "compared",
             "from": self.source,
@@ -144,9 +144,11 @@ class Transferred:
             "deletions": self.extent.deletions,
             "revision": self.extent.revision,
             "secrets": self.secrets,
-            "equal": None if compared is None else not compared.differing,
-            "differing": None if compared is None else compared.differing,
-            "differences": [] if compared is None else [{"key": each.key, "how": each.how} for each in compared.named],
+            "equal": None if comparison is None else not comparison.differing,
+            "differing": None if comparison is None else comparison.differing,
+            "differences": []
+            if comparison is None
+            else [{"key": each.key, "how": each.description} for each in comparison.first_differences],
         }
 
 
@@ -157,7 +159,7 @@ async def transfer(
     verify: bool,
     vaults: tuple[SecretStore, SecretStore] | None = None,
     on_copied: OnCopied,
-) -> Transferred:
+) -> TransferOutcome:
     """Copy the source to the target, which must be empty, and with `verify` compare both.
 
     With `verify` a target that has records is compared, and not written. `vaults` have the secrets of the source and
@@ -174,19 +176,19 @@ async def transfer(
                 f"the store {target.name} has {existing_rows} records already, and was left as it was; name an empty"
                 " one, or one that is not there yet; --verify compares them"
             )
-        secrets = await _collect_secrets(*vaults, written=not existing_rows) if vaults else None
+        secrets = await _collect_secrets(*vaults, will_write=not existing_rows) if vaults else None
         if not existing_rows:
             await _copy_records(reader, target, extent, on_copied)
             if vaults and secrets:
                 await _copy_secrets(secrets, vaults[1], target.name)
-        compared = await _compare(reader, target, vaults) if verify else None
-    return Transferred(
+        comparison = await _compare(reader, target, vaults) if verify else None
+    return TransferOutcome(
         source=source.name,
         target=target.name,
         extent=extent,
         copied=not existing_rows,
         secrets=None if secrets is None else len(secrets),
-        compared=compared,
+        comparison=comparison,
     )
 
 
@@ -207,10 +209,10 @@ async def _copy_records(reader: SourceReader, target: LockedStore, extent: Exten
             on_copied(copied, extent.rows)
 
 
-async def _collect_secrets(source: SecretStore, target: SecretStore, *, written: bool) -> dict[str, dict[str, Any]]:
-    """Return the secrets of the source. Raises TargetNotEmpty if they are to be `written` and the target has others."""
+async def _collect_secrets(source: SecretStore, target: SecretStore, *, will_write: bool) -> dict[str, dict[str, Any]]:
+    """Return the secrets of the source. Raises TargetNotEmpty if `will_write` and the target has other secrets."""
     secrets = await source.all()
-    if written and await target.all() not in ({}, secrets):
+    if will_write and await target.all() not in ({}, secrets):
         raise TargetNotEmpty("the target has secrets already; nothing was copied")
     return secrets
 
@@ -231,15 +233,15 @@ async def _compare(
     A server whose secrets differ counts as a key. Raises StoreError if there is no target.
     """
     differing = 0
-    named: list[Difference] = []
+    first_differences: list[Difference] = []
     async with target.open_reader() as target_reader:
         if target_reader is None:
             raise StoreError(f"there is no store {target.name}")
         async with aclosing(find_differences(reader, target_reader)) as differences:
             async for difference in differences:
                 differing += 1
-                if len(named) < MAX_NAMED:
-                    named.append(difference)
+                if len(first_differences) < MAX_NAMED:
+                    first_differences.append(difference)
     if vaults:
         source_secrets, target_secrets = [await vault.all() for vault in vaults]
         servers = sorted(
@@ -248,8 +250,8 @@ async def _compare(
             if source_secrets.get(name) != target_secrets.get(name)
         )
         differing += len(servers)
-        named += [Difference(name, "its secrets") for name in servers[: MAX_NAMED - len(named)]]
-    return Comparison(differing=differing, named=tuple(named))
+        first_differences += [Difference(name, "its secrets") for name in servers[: MAX_NAMED - len(first_differences)]]
+    return Comparison(differing=differing, first_differences=tuple(first_differences))
 
 
 async def find_differences(source: SourceReader, target: SourceReader) -> AsyncGenerator[Difference]:

@@ -57,52 +57,54 @@ class SealLocation:
     version: int
 
     @property
-    def associated(self) -> bytes:
-        """The data that both seals are bound to; different for different places."""
+    def associated_data(self) -> bytes:
+        """The authenticated data of both encryptions: no two places have the same."""
         return payload.dumps([FORMAT, self.vault, self.name, self.kind, self.version])
 
 
 @dataclass(frozen=True, slots=True)
 class SealedSecret:
-    """The content of a row: which key of the vault wraps, the wrapped key, and what is sealed with that."""
+    """A row: the id of a vault key, the row's key `wrapped` with it, and the `content` sealed with the row's key."""
 
     key_id: str
     wrapped: bytes = field(repr=False)
     content: bytes = field(repr=False)
 
 
-def seal(key: VaultKey, place: SealLocation, content: bytes) -> SealedSecret:
+def seal(key: VaultKey, location: SealLocation, content: bytes) -> SealedSecret:
     """Encrypt a content for its place: the content with a new key of the row, and this key with `key`."""
     row_key = secrets.token_bytes(KEY_BYTES)
-    associated = place.associated
-    return SealedSecret(key.id, _encrypt(key.secret, row_key, associated), _encrypt(row_key, content, associated))
+    associated_data = location.associated_data
+    return SealedSecret(
+        key.id, _encrypt(key.secret, row_key, associated_data), _encrypt(row_key, content, associated_data)
+    )
 
 
-def unseal(key: VaultKey, place: SealLocation, sealed: SealedSecret) -> bytes:
+def unseal(key: VaultKey, location: SealLocation, sealed: SealedSecret) -> bytes:
     """Return the content that was sealed for this place. Raises UnreadableSecret."""
-    associated = place.associated
-    return _decrypt(_decrypt(key.secret, sealed.wrapped, associated), sealed.content, associated)
+    associated_data = location.associated_data
+    return _decrypt(_decrypt(key.secret, sealed.wrapped, associated_data), sealed.content, associated_data)
 
 
-def rewrap(old: VaultKey, new: VaultKey, place: SealLocation, sealed: SealedSecret) -> SealedSecret:
+def rewrap(old: VaultKey, new: VaultKey, location: SealLocation, sealed: SealedSecret) -> SealedSecret:
     """Return the same sealed content, whose row key is now encrypted with `new` instead of `old`.
 
     Raises UnreadableSecret.
     """
-    associated = place.associated
-    row_key = _decrypt(old.secret, sealed.wrapped, associated)
-    return SealedSecret(new.id, _encrypt(new.secret, row_key, associated), sealed.content)
+    associated_data = location.associated_data
+    row_key = _decrypt(old.secret, sealed.wrapped, associated_data)
+    return SealedSecret(new.id, _encrypt(new.secret, row_key, associated_data), sealed.content)
 
 
-def _encrypt(key: bytes, content: bytes, associated: bytes) -> bytes:
-    """Return a random nonce, followed by the bytes encrypted with it; `associated` is needed again to decrypt them."""
+def _encrypt(key: bytes, content: bytes, associated_data: bytes) -> bytes:
+    """Return a random nonce, followed by the encrypted bytes; decryption needs the same `associated_data`."""
     nonce = secrets.token_bytes(NONCE_BYTES)
-    return nonce + AESGCM(key).encrypt(nonce, content, associated)
+    return nonce + AESGCM(key).encrypt(nonce, content, associated_data)
 
 
-def _decrypt(key: bytes, encrypted: bytes, associated: bytes) -> bytes:
-    """Return the bytes that `_encrypt` has encrypted. Raises UnreadableSecret for another key or `associated`."""
+def _decrypt(key: bytes, encrypted: bytes, associated_data: bytes) -> bytes:
+    """Return the bytes that `_encrypt` has encrypted. Raises UnreadableSecret for another key or `associated_data`."""
     try:
-        return AESGCM(key).decrypt(encrypted[:NONCE_BYTES], encrypted[NONCE_BYTES:], associated)
+        return AESGCM(key).decrypt(encrypted[:NONCE_BYTES], encrypted[NONCE_BYTES:], associated_data)
     except (InvalidTag, ValueError):  # ValueError: too short for a nonce, or a key of another length
         raise UnreadableSecret from None

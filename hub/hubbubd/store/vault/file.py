@@ -27,7 +27,7 @@ class TokenFile:
     def __init__(self, path: Path, secrets: dict[str, dict[str, Any]]) -> None:
         self._path = path
         self._secrets = secrets
-        self._writing = anyio.Lock()
+        self._write_lock = anyio.Lock()
 
     @classmethod
     def open(cls, data_dir: Path) -> "TokenFile":
@@ -50,7 +50,7 @@ class TokenFile:
 
     async def put(self, server: str, secrets: dict[str, Any] | None) -> None:
         """Replace the secrets stored for a server (None deletes them); durable on return. Raises OSError."""
-        async with self._writing:
+        async with self._write_lock:
             new_secrets = {name: value for name, value in self._secrets.items() if name != server}
             if secrets is not None:
                 new_secrets[server] = secrets
@@ -67,7 +67,7 @@ class TokenFile:
 
     async def put_all(self, secrets: Mapping[str, dict[str, Any]]) -> None:
         """Store all these secrets, in a file that has none; durable on return. Raises OSError, and StoreError."""
-        async with self._writing:
+        async with self._write_lock:
             if self._secrets:
                 raise StoreError(f"{self._path} has secrets already; move it away")
             new_secrets = dict(secrets)

@@ -1,7 +1,7 @@
 """The keys of a fleet's vault: in a file that only its owner can read, or in the environment.
 
-The first key seals, all of them open. So a key is replaced without a pause: the new one is put first at each member,
-all rows are sealed with it, and the old one is taken away.
+The first key encrypts, and each of them decrypts. So a key is replaced without a pause: the new one is put first at
+each member, all rows are sealed with it, and the old one is taken away.
 """
 
 import base64
@@ -48,7 +48,8 @@ class VaultKeys:
             return cls._parse(_read_key_file(file), SETTING, str(file))
         if variable is None:
             raise ConfigError(
-                SETTING, f"a fleet seals the secrets of its servers with a key, and there is none; {_how_to_make_key()}"
+                SETTING,
+                f"a fleet seals the secrets of its servers with a key, and there is none; {_key_creation_advice()}",
             )
         if len(variable) > _MAX_FILE_BYTES:
             raise ConfigError(VARIABLE, f"is longer than {_MAX_FILE_BYTES} characters")
@@ -63,7 +64,7 @@ class VaultKeys:
         lines = text.split()
         if not 0 < len(lines) <= MAX_KEYS:
             what = "has no key" if not lines else f"has more than {MAX_KEYS} keys"
-            raise ConfigError(setting, f"{origin} {what}; {_how_to_make_key()}")
+            raise ConfigError(setting, f"{origin} {what}; {_key_creation_advice()}")
         # Before any message can repeat a key.
         REDACTION.set_secrets("the vault's keys", lines, whole=True)
         keys: dict[str, VaultKey] = {}
@@ -72,13 +73,13 @@ class VaultKeys:
                 key = VaultKey.with_id(base64.b64decode(line, validate=True))
             except ValueError:
                 what = f"key {number} of {origin} is not {KEY_BYTES} bytes in base64"
-                raise ConfigError(setting, f"{what}; {_how_to_make_key()}") from None
+                raise ConfigError(setting, f"{what}; {_key_creation_advice()}") from None
             keys[key.id] = key
         return cls(tuple(keys.values()), origin)
 
     @property
     def first(self) -> VaultKey:
-        """The key that seals."""
+        """The key that encrypts."""
         return self.keys[0]
 
     def find(self, key_id: str) -> VaultKey | None:
@@ -86,7 +87,7 @@ class VaultKeys:
         return next((key for key in self.keys if key.id == key_id), None)
 
 
-def _how_to_make_key(path: Path = Path("vault.key")) -> str:
+def _key_creation_advice(path: Path = Path("vault.key")) -> str:
     """Return a sentence that tells an operator how to make a key."""
     command = f"(umask 077; openssl rand -base64 32 > {shlex.quote(str(path))})"
     return f"make one with `{command}`, and give the same to all members"
@@ -104,7 +105,7 @@ def _read_key_file(path: Path) -> str:
         finally:
             os.close(descriptor)
     except FileNotFoundError:
-        raise ConfigError(SETTING, f"there is no {path}; {_how_to_make_key(path)}") from None
+        raise ConfigError(SETTING, f"there is no {path}; {_key_creation_advice(path)}") from None
     except OSError as error:
         raise ConfigError(SETTING, f"{path} cannot be read: {error.strerror}") from None
     if not stat.S_ISREG(mode):
@@ -119,4 +120,4 @@ def _read_key_file(path: Path) -> str:
     try:
         return content.decode("ascii")
     except ValueError:
-        raise ConfigError(SETTING, f"{path} is not text; {_how_to_make_key(path)}") from None
+        raise ConfigError(SETTING, f"{path} is not text; {_key_creation_advice(path)}") from None

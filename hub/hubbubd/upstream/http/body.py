@@ -9,7 +9,7 @@ TURN_COST: Final = 128 * 1024
 """How much of a body is passed on before other tasks run: its bytes, plus LINE_COST per line."""
 
 LINE_COST: Final = 1024
-"""What a line counts besides its bytes, so that very many short lines are long work, too."""
+"""The cost of a line besides its bytes: many short lines take long, too."""
 
 
 class BodyTooLarge(Exception):
@@ -50,7 +50,7 @@ async def read_in_turns(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 
 
 def _split_by_cost(chunk: bytes) -> Iterator[tuple[bytes, int]]:
-    """Split a chunk into the parts that are passed on per turn, with the cost of each."""
+    """Split a chunk into parts that cost at most about TURN_COST; yield each part with its cost."""
     cost = len(chunk) + LINE_COST * (chunk.count(b"\n") + chunk.count(b"\r"))
     count = cost // TURN_COST + 1
     if count == 1:

@@ -24,7 +24,7 @@ from hubbubd.errors import Fault, PermissionDenied
 from hubbubd.timing.limited import limited
 from hubbubd.upstream import faults
 from hubbubd.upstream.http import body
-from hubbubd.upstream.http.connections import SENT, SendWatch
+from hubbubd.upstream.http.connections import CURRENT_SEND, SendWatch
 from hubbubd.upstream.http.cookies import ServerCookies
 from hubbubd.upstream.messages.retries import SendProgress
 from hubbubd.upstream.ports import Permit
@@ -36,7 +36,7 @@ WRITE_BYTES: Final = 256 * 1024
 """Bytes of a request that are handed to the system at once."""
 
 REST_BYTES: Final = 64 * 1024
-"""How much of a body that nobody needs is read, so that its connection can be used again."""
+"""Bytes of an unneeded body that are read at most, so that its connection can be used again."""
 
 REST_LIMIT_S: Final = 0.5
 """Seconds that such a body may take to end."""
@@ -60,27 +60,27 @@ REDIRECTS: Final = (301, 302, 303, *KEEPS_METHOD)
 class HttpFailure(Exception):
     """A request had no response, or its body broke off.
 
-    `reached` says that the server may have had the request, `too_slow` that a time limit ended it: the connection did
-    not break.
+    `may_have_arrived` says that the server may have received the request. `timed_out` says that a time limit ended it;
+    the connection did not break.
     """
 
-    def __init__(self, fault: Fault, *, reached: bool, too_slow: bool = False) -> None:
+    def __init__(self, fault: Fault, *, may_have_arrived: bool, timed_out: bool = False) -> None:
         super().__init__(fault.message)
         self.fault = fault
-        self.reached = reached
-        self.too_slow = too_slow
+        self.may_have_arrived = may_have_arrived
+        self.timed_out = timed_out
 
 
 @dataclass(slots=True)
 class HttpRequest:
-    """A request. `read_s` limits, in seconds, how long nothing may come; `progress` is that of the last hop."""
+    """A request. It fails if nothing arrives for `read_timeout_s` (None: no limit). `progress` is the last hop's."""
 
     method: str
     url: URL
     headers: CIMultiDict[str]
     content: bytes | None = None
     _: KW_ONLY
-    read_s: float | None = None
+    read_timeout_s: float | None = None
     progress: SendProgress = field(default_factory=SendProgress)
 
 
@@ -120,11 +120,11 @@ class HttpResponse:
         except (aiohttp.ClientError, OSError) as exc:
             raise _failure_from(exc) from exc
 
-    async def read_beginning(self, limit: int, limit_s: float) -> bytes:
-        """Return the first `limit` bytes of the body that arrive within `limit_s` seconds, and close the response."""
+    async def read_beginning(self, limit: int, timeout_s: float) -> bytes:
+        """Return the first `limit` bytes of the body that arrive within `timeout_s` seconds, and close the response."""
         beginning = bytearray()
         try:
-            async with asyncio.timeout(limit_s):
+            async with asyncio.timeout(timeout_s):
                 async for chunk in self.chunks():
                     beginning += chunk
                     if len(beginning) >= limit:
@@ -136,7 +136,7 @@ class HttpResponse:
         return bytes(beginning[:limit])
 
     async def drain_and_close(self) -> None:
-        """Read the rest of a body that is short and comes soon, to reuse the connection; then close the response."""
+        """Read the rest of a body that is short and arrives soon, to reuse its connection; then close the response."""
         if not self._response.content.at_eof():
             await self.read_beginning(REST_BYTES, REST_LIMIT_S)
         self.close()
@@ -162,7 +162,7 @@ class AccessLayer(Protocol):
 
 
 class HttpClient:
-    """The requests to one server. They wait for a response without limit, as people take minutes."""
+    """Sends the requests to one server. It waits for responses without limit, as people take minutes to answer."""
 
     def __init__(
         self,
@@ -179,18 +179,18 @@ class HttpClient:
         self._tls = tls
         self._hosts = hosts
         self._access = access
-        self._limit_s = config.connect_timeout_s
-        self.cookies = ServerCookies(URL(config.url or ""), wanted=config.cookies)
-        # A proxy would resolve names itself, past the checks of `hosts`.
+        self._connect_timeout_s = config.connect_timeout_s
+        self.cookies = ServerCookies(URL(config.url or ""), is_enabled=config.cookies)
+        # No proxy where hosts are restricted: it would resolve names itself, past the checks of `hosts`.
         self._proxies = Proxies({} if hosts is not None else getproxies())
         self._headers = CIMultiDict(DEFAULT_HEADERS)
         for name, value in config.headers.items():
             self._headers[name] = _check_header(name, value.get_secret_value())
 
-    def headers(self, own: Mapping[str, str]) -> CIMultiDict[str]:
+    def build_headers(self, extra: Mapping[str, str]) -> CIMultiDict[str]:
         """Return the headers of a request: those of the configuration, and `own`, which win."""
         headers = self._headers.copy()
-        headers.update(own)
+        headers.update(extra)
         return headers
 
     async def send(self, request: HttpRequest) -> HttpResponse:
@@ -199,7 +199,9 @@ class HttpClient:
         Any other redirect is returned. Raises HttpFailure, UpstreamError.
         """
         for redirects_left in range(MAX_REDIRECTS, -1, -1):
-            response = await (self.hop(request) if self._access is None else self._access.send(request, self.hop))
+            response = await (
+                self.send_hop(request) if self._access is None else self._access.send(request, self.send_hop)
+            )
             target = redirect_target(request, response)
             if target is None or not redirects_left:
                 return response
@@ -207,7 +209,7 @@ class HttpClient:
             request.url = target
         raise AssertionError("unreachable")
 
-    async def hop(self, request: HttpRequest) -> HttpResponse:
+    async def send_hop(self, request: HttpRequest) -> HttpResponse:
         """Send a request as it is, without following redirects, and store the cookies of the response; a `Hop`.
 
         Waits for the permit first, where one is needed. Raises HttpFailure, and UpstreamError for a forbidden host.
@@ -222,16 +224,16 @@ class HttpClient:
                 raise faults.error("HOST_NOT_ALLOWED", exc.message, host=request.url.host) from None
         request.progress = progress = SendProgress()
         watch = SendWatch(progress)
-        SENT.set(watch)
+        CURRENT_SEND.set(watch)
         content = None
         if request.content is not None:
-            content = _Content(request.content, progress, self._limit_s, self._permit)
+            content = _Content(request.content, progress, self._connect_timeout_s, self._permit)
         proxy, proxy_headers = self._proxies.proxy_for(request.url)
         headers = request.headers
         if proxy_headers is not None and request.url.scheme == "http":  # over TLS, only the proxy may see it
             headers = CIMultiDict(headers)
             headers.update(proxy_headers)
-        if (cookie := self.cookies.header(request.url, headers.get("cookie"))) is not None:
+        if (cookie := self.cookies.build_header(request.url, headers.get("cookie"))) is not None:
             headers = CIMultiDict(headers)
             headers["cookie"] = cookie
         try:
@@ -244,7 +246,7 @@ class HttpClient:
                 ssl=self._tls,
                 proxy=proxy,
                 proxy_headers=proxy_headers,
-                timeout=_time_limits(self._limit_s, request.read_s),
+                timeout=_time_limits(self._connect_timeout_s, request.read_timeout_s),
             )
         except (aiohttp.ClientError, OSError, ValueError) as exc:
             watch.note_failure(exc)
@@ -256,23 +258,23 @@ class HttpClient:
 
 
 @lru_cache
-def _time_limits(connect_s: float, read_s: float | None) -> aiohttp.ClientTimeout:
+def _time_limits(connect_s: float, read_timeout_s: float | None) -> aiohttp.ClientTimeout:
     """Return aiohttp's limits for these seconds, None for no limit; cached, as most requests have the same."""
-    return aiohttp.ClientTimeout(total=None, connect=connect_s, sock_connect=connect_s, sock_read=read_s)
+    return aiohttp.ClientTimeout(total=None, connect=connect_s, sock_connect=connect_s, sock_read=read_timeout_s)
 
 
 class _Content(Payload):
-    """The content of a request. It notes in `progress` how far it was sent; sending has to end within `limit_s`.
+    """The body of a request. It records in `progress` how far it was sent; sending fails after `send_timeout_s`.
 
-    `permit` is asked once more: connecting may have taken so long that another member of the fleet has the server.
+    It awaits `permit` again: while the hub connected, another member of the fleet may have taken the server.
     """
 
-    def __init__(self, content: bytes, progress: SendProgress, limit_s: float, permit: Permit | None) -> None:
+    def __init__(self, content: bytes, progress: SendProgress, send_timeout_s: float, permit: Permit | None) -> None:
         super().__init__(content, content_type="application/json")
         self._content = content
         self._size = len(content)
         self._progress = progress
-        self._limit_s = limit_s
+        self._send_timeout_s = send_timeout_s
         self._permit = permit
 
     def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
@@ -283,8 +285,8 @@ class _Content(Payload):
         """Send the content, once that is permitted, and note the progress; called by aiohttp. Raises TimeoutError."""
         if self._permit is not None:
             await self._permit()
-        self._progress.started = True
-        await limited(self._write(writer), self._limit_s)
+        self._progress.sending_started = True
+        await limited(self._write(writer), self._send_timeout_s)
         self._progress.handed_over = True
 
     async def _write(self, writer: AbstractStreamWriter) -> None:
@@ -338,15 +340,15 @@ class Proxies:
 
 
 def redirect_target(request: HttpRequest, response: HttpResponse) -> URL | None:
-    """Return where a redirect that may be followed leads; None for any other response.
+    """Return the target URL of a redirect that may be followed; None for any other response.
 
     It may be followed if it keeps the method, stays within the origin or only adds TLS, and names no user or password.
     """
     if not is_redirect(response) or not (request.method == "GET" or response.status in KEEPS_METHOD):
         return None
-    here = request.url
-    target = join_url(here, response.headers["location"])
-    if target is None or not _stays_within_origin(here, target):
+    source = request.url
+    target = join_url(source, response.headers["location"])
+    if target is None or not _stays_within_origin(source, target):
         return None
     return None if target.raw_authority.rpartition("@")[0] else target
 
@@ -380,12 +382,14 @@ def is_same_origin(first: URL, second: URL) -> bool:
     return (first.scheme, first.raw_host, first.port) == (second.scheme, second.raw_host, second.port)
 
 
-def _stays_within_origin(here: URL, target: URL) -> bool:
+def _stays_within_origin(source: URL, target: URL) -> bool:
     """Return whether a URL has the same origin, or is the same host over TLS, with the default ports."""
-    if is_same_origin(here, target):
+    if is_same_origin(source, target):
         return True
-    upgrade = (here.scheme, target.scheme) == ("http", "https") and here.is_default_port() and target.is_default_port()
-    return upgrade and here.host == target.host
+    adds_tls = (
+        (source.scheme, target.scheme) == ("http", "https") and source.is_default_port() and target.is_default_port()
+    )
+    return adds_tls and source.host == target.host
 
 
 _UNREACHED_CODES: Final[tuple[tuple[type[Exception], str], ...]] = (
@@ -397,7 +401,7 @@ _UNREACHED_CODES: Final[tuple[tuple[type[Exception], str], ...]] = (
     (aiohttp.InvalidURL, "CONFIG_INVALID"),
     (aiohttp.NonHttpUrlClientError, "CONFIG_INVALID"),
 )
-"""The faults of requests that no server has seen."""
+"""Exceptions of requests that reached no server, each with the code of its fault."""
 
 
 def _failure_from(exc: Exception) -> HttpFailure:
@@ -405,9 +409,9 @@ def _failure_from(exc: Exception) -> HttpFailure:
     text = _describe_failure(exc)
     for kind, code in _UNREACHED_CODES:
         if isinstance(exc, kind):
-            return HttpFailure(faults.fault(code, text, error=text), reached=False)
-    too_slow = isinstance(exc, TimeoutError)
-    return HttpFailure(faults.fault("CONNECTION_LOST", text, error=text), reached=True, too_slow=too_slow)
+            return HttpFailure(faults.fault(code, text, error=text), may_have_arrived=False)
+    timed_out = isinstance(exc, TimeoutError)
+    return HttpFailure(faults.fault("CONNECTION_LOST", text, error=text), may_have_arrived=True, timed_out=timed_out)
 
 
 def _describe_failure(exc: Exception) -> str:

@@ -39,7 +39,7 @@ MAX_HEADERS: Final = 128
 """The most headers of a response."""
 
 READ_BYTES: Final = 64 * 1024
-"""Bytes of a response that are read ahead of who takes them."""
+"""Bytes of a response that are read before the reader asks for them."""
 
 
 class SendWatch:
@@ -56,7 +56,7 @@ class SendWatch:
             self._watch = AcknowledgmentWatch(descriptor)
 
     def note_failure(self, exc: Exception) -> None:
-        """Note in `progress` if the server surely acknowledged none of the request, whose connection broke with `exc`.
+        """Note in `progress` whether it is certain that the server acknowledged no byte; `exc` broke the connection.
 
         Without a reset the count of acknowledged bytes is certain. After a reset it is not: the server may have read
         the request without acknowledging it.
@@ -71,8 +71,8 @@ class SendWatch:
             self._watch = None
 
 
-SENT: ContextVar[SendWatch | None] = ContextVar("hubbub_sent", default=None)
-"""The request that the current task sends."""
+CURRENT_SEND: ContextVar[SendWatch | None] = ContextVar("hubbub_sent", default=None)
+"""The watch of the request that the current task sends; None outside of requests."""
 
 
 class Resolver(AbstractResolver):
@@ -86,10 +86,10 @@ class Resolver(AbstractResolver):
     ) -> list[ResolveResult]:
         """Return the addresses of a host, if the policy allows them, in the order of the system. Raises OSError."""
         try:
-            found = await anyio.getaddrinfo(host, port, family=family, type=socket.SOCK_STREAM)
+            results = await anyio.getaddrinfo(host, port, family=family, type=socket.SOCK_STREAM)
         except UnicodeError as exc:
             raise socket.gaierror(socket.EAI_NONAME, str(exc)) from exc
-        addresses = list(dict.fromkeys((each[0], str(each[4][0])) for each in found))
+        addresses = list(dict.fromkeys((each[0], str(each[4][0])) for each in results))
         if self._hosts is not None:
             try:
                 self._hosts.check(host, [ip_address(address) for _, address in addresses])
@@ -109,7 +109,7 @@ class PooledConnector(aiohttp.TCPConnector):
     """A pool of any number of connections: each parked call holds one.
 
     It hands out no idle connection that its server has closed, or on which unrequested data came: that would be read as
-    the next response. It notes in `SENT` which connection it hands out.
+    the next response. It notes in `CURRENT_SEND` which connection it hands out.
     """
 
     def __init__(self, hosts: HostRules | None) -> None:
@@ -122,7 +122,7 @@ class PooledConnector(aiohttp.TCPConnector):
     async def connect(self, req: ClientRequest, traces: list[Trace], timeout: aiohttp.ClientTimeout) -> Connection:
         """Return an idle connection that is still good, or a new one; called by aiohttp for each request.
 
-        The request in SENT learns which of the two it gets. Idle connections that are not good are closed.
+        Tells the watch in CURRENT_SEND which of the two it is. Closes idle connections that are not good any more.
         """
         while True:
             connection = await super().connect(req, traces, timeout)
@@ -130,14 +130,14 @@ class PooledConnector(aiohttp.TCPConnector):
             if protocol is None or protocol not in self._handed_out:
                 break
             if not (protocol.should_close or _has_unread_input(connection)):
-                if (sent := SENT.get()) is not None:
-                    sent.watch_reused(_file_descriptor(connection))
+                if (watch := CURRENT_SEND.get()) is not None:
+                    watch.watch_reused(_file_descriptor(connection))
                 return connection
             connection.close()
         if protocol is not None:
             self._handed_out.add(protocol)
-        if (sent := SENT.get()) is not None:
-            sent.progress.connected = True
+        if (watch := CURRENT_SEND.get()) is not None:
+            watch.progress.is_new_connection = True
         return connection
 
 
@@ -149,7 +149,7 @@ def _file_descriptor(connection: Connection) -> int:
 
 
 def _has_unread_input(connection: Connection) -> bool:
-    """Return whether an idle connection has ended, or has something to read that nobody asked for."""
+    """Return whether an idle connection has ended, or has unread data, which no request can have caused."""
     descriptor = _file_descriptor(connection)
     if descriptor < 0:
         return True
@@ -159,14 +159,14 @@ def _has_unread_input(connection: Connection) -> bool:
 
 
 class AcknowledgmentWatch:
-    """Tells whether the other end acknowledged any byte that is sent over a connection from now on, even after its end.
+    """Tells whether the peer acknowledged any byte that is sent over a connection from now on, also once it is closed.
 
-    The kernel counts the bytes that were acknowledged. It cannot be asked once a transport has closed its socket, so
-    this holds a duplicate, which has to be closed. Where the kernel does not count, all counts as acknowledged.
+    The kernel counts the bytes that were acknowledged. The count is lost when a transport closes its socket, so this
+    holds a duplicate, which has to be closed. Where the kernel does not count, everything counts as acknowledged.
     """
 
     def __init__(self, descriptor: int) -> None:
-        # The system is not asked for family and kind, which do not matter here.
+        # Naming family and kind saves a system call to find them; which ones does not matter here.
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, os.dup(descriptor))
         self._bytes_before = count_acknowledged_bytes(self._socket)
 

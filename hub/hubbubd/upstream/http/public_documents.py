@@ -15,11 +15,11 @@ async def get_json_text(url: str, rules: HostRules, max_bytes: int) -> bytes:
     Raises HubError for a host that the rules forbid, OSError, and ValueError for what is no such document.
     """
     rules.check_host(urlsplit(url).hostname or "")
-    asked = {"accept": "application/json"}
+    headers = {"accept": "application/json"}
     try:
         async with (
             Connections().use_session(rules) as http,
-            http.get(url, allow_redirects=False, headers=asked) as response,
+            http.get(url, allow_redirects=False, headers=headers) as response,
         ):
             if response.status != 200:
                 raise ValueError(f"its status is {response.status}")

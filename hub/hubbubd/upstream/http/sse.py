@@ -30,7 +30,7 @@ from hubbubd.upstream.http.streams.delivery import (
     MessageRefused,
 )
 from hubbubd.upstream.http.streams.event_parser import EventParser, EventTooLong
-from hubbubd.upstream.http.streams.get_stream import STREAM_HEADERS, hand_over, is_stream
+from hubbubd.upstream.http.streams.get_stream import STREAM_HEADERS, is_stream, pass_message
 from hubbubd.upstream.http.streams.read_stream import HttpReadStream
 from hubbubd.upstream.http.streams.write_stream import HttpWriteStream
 from hubbubd.upstream.messages.streams import MarkLost, TransportStreams
@@ -47,7 +47,7 @@ async def sse_transport(
     try:
         await transport.open()
         yield TransportStreams(
-            read=transport.arrivals, write=transport, receipts=True, explain_end=transport.explain_end
+            read=transport.read_stream, write=transport, reports_delivery=True, explain_end=transport.explain_end
         )
     finally:
         with anyio.CancelScope(shield=True):
@@ -58,7 +58,7 @@ class HttpWithSse:
     """An open transport, and its write stream. Messages of more than `max_bytes` are not read."""
 
     def __init__(self, client: HttpClient, url: URL, max_bytes: int, mark_lost: MarkLost) -> None:
-        self.arrivals = HttpReadStream()
+        self.read_stream = HttpReadStream()
         self._client = client
         self._url = url
         self._max_bytes = max_bytes
@@ -71,16 +71,20 @@ class HttpWithSse:
     async def open(self) -> None:
         """Open the stream, and wait until it names the endpoint for POSTs. Raises UpstreamError."""
         try:
-            response = await self._client.send(HttpRequest("GET", self._url, self._client.headers(STREAM_HEADERS)))
+            response = await self._client.send(
+                HttpRequest("GET", self._url, self._client.build_headers(STREAM_HEADERS))
+            )
         except HttpFailure as exc:
             raise UpstreamError(exc.fault) from None
         if response.status >= 400:
             beginning = await response.read_beginning(ERROR_BODY_BYTES, ACKNOWLEDGE_LIMIT_S)
-            raise UpstreamError(faults.fault_from_status(response.status, response.headers, beginning, session=False))
+            raise UpstreamError(
+                faults.fault_from_status(response.status, response.headers, beginning, in_session=False)
+            )
         if is_redirect(response) or response.is_compressed or not is_stream(response):
             response.close()
             raise UpstreamError(_not_a_stream_fault(self._url, response))
-        self._write_stream.start(self._read(response))
+        self._write_stream.start_task(self._read(response))
         await self._endpoint_known.wait()
         if self._fault is not None:
             raise UpstreamError(self._fault)
@@ -96,7 +100,7 @@ class HttpWithSse:
     async def end(self) -> None:
         """Cancel all requests under way, and end the read stream."""
         await self._write_stream.end()
-        await self.arrivals.aclose()
+        await self.read_stream.aclose()
 
     async def explain_end(self) -> Fault:
         """Return why the stream has ended."""
@@ -112,7 +116,7 @@ class HttpWithSse:
                         self._endpoint = self._resolve_endpoint(event.data.decode(errors="replace"))
                         self._endpoint_known.set()
                     elif event.kind == "message" and event.data:
-                        await hand_over(event.data, self.arrivals)
+                        await pass_message(event.data, self.read_stream)
         except HttpFailure as exc:
             self._fault = exc.fault
         except UpstreamError as exc:
@@ -124,7 +128,7 @@ class HttpWithSse:
             if self._endpoint is None and self._fault is None:
                 self._fault = faults.fault("INVALID_RESPONSE", "its stream ended without naming an endpoint")
             self._endpoint_known.set()
-            self.arrivals.end()
+            self.read_stream.end()
 
     def _resolve_endpoint(self, reference: str) -> URL:
         """Return the URL for POSTs: of the same origin, as it gets the credentials. Raises UpstreamError."""
@@ -138,12 +142,12 @@ class HttpWithSse:
     async def _post(self, message: JSONRPCMessage, headers: Mapping[str, str], content: bytes) -> None:
         """Send one message. The answer comes over the stream."""
         assert self._endpoint is not None, "open"
-        request = HttpRequest("POST", self._endpoint, self._client.headers(POST_HEADERS), content)
+        request = HttpRequest("POST", self._endpoint, self._client.build_headers(POST_HEADERS), content)
         try:
             response = await self._delivery.send(request)
         except MessageRefused:
             return  # noted in the `OutgoingMessage`; the connection is lost
-        self._write_stream.start(response.drain_and_close())
+        self._write_stream.start_task(response.drain_and_close())
 
 
 def _not_a_stream_fault(url: URL, response: HttpResponse) -> Fault:

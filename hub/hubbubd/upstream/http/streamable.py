@@ -42,8 +42,8 @@ from hubbubd.upstream.http.streams.get_stream import (
     StreamContext,
     explain_not_opened,
     is_stream,
-    pause_s,
     reopen_headers,
+    reopen_pause_s,
 )
 from hubbubd.upstream.http.streams.read_stream import HttpReadStream
 from hubbubd.upstream.http.streams.write_stream import HttpWriteStream
@@ -77,11 +77,11 @@ async def http_transport(
     transport = StreamableHttp(url, max_bytes, client, callbacks, stream_slots)
     try:
         yield TransportStreams(
-            read=transport.arrivals,
+            read=transport.read_stream,
             write=transport,
-            receipts=True,
+            reports_delivery=True,
             explain_end=closed_stream_fault,
-            ignored_cookie=lambda: client.cookies.ignored,
+            ignores_cookie=lambda: client.cookies.has_ignored_cookie,
         )
     finally:
         await transport.end()
@@ -98,7 +98,7 @@ class StreamableHttp:
     def __init__(
         self, url: URL, max_bytes: int, client: HttpClient, callbacks: LinkCallbacks, stream_slots: Slots
     ) -> None:
-        self.arrivals = HttpReadStream()
+        self.read_stream = HttpReadStream()
         self._url = url
         self._max_bytes = max_bytes
         self._client = client
@@ -113,7 +113,7 @@ class StreamableHttp:
     async def send(self, item: SessionMessage, /) -> None:
         """Start to POST a message; a cancellation may instead close the connection of the request that it cancels.
 
-        The revision that its headers name holds from then on. After `initialized` the server's own stream is opened.
+        Later requests name the revision that its headers name. After `initialized` the server's own stream is opened.
         """
         message, metadata = item.message, item.metadata
         if isinstance(message, JSONRPCNotification) and message.method == "notifications/cancelled":
@@ -131,8 +131,10 @@ class StreamableHttp:
     def _start_get_stream(self) -> None:
         """Start to read the server's own stream, if the server has a session."""
         if self._session_id is not None:
-            context = StreamContext(self._headers, self._callbacks, self._stream_slots)
-            self._write_stream.start(GetStream(self._client, self._url, self._max_bytes, self.arrivals, context).run())
+            context = StreamContext(self._build_headers, self._callbacks, self._stream_slots)
+            self._write_stream.start_task(
+                GetStream(self._client, self._url, self._max_bytes, self.read_stream, context).run()
+            )
 
     def _note_loss(self, fault: Fault) -> None:
         """Note that the connection is lost, and whether the session is over with it."""
@@ -151,19 +153,19 @@ class StreamableHttp:
                 await self._end_session()
         with anyio.CancelScope(shield=True):
             await self._write_stream.end()
-            await self.arrivals.aclose()
+            await self.read_stream.aclose()
 
     async def _end_session(self) -> None:
         """Tell the server that the session is over (DELETE)."""
         try:
-            response = await self._client.send(HttpRequest("DELETE", self._url, self._headers({})))
+            response = await self._client.send(HttpRequest("DELETE", self._url, self._build_headers({})))
         except (HttpFailure, UpstreamError):
             return  # it is gone, or goes by itself
         response.close()
 
-    def _headers(self, own: Mapping[str, str]) -> CIMultiDict[str]:
+    def _build_headers(self, extra: Mapping[str, str]) -> CIMultiDict[str]:
         """Return the headers of a request: its own, and those that name the session and the revision."""
-        headers = self._client.headers(own)
+        headers = self._client.build_headers(extra)
         if self._session_id is not None:
             headers[SESSION] = self._session_id
         if self._version is not None:
@@ -172,7 +174,7 @@ class StreamableHttp:
 
     async def _post(self, message: JSONRPCMessage, headers: Mapping[str, str], content: bytes) -> None:
         """Send one message; a request is answered over its own response, or over a stream."""
-        request = HttpRequest("POST", self._url, self._headers({**POST_HEADERS, **headers}), content)
+        request = HttpRequest("POST", self._url, self._build_headers({**POST_HEADERS, **headers}), content)
         if isinstance(message, JSONRPCRequest):
             await self._send_request(message, request)
             return
@@ -182,7 +184,7 @@ class StreamableHttp:
             if refusal.fault.code == FaultCode.SESSION_LOST:
                 self._handle_not_found(message)
             return
-        self._write_stream.start(response.drain_and_close())
+        self._write_stream.start_task(response.drain_and_close())
 
     def _handle_not_found(self, message: JSONRPCMessage) -> None:
         """Start to check whether the session is over, since the server answered this message with 404.
@@ -192,7 +194,7 @@ class StreamableHttp:
         if isinstance(message, JSONRPCNotification):
             about = describe_deviation(Deviation.NOTIFICATION_REFUSED, f"{message.method}, HTTP 404")
             self._callbacks.note(Deviation.NOTIFICATION_REFUSED, about)
-        self._write_stream.start(self._callbacks.check_session())
+        self._write_stream.start_task(self._callbacks.check_session())
 
     async def _send_request(self, message: JSONRPCRequest, request: HttpRequest) -> None:
         """Send a request, and hand over its response, or an error in place of one that cannot come."""
@@ -203,7 +205,7 @@ class StreamableHttp:
                 self._store_session_id(response)
             await self._read_response(response, message)
         except MessageRefused as refusal:
-            outgoing.sent = refusal.sent
+            outgoing.was_sent = refusal.was_sent
             server_error = refusal.error.error if refusal.error is not None else None
             await self._fail_request(message, server_error or _placeholder_error(refusal.fault))
         except ResponseLost as failure:
@@ -212,7 +214,9 @@ class StreamableHttp:
 
     async def _fail_request(self, request: JSONRPCRequest, error: ErrorData) -> None:
         """Hand over an error as the response to a request."""
-        await self.arrivals.put(JSONRPCError(jsonrpc="2.0", id=request.id, error=error), 0)  # no bytes: the hub made it
+        await self.read_stream.put(
+            JSONRPCError(jsonrpc="2.0", id=request.id, error=error), 0
+        )  # no bytes: the hub made it
 
     def _store_session_id(self, response: HttpResponse) -> None:
         """Store the session's id that the response to `initialize` names. Raises ResponseLost for an invalid one."""
@@ -231,7 +235,7 @@ class StreamableHttp:
             note = "it accepted the request without a response"
             raise ResponseLost(faults.fault("INVALID_RESPONSE", note, status=202))
         if response.content_type.startswith("application/json"):
-            if not await self._hand_over(await self._read_body(response), request):
+            if not await self._pass_message(await self._read_body(response), request):
                 raise ResponseLost(faults.fault("INVALID_RESPONSE", "it is no response"))
         elif is_stream(response):
             await self._follow_stream(response, request)
@@ -253,12 +257,12 @@ class StreamableHttp:
             await wait_for_turn()  # parsing it is long work
         return data
 
-    async def _hand_over(self, data: bytes, request: JSONRPCRequest) -> bool:
+    async def _pass_message(self, data: bytes, request: JSONRPCRequest) -> bool:
         """Hand over a message that came for a request, and return whether it is the response. Raises ResponseLost."""
         try:
             message = parse_message(data)
         except NotParsed as too_large:  # a request or notification of the server, which the link refuses
-            await self.arrivals.put(too_large, len(data))
+            await self.read_stream.put(too_large, len(data))
             return False
         except BadMessage as bad:
             if bad.answered_ids and not any(coerce_request_id(each) == request.id for each in bad.answered_ids):
@@ -271,7 +275,7 @@ class StreamableHttp:
             if message.id is not None and coerce_request_id(message.id) != request.id:
                 raise ResponseLost(_misdirected_fault(message.id, request))
             message.id = request.id
-        await self.arrivals.put(message, len(data))
+        await self.read_stream.put(message, len(data))
         return is_response
 
     async def _follow_stream(self, response: HttpResponse, request: JSONRPCRequest) -> None:
@@ -300,7 +304,7 @@ class StreamableHttp:
                 if event.kind == "message" and event.data:
                     if len(event.data) > SHORT:
                         await wait_for_turn()
-                    if await self._hand_over(event.data, request):
+                    if await self._pass_message(event.data, request):
                         return True
         return False
 
@@ -309,10 +313,12 @@ class StreamableHttp:
         if not events.last_id:  # nothing says where to go on
             raise ResponseLost(fault)
         for _ in range(ATTEMPTS):
-            await anyio.sleep(pause_s(events))
+            await anyio.sleep(reopen_pause_s(events))
             await backoff.wait()
             try:
-                response = await self._client.send(HttpRequest("GET", self._url, self._headers(reopen_headers(events))))
+                response = await self._client.send(
+                    HttpRequest("GET", self._url, self._build_headers(reopen_headers(events)))
+                )
             except (HttpFailure, UpstreamError) as exc:
                 fault = exc.fault
                 continue
@@ -323,7 +329,7 @@ class StreamableHttp:
             note = f"the stream broke off, and was refused when it was opened again: {explain_not_opened(response)}"
             fault = faults.fault("CONNECTION_LOST", note, status=response.status)
             if response.status == 404:
-                self._write_stream.start(self._callbacks.check_session())
+                self._write_stream.start_task(self._callbacks.check_session())
         raise ResponseLost(fault)
 
 

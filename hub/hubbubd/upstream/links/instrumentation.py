@@ -89,14 +89,14 @@ class LinkInstrumentation:
             else:
                 return result
             finally:
-                about = (
+                attributes = (
                     mcp.metric_attributes(method, params)
                     | mcp.connection_attributes(self._transport, self.version)
                     | response_attributes
                 )
                 if error:
-                    about["error.type"] = error
-                self._meter.record(metrics.OPERATION, time.perf_counter() - started_at, about)
+                    attributes["error.type"] = error
+                self._meter.record(metrics.OPERATION, time.perf_counter() - started_at, attributes)
 
         return send_timed
 
@@ -105,22 +105,22 @@ class LinkInstrumentation:
         scope = SpanScope(span.trace)
         previous_scope = SPAN_SCOPE.set(scope)
         error: str | None = CANCELLED
-        about: Attributes = {}
+        attributes: Attributes = {}
         try:
             result = await send(inject_trace(params, span.trace))
             error = mcp.TOOL_ERROR if result.get("isError") is True else None
         except Exception as exc:
             error = _error_type(exc)
             if isinstance(exc, PeerError):
-                about["rpc.response.status_code"] = error
+                attributes["rpc.response.status_code"] = error
             raise
         else:
             return result
         finally:
             SPAN_SCOPE.reset(previous_scope)
             if span.trace.own:
-                about = {**self._connection_attributes(), **_outgoing_attributes(scope.outgoing), **about}
-                self._tracer.export_span(span, self._tracer.now(), attributes=about, error=error)
+                attributes = {**self._connection_attributes(), **_outgoing_attributes(scope.outgoing), **attributes}
+                self._tracer.export_span(span, self._tracer.now(), attributes=attributes, error=error)
 
     def _begin_span(self, method: str, params: dict[str, Any] | None) -> Span | None:
         """Begin a span below the one in SPAN_SCOPE; return None for a request that is not traced."""

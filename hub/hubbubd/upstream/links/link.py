@@ -110,7 +110,7 @@ class ServerLink:
                     self._dispatcher = Dispatcher(
                         streams.read,
                         streams.write,
-                        receipts=streams.receipts,
+                        reports_delivery=streams.reports_delivery,
                         serve=self._server_requests.serve,
                         on_notification=self._on_notification,
                         note=self._inbound.note,
@@ -129,8 +129,8 @@ class ServerLink:
             self._server_requests.close()
             self._closed.set()
 
-    async def connect(self, hint: Era | None) -> None:
-        """Wait for the transport, and negotiate the revision; `hint`: its family last time. Raises UpstreamError."""
+    async def connect(self, last_era: Era | None) -> None:
+        """Wait for the transport, negotiate the revision (`last_era` as in `Negotiation`). Raises UpstreamError."""
         await self._ready.wait()
         if self._fault is not None:
             raise UpstreamError(self._fault)
@@ -138,12 +138,12 @@ class ServerLink:
         negotiation = Negotiation(
             config=self._config,
             send=self._send_for_negotiation,
-            hint=hint,
+            last_era=last_era,
             limit=self._deadlines.limit,
             side_output=self._streams.side_output,
         )
         hello, self._revision = await negotiation.run()
-        self._result_notes.note_introduction(negotiation.found)
+        self._result_notes.note_introduction(negotiation.findings)
         self._instrumentation.version = hello.protocol_version
         if hello.era is Era.HANDSHAKE:
             await self.notify("notifications/initialized", None)
@@ -179,16 +179,16 @@ class ServerLink:
     async def _receive(
         self, dispatcher: Dispatcher, streams: TransportStreams, *, task_status: TaskStatus[None]
     ) -> None:
-        """Receive until the stream ends or the link is lost; note why it ended, unless that is known."""
+        """Receive until the stream ends or the link is lost; then mark the link as lost, if it is not yet."""
         with self._receive_scope:
             await dispatcher.run(task_status=task_status)
         if self._fault is None:
             self._mark_lost(await streams.explain_end())
 
     def _mark_lost(self, fault: Fault) -> None:
-        """Note why the connection ended, and fail what waits for it; only the first reason counts."""
+        """Store why the connection ended, and fail the pending requests; ignored if a reason is stored already."""
         if self._fault is None:
-            if fault.code == FaultCode.SESSION_LOST and self._streams is not None and self._streams.ignored_cookie():
+            if fault.code == FaultCode.SESSION_LOST and self._streams is not None and self._streams.ignores_cookie():
                 self._inbound.note(Deviation.COOKIE_IGNORED, describe_deviation(Deviation.COOKIE_IGNORED), lasting=True)
             self._fault = fault
             self._lost.set()
@@ -220,7 +220,7 @@ class ServerLink:
     async def _send_checked(
         self, method: str, params: dict[str, Any] | None, call_id: str | None, on_progress: OnProgress | None
     ) -> dict[str, Any]:
-        """Send a request that the revision has, and check its result; once more if a tool's headers are refused."""
+        """Send a request of this revision, check its result; list tools and retry if tool headers are refused."""
         revision = self._revision
         assert revision is not None, "connected"
         if method == "initialize":
@@ -255,7 +255,7 @@ class ServerLink:
             await self._dispatcher.notify(method, *self._revision.fit_params(method, params))
 
     async def listen(self, notifications: dict[str, Any], on_acknowledged: OnAcknowledged) -> None:
-        """Subscribe to notifications of a stateless server until it ends that. Raises PeerError and UpstreamError."""
+        """Subscribe to notifications until the (stateless) server ends that. Raises PeerError and UpstreamError."""
         assert self._revision is not None, "connected"
         method = "subscriptions/listen"
         if self._revision.era is Era.HANDSHAKE:
@@ -295,15 +295,15 @@ class ServerLink:
                 self._inbound.note(Deviation.PING_ANSWERED_ODDLY, describe_deviation(Deviation.PING_ANSWERED_ODDLY))
 
     async def _check_session(self, other_refusal: Exception | None = None) -> None:
-        """Ping the server after another refusal, REASON_LIMIT_S at most; if the session is over, the link is lost."""
+        """Ping the server after another refusal, REASON_LIMIT_S at most; if its session is over, mark the link lost."""
         with suppress(PeerError, UpstreamError), anyio.move_on_after(REASON_LIMIT_S):
             await self._probe_session("ping", other_refusal)
 
     @property
     def _has_session(self) -> bool:
-        """Whether the server may keep a session, and forget it: after a handshake over HTTP, which has `receipts`."""
+        """Whether the server may have a session that it can lose: after a handshake over HTTP (`reports_delivery`)."""
         handshake = self._revision is not None and self._revision.era is Era.HANDSHAKE
-        return handshake and self._streams is not None and self._streams.receipts and self._hello is not None
+        return handshake and self._streams is not None and self._streams.reports_delivery and self._hello is not None
 
     async def _send_for_negotiation(
         self, method: str, params: dict[str, Any] | None, headers: dict[str, str]
@@ -330,7 +330,7 @@ class ServerLink:
         outgoing = OutgoingMessage(awaits_result=True, may_authorize=may_authorize, method=method)
         if (scope := SPAN_SCOPE.get()) is not None:
             scope.outgoing = outgoing
-        call_before, outgoing_before = CALL.set(call_id), OUTGOING.set(outgoing)
+        call_token, outgoing_token = CALL.set(call_id), OUTGOING.set(outgoing)
         try:
             result = await self._dispatcher.request(
                 method,
@@ -348,8 +348,8 @@ class ServerLink:
         except (ConnectionClosed, UnusableResponse) as exc:
             failure = exc
         finally:
-            CALL.reset(call_before)
-            OUTGOING.reset(outgoing_before)
+            CALL.reset(call_token)
+            OUTGOING.reset(outgoing_token)
         raise await self._explain_failure(failure, outgoing, method)
 
     async def _explain_failure(
@@ -365,7 +365,7 @@ class ServerLink:
                     return self._request_error(self._fault, method, is_unreachable=False)
         if outgoing.fault is not None:
             fault = outgoing.fault
-            if not outgoing.sent:
+            if not outgoing.was_sent:
                 fault = replace(fault, details={**fault.details, "sent": False})
             return self._request_error(fault, method, is_unreachable=fault.category in _UNREACHABLE)
         match failure:
@@ -413,16 +413,16 @@ class ServerLink:
         self, revision: Revision, method: str, params: dict[str, Any] | None, result: dict[str, Any]
     ) -> None:
         """Check a result, repaired in place where that does no harm, and note what deviates. Raises UpstreamError."""
-        found = self._result_notes.findings_for(method, params)
+        findings = self._result_notes.findings_for(method, params)
         try:
-            for _ in check_result(revision, method, params, result, found):
+            for _ in check_result(revision, method, params, result, findings):
                 await wait_for_turn()
         except Mismatch as exc:
             raise faults.error("INVALID_RESPONSE", str(exc), method=method) from None
         if method == "tools/list" and self._needs_tool_headers(revision):
-            for _ in learn_tool_headers(revision, result, (params or {}).get("cursor") or None, found):
+            for _ in learn_tool_headers(revision, result, (params or {}).get("cursor") or None, findings):
                 await wait_for_turn()
-        self._result_notes.note_result(method, result, found)
+        self._result_notes.note_result(method, result, findings)
 
     def _on_notification(self, method: str, params: dict[str, Any], call_id: str | None) -> None:
         """Check a notification, and pass it on to the runtime; one that cannot be repaired is dropped."""

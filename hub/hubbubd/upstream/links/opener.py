@@ -58,7 +58,7 @@ class LinkOpener:
     permit: Permit | None = None
     _http_transports: "HttpTransports | None" = None
     _import_lock: anyio.Lock = field(default_factory=anyio.Lock)
-    _downloading: set[str] = field(default_factory=set[str])
+    _slow_downloads: set[str] = field(default_factory=set[str])
     """Names of servers whose last start took too long, most likely since it had to download."""
 
     @asynccontextmanager
@@ -81,14 +81,14 @@ class LinkOpener:
         REDACTION.set_secrets(config.name, resolved.list_known_secrets(), whole=True)
         sse_config = resolved.model_copy(update={"transport": "sse"}) if resolved.transport == "http" else None
         budget = _TimeBudget(self._connect_limit_s(config))
-        async with AsyncExitStack() as opened:
+        async with AsyncExitStack() as stack:
             try:
-                link = await opened.enter_async_context(self._connect_link(resolved, inbound, era, confinement, budget))
+                link = await stack.enter_async_context(self._connect_link(resolved, inbound, era, confinement, budget))
             except UpstreamError as refused:
                 if sse_config is None or not _may_need_sse(refused.fault) or not budget.remaining_s:
                     raise
                 try:
-                    link = await opened.enter_async_context(
+                    link = await stack.enter_async_context(
                         self._connect_link(sse_config, inbound, era, confinement, budget)
                     )
                 except UpstreamError:
@@ -98,7 +98,7 @@ class LinkOpener:
 
     def _connect_limit_s(self, config: ServerConfig) -> float:
         """Return the seconds that all attempts to connect may take together."""
-        if config.name in self._downloading:  # a download that is cut off begins again, and so might never end
+        if config.name in self._slow_downloads:  # a download that is cut off begins again, and so might never end
             return max(config.connect_timeout_s, DOWNLOAD_S)
         return config.connect_timeout_s
 
@@ -129,7 +129,7 @@ class LinkOpener:
                             budget.remaining_s = deadlines.remaining_s(limit)
                     if limit.cancelled_caught:
                         raise self._timeout_error(config, link, budget.total_s)
-                self._downloading.discard(config.name)
+                self._slow_downloads.discard(config.name)
                 yield link
             except BaseException as exc:  # noqa: BLE001 - raised below: the group would wrap it
                 outcome = exc
@@ -153,11 +153,13 @@ class LinkOpener:
         """Return the error of a connection that took too long; the next start of a downloader gets more time."""
         hint = None
         if config.command is not None and PurePath(config.command).stem in _DOWNLOADERS:
-            self._downloading.add(config.name)
-            again = f"the next start may take {DOWNLOAD_S:g} s" if waited_s < DOWNLOAD_S else "start it once by hand"
-            hint = f"a first start may have to download: {again}, or raise connect_timeout_s"
-        if hint is None and (strays := link.stray_tail()):
-            hint = f"it writes to stdout what is no message, last: {strays[-1][: faults.BODY_EXCERPT]}"
+            self._slow_downloads.add(config.name)
+            next_step = (
+                f"the next start may take {DOWNLOAD_S:g} s" if waited_s < DOWNLOAD_S else "start it once by hand"
+            )
+            hint = f"a first start may have to download: {next_step}, or raise connect_timeout_s"
+        if hint is None and (stray_lines := link.stray_tail()):
+            hint = f"it writes to stdout what is no message, last: {stray_lines[-1][: faults.BODY_EXCERPT]}"
         note = f"after {waited_s:g} s; {hint or 'if it is only slow, raise connect_timeout_s'}"
         stderr = list(link.stderr_tail()) or None
         return faults.error("CONNECTION_TIMEOUT", note, elapsed_s=waited_s, stderr=stderr, hint=hint)
@@ -215,7 +217,7 @@ async def _open_stdio(
         yield TransportStreams(
             read=streams.read,
             write=streams.write if permit is None else PermittedStream(streams.write, permit),
-            receipts=False,  # what is written to the pipe counts as delivered
+            reports_delivery=False,  # what is written to the pipe counts as delivered
             explain_end=partial(_explain_end, streams),
             pid=streams.pid,
             stderr_tail=streams.stderr_tail,

@@ -27,7 +27,7 @@ from hubbubd.upstream.messages.exchange import CALL, OUTGOING, SPAN_SCOPE, Outgo
 from hubbubd.upstream.ports import Era, Inbound, InboundRequest, ReplyError
 from hubbubd.upstream.protocol.negotiation import TASKS_REVISION, Revision
 from hubbubd.upstream.protocol.repair import REPAIRABLE_VALUES, Repairer, ResultFindings, validation_error
-from hubbubd.upstream.protocol.schema_check import Mismatch, check, weight
+from hubbubd.upstream.protocol.schema_check import Mismatch, check, count_values
 
 MAX_OPEN_REQUESTS: Final = 1024
 """The most requests of one server that may be open; more are refused."""
@@ -43,13 +43,13 @@ log = structlog.get_logger(__name__)
 
 
 class ServerRequests:
-    """Serves the requests of one connection. `revision` returns the one in force, None before negotiation."""
+    """Serves the server's requests on one connection. `get_revision` returns None before the negotiation."""
 
-    def __init__(self, config: ServerConfig, inbound: Inbound, revision: Callable[[], Revision | None]) -> None:
+    def __init__(self, config: ServerConfig, inbound: Inbound, get_revision: Callable[[], Revision | None]) -> None:
         self._config = config
         self._inbound = inbound
-        self._revision = revision
-        self._unsettled: set[OutgoingMessage] = set()
+        self._get_revision = get_revision
+        self._unsettled_answers: set[OutgoingMessage] = set()
         self._open_requests = 0
 
     async def serve(self, method: str, params: Mapping[str, Any] | None, withdrawn: anyio.Event) -> dict[str, Any]:
@@ -58,7 +58,7 @@ class ServerRequests:
             raise MCPError(INTERNAL_ERROR, f"more than {MAX_OPEN_REQUESTS} requests are open")
         self._open_requests += 1
         try:
-            return await self._serve(method, params, withdrawn)
+            return await self._answer_request(method, params, withdrawn)
         except MCPError:
             raise
         except Exception as exc:
@@ -68,11 +68,13 @@ class ServerRequests:
             self._open_requests -= 1
 
     def close(self) -> None:
-        """Report all answers under way as not delivered, to those who gave them: the connection is gone."""
-        for answer in tuple(self._unsettled):
+        """Report all answers under way as not delivered, as the connection has ended."""
+        for answer in tuple(self._unsettled_answers):
             answer.settle("the connection closed before the answer was taken")
 
-    async def _serve(self, method: str, params: Mapping[str, Any] | None, withdrawn: anyio.Event) -> dict[str, Any]:
+    async def _answer_request(
+        self, method: str, params: Mapping[str, Any] | None, withdrawn: anyio.Event
+    ) -> dict[str, Any]:
         """Check a request of the server, have the runtime answer it, and return its result. Raises MCPError."""
         await self._check_request(method, params)
         if method == "ping":
@@ -88,29 +90,29 @@ class ServerRequests:
         try:
             reply = await self._inbound.on_request(request)
         except ReplyError as refusal:
-            self._track_answer(refusal.sent)
+            self._track_answer(refusal.on_sent)
             raise MCPError(refusal.code, refusal.message, refusal.data) from None
-        self._track_answer(reply.sent)
+        self._track_answer(reply.on_sent)
         return reply.result
 
-    def _track_answer(self, sent: Callable[[str | None], None] | None) -> None:
-        """Call `sent` once the answer to the request being served was handed over, or cannot be."""
+    def _track_answer(self, on_sent: Callable[[str | None], None] | None) -> None:
+        """Call `on_sent` once the answer to the request being served was handed over, or cannot be."""
         # No await from here to the write, so the transport finds this exchange in the context.
         answer = OutgoingMessage(awaits_result=False)
 
         def report_outcome(reason: str | None) -> None:
-            """Report to `sent` that the answer was handed over (None), or why not."""
-            self._unsettled.discard(answer)
-            if sent is not None:
-                sent(reason)
+            """Report to `on_sent` that the answer was handed over (None), or why not."""
+            self._unsettled_answers.discard(answer)
+            if on_sent is not None:
+                on_sent(reason)
 
         answer.on_settled = report_outcome
-        self._unsettled.add(answer)
+        self._unsettled_answers.add(answer)
         OUTGOING.set(answer)
 
     async def _check_request(self, method: str, params: Mapping[str, Any] | None) -> None:
         """Raise MCPError for a request that revision or configuration do not allow, or with invalid params."""
-        revision = self._revision()
+        revision = self._get_revision()
         # Before negotiation: the newest revision in which servers make requests.
         version = revision.version if revision is not None else TASKS_REVISION
         try:
@@ -131,8 +133,8 @@ class ServerRequests:
     def _defining_revision(self, method: str, version: str) -> str:
         """Return the revision by which to check a request: `version`, or a later one if only that has the method.
 
-        A later one is noted for operators.
-        A server may ask what the hub declared, though it chose a revision from before that (elicitation: 2025-06-18).
+        A later one is noted for operators. Some servers choose an older revision, and still send requests that the hub
+        has declared to serve (elicitation: 2025-06-18).
         """
         if (method, version) in tables.SERVER_REQUESTS or (method, TASKS_REVISION) not in tables.SERVER_REQUESTS:
             return version
@@ -145,10 +147,10 @@ class ServerRequests:
             for _ in check(validate, params):
                 await wait_for_turn()
         except Mismatch:
-            if weight(params, REPAIRABLE_VALUES) >= REPAIRABLE_VALUES:
+            if count_values(params, REPAIRABLE_VALUES) >= REPAIRABLE_VALUES:
                 raise
-            why = validation_error(validate, params)
-            if why is None or not Repairer(validate, members=False).repair(params, why, ResultFindings()):
+            error = validation_error(validate, params)
+            if error is None or not Repairer(validate, members=False).repair(params, error, ResultFindings()):
                 raise
             self._inbound.note(Deviation.EMPTY_LIST, describe_deviation(Deviation.EMPTY_LIST))
 

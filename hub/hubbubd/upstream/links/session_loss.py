@@ -14,7 +14,7 @@ ABOUT_REQUEST: Final = frozenset({INVALID_PARAMS, METHOD_NOT_FOUND, URL_ELICITAT
 """Codes of errors that are about the request, and not about the session."""
 
 UNDER_WAY_S: Final = 60.0
-"""Seconds for which a request that began before the first refusal keeps a session that seems to be over."""
+"""Seconds after the first refusal for which an older pending request is a sign that the session goes on."""
 
 
 class SessionLossDetector:
@@ -22,7 +22,7 @@ class SessionLossDetector:
 
     By the specification 404 ends a session (2025-11-25, basic/transports, session management). Servers that restart and
     forget, and balancers that lead to another server, refuse everything in other ways: with an error like "not
-    initialized", or with another status. A ping has nothing to object to, so a refused one tells.
+    initialized", or with another status. A ping has no params that could be wrong, so its refusal shows that.
     """
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ class SessionLossDetector:
     def may_be_over(self, ping: Exception) -> bool:
         """Return whether a refused ping may mean that the session is over, as pings worked before.
 
-        That is less than `is_over` asks for. The keep-alive counts a ping that was refused so as missed.
+        This needs less evidence than `is_over`. The keep-alive counts such a ping as missed.
         """
         return self._pings_work and _is_refused(ping)
 
@@ -70,7 +70,7 @@ class SessionLossDetector:
 def may_concern_session(failure: Exception, outgoing: OutgoingMessage) -> bool:
     """Return whether a refusal may be about the session, and not about the request."""
     if isinstance(failure, PeerError):
-        is_error_without_id = outgoing.status >= 400 and outgoing.names_no_request
+        is_error_without_id = outgoing.status >= 400 and outgoing.error_lacks_id
         return is_error_without_id or failure.code not in ABOUT_REQUEST
     return outgoing.fault is not None and outgoing.fault.code == FaultCode.HTTP_ERROR
 
@@ -92,7 +92,7 @@ def _is_refused(ping: Exception) -> bool:
 
 
 def _refusal_text(failure: Exception) -> tuple[object, ...]:
-    """Return what two refusals for the same reason have in common."""
+    """Return code or message, and text: two refusals for the same reason have the same."""
     if isinstance(failure, PeerError):
         return failure.code, failure.message
     assert isinstance(failure, UpstreamError)

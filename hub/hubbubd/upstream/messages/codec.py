@@ -28,10 +28,10 @@ _NOT_A_NUMBER: Final = re.compile(rb"[:\[,]\s*-?(?:NaN|Infinity)\b")
 SHORT: Final = 64 * 1024
 """A document up to so many bytes is parsed without examining its envelope first."""
 
-MAX_ASKED_BYTES: Final = 1024 * 1024
-"""A longer notification or request is not parsed, except those in `_LONG`: none has a reason to be so long."""
+MAX_REQUEST_BYTES: Final = 1024 * 1024
+"""A longer request or notification is not parsed, unless in `_LONG_METHODS`: others have no reason to be so long."""
 
-_LONG: Final = frozenset({"sampling/createMessage"})
+_LONG_METHODS: Final = frozenset({"sampling/createMessage"})
 """Requests that carry images and audio."""
 
 MAX_VALUES: Final = 50_000
@@ -73,7 +73,7 @@ class ReceivedError(ErrorData):
 
 
 @dataclass(frozen=True, slots=True)
-class Oversized:
+class OversizedLine:
     """A line that was skipped: its length in bytes, the id of the request it answers, and the head of a request."""
 
     size: int
@@ -113,7 +113,7 @@ class LineSplitter:
         if not self.may_have_line:
             self._skip_overlong_line()
 
-    def take_line(self) -> bytes | bytearray | Oversized | None:
+    def take_line(self) -> bytes | bytearray | OversizedLine | None:
         """Return the next line without its newline, an Oversized for one too long; None when it is not complete."""
         end = self._buffer.find(b"\n", self._scanned_bytes)
         if end < 0:
@@ -125,7 +125,7 @@ class LineSplitter:
         if self._skipped_bytes or size > self._limit:
             head = self._head or self._buffer[: min(EDGE, end)]
             tail = (self._tail + self._buffer[max(end - EDGE, 0) : end])[-EDGE:]
-            line = Oversized(size, response_id(head, tail), request_head(head, tail))
+            line = OversizedLine(size, response_id(head, tail), request_head(head, tail))
         elif end > SHORT:  # not copied: the buffer becomes the line, and what follows it is moved
             line, self._buffer = self._buffer, self._buffer[end + 1 :]
             del line[end:]
@@ -148,7 +148,7 @@ class LineSplitter:
 
     def _max_line_bytes(self) -> int:
         """Return how long the current line may become. A request that will not be parsed is not buffered whole."""
-        if len(self._buffer) <= MAX_ASKED_BYTES:
+        if len(self._buffer) <= MAX_REQUEST_BYTES:
             return self._limit
         head = request_head(self._buffer[:EDGE], b"")
         return self._limit if head is None else min(self._limit, _max_parsed_bytes(head))
@@ -188,7 +188,7 @@ def _require_parseable(data: bytes | bytearray) -> None:
         raise NotParsed(f"{head.method!r} with more than {MAX_VALUES} values; so many are not read", head.request_id)
 
 
-def oversized_error(line: Oversized, limit: int) -> BadMessage:
+def oversized_error(line: OversizedLine, limit: int) -> BadMessage:
     """Return the error in place of a skipped line; `limit` is how many bytes any message may have."""
     if line.head is not None:
         return _too_large_error(line.head, line.size, min(limit, _max_parsed_bytes(line.head)))
@@ -203,7 +203,7 @@ def _too_large_error(head: RequestHead, size: int, max_bytes: int) -> NotParsed:
 
 def _max_parsed_bytes(head: RequestHead) -> int:
     """Return how long a request or notification may be to be parsed, by its method."""
-    return sys.maxsize if head.method in _LONG else MAX_ASKED_BYTES
+    return sys.maxsize if head.method in _LONG_METHODS else MAX_REQUEST_BYTES
 
 
 def _explain_not_json(raw: bytes | bytearray, exc: ValueError) -> str:

@@ -40,7 +40,7 @@ from hubbubd.upstream.ports import ProgressUpdate
 CANCEL_LIMIT_S: Final = 5.0
 """Seconds to wait while telling a server that a request was cancelled."""
 
-ENDED: Final = ReceivedError(code=CONNECTION_CLOSED, message="the server ended the subscription")
+SUBSCRIPTION_ENDED: Final = ReceivedError(code=CONNECTION_CLOSED, message="the server ended the subscription")
 """The error of a subscription that the server cancels."""
 
 OnProgress = Callable[[ProgressUpdate | None], None]
@@ -74,7 +74,7 @@ class Dispatcher:
         read: ReadStream,
         write: WriteStream,
         *,
-        receipts: bool,
+        reports_delivery: bool,
         serve: Serve,
         on_notification: Callable[[str, dict[str, Any], str | None], None],
         on_unusable: Callable[[Exception, int], None],
@@ -84,27 +84,29 @@ class Dispatcher:
         self.unexpected_response: str | None = None
         """A sentence about the last response that answered no request, if there was one."""
         self._note = note
-        self._is_stdio = not receipts
+        self._is_stdio = not reports_delivery
         self._write = write
-        self._write_stream = ReceiptStream(write, receipts)
+        self._write_stream = ReceiptStream(write, reports_delivery)
         self._receive_stream = _ReceiveStream(
             inner=read,
             answers=self._write_stream,
             settle_request=self._settle_request,
             is_awaited=self._is_awaited,
             is_duplicate=self._is_duplicate,
-            end=self._fail_pending,
+            on_end=self._fail_pending,
             rate_limit=rate_limit,
         )
         self._serve = serve
-        self._pass_on_notification = on_notification
+        self._on_server_notification = on_notification
         self._on_unusable = on_unusable
         self._ids = count(1)
         self._last_id = 0
         self._pending: dict[RequestId, asyncio.Future[Outcome]] = {}
         self._progress_callbacks: dict[str, tuple[OnProgress, str | None]] = {}
         self._subscriptions: dict[RequestId, OnAcknowledged] = {}
-        self._serving: dict[tuple[RequestId, str | None], JSONRPCRequest] = {}  # by its id, and the call of its stream
+        self._requests_in_service: dict[
+            tuple[RequestId, str | None], JSONRPCRequest
+        ] = {}  # by its id, and the call of its stream
         self._ended = False
         self._dispatcher = JSONRPCDispatcher[TransportContext](
             self._receive_stream, self._write_stream, on_stream_exception=self._on_stream_exception
@@ -170,10 +172,10 @@ class Dispatcher:
         message = JSONRPCRequest(jsonrpc="2.0", id=request_id, method=method, **fields)
         if (outgoing := OUTGOING.get()) is not None:
             outgoing.request_id = request_id
-        response = self._pending[request_id] = asyncio.get_running_loop().create_future()
+        future = self._pending[request_id] = asyncio.get_running_loop().create_future()
         try:
             await self._write.send(SessionMessage(message, ClientMessageMetadata(headers=headers) if headers else None))
-            return await response
+            return await future
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
             return None
         except anyio.get_cancelled_exc_class():
@@ -197,8 +199,8 @@ class Dispatcher:
         A response to an id that was never sent, and an error without an id, are noted for operators.
         """
         response_id = self._only_pending_id() if message.id is None else coerce_request_id(message.id)
-        response = self._pending.get(response_id) if response_id is not None else None
-        if response is None or response.done():
+        future = self._pending.get(response_id) if response_id is not None else None
+        if future is None or future.done():
             if message.id is None or not self._was_sent(coerce_request_id(message.id)):
                 answered_id = "null" if message.id is None else str(message.id)[:50]
                 self.unexpected_response = f"it answered id {answered_id}, which nobody asked"
@@ -208,13 +210,13 @@ class Dispatcher:
             return False
         if message.id is None:
             self._note(Deviation.ERROR_WITHOUT_ID, describe_deviation(Deviation.ERROR_WITHOUT_ID))
-        response.set_result(message.result if isinstance(message, JSONRPCResponse) else message.error)
+        future.set_result(message.result if isinstance(message, JSONRPCResponse) else message.error)
         return True
 
     def _is_awaited(self, message: JSONRPCResponse | JSONRPCError) -> bool:
         """Return whether a request waits for a response that names it."""
-        response = None if message.id is None else self._pending.get(coerce_request_id(message.id))
-        return response is not None and not response.done()
+        future = None if message.id is None else self._pending.get(coerce_request_id(message.id))
+        return future is not None and not future.done()
 
     def _only_pending_id(self) -> RequestId | None:
         """Return the request that an error without an id is about: over stdio, the only pending one, else None."""
@@ -227,9 +229,9 @@ class Dispatcher:
     def _fail_pending(self) -> None:
         """End all requests that wait for a response: none comes any more."""
         self._ended = True
-        for response in self._pending.values():
-            if not response.done():
-                response.set_result(None)
+        for future in self._pending.values():
+            if not future.done():
+                future.set_result(None)
 
     async def notify(self, method: str, params: dict[str, Any] | None, headers: dict[str, str]) -> None:
         """Send a notification; dropped once the connection is gone."""
@@ -245,7 +247,7 @@ class Dispatcher:
             return await self._serve(method, params, context.cancel_requested)
         finally:
             if context.request_id is not None:
-                self._serving.pop((coerce_request_id(context.request_id), CALL.get()), None)
+                self._requests_in_service.pop((coerce_request_id(context.request_id), CALL.get()), None)
             # The SDK drops the answer to a withdrawn request without writing it.
             answer = OUTGOING.get()
             if answer is not None and context.cancel_requested.is_set():
@@ -257,31 +259,31 @@ class Dispatcher:
         A new request is noted as being served. The same id with other contents is another request, against JSON-RPC.
         """
         key = coerce_request_id(request.id), call_id
-        known = self._serving.setdefault(key, request)
-        if known is request:
+        earlier = self._requests_in_service.setdefault(key, request)
+        if earlier is request:
             return False
-        if (known.method, known.params) == (request.method, request.params):
+        if (earlier.method, earlier.params) == (request.method, request.params):
             return True
-        self._serving[key] = request
+        self._requests_in_service[key] = request
         return False
 
     def _on_notification(self, method: str, params: Mapping[str, Any] | None) -> bool:
         """Handle a notification: progress goes to its call, all else to the runtime. Returns True: it is handled."""
-        received = dict(params or {})
+        fields = dict(params or {})
         if method == "notifications/progress":
-            registered = self._progress_callbacks.get(str(received.get("progressToken")))
-            update = _progress_update(received)
-            if registered is not None and update is not None:
-                on_progress, call_id = registered
+            callback_and_call = self._progress_callbacks.get(str(fields.get("progressToken")))
+            update = _progress_update(fields)
+            if callback_and_call is not None and update is not None:
+                on_progress, call_id = callback_and_call
                 on_progress(update)
-                self._pass_on_notification(method, received, call_id)
+                self._on_server_notification(method, fields, call_id)
                 return True
         if method == "notifications/subscriptions/acknowledged":
-            self._acknowledge_subscription(received)
+            self._acknowledge_subscription(fields)
             return True
         if method == "notifications/cancelled":  # for a request of the server's own the dispatcher applies it
-            self._end_subscription(received)
-        self._pass_on_notification(method, received, self._find_call_id(received))
+            self._end_subscription(fields)
+        self._on_server_notification(method, fields, self._find_call_id(fields))
         return True
 
     def _find_call_id(self, params: dict[str, Any]) -> str | None:
@@ -289,20 +291,22 @@ class Dispatcher:
 
         Agents that report without MCP's progress name the request (codex: `requestId`), whose `on_progress` gets None.
         """
-        stream_call = self._receive_stream.last_call
+        stream_call_id = self._receive_stream.last_call_id
         meta = params.get("_meta")
-        named = as_request_id(cast("Mapping[str, Any]", meta).get("requestId")) if isinstance(meta, Mapping) else None
-        if named is None:
-            return stream_call
-        request_id = coerce_request_id(named)
-        registered = self._progress_callbacks.get(f"hub-{request_id}")
-        call_id = registered[1] if registered is not None else None
-        if stream_call not in (None, call_id) or not self._was_sent(request_id):
-            self._note(Deviation.NAMES_NO_REQUEST, describe_deviation(Deviation.NAMES_NO_REQUEST, str(named)[:50]))
-        elif registered is not None:
-            registered[0](None)
+        named_id = (
+            as_request_id(cast("Mapping[str, Any]", meta).get("requestId")) if isinstance(meta, Mapping) else None
+        )
+        if named_id is None:
+            return stream_call_id
+        request_id = coerce_request_id(named_id)
+        callback_and_call = self._progress_callbacks.get(f"hub-{request_id}")
+        call_id = callback_and_call[1] if callback_and_call is not None else None
+        if stream_call_id not in (None, call_id) or not self._was_sent(request_id):
+            self._note(Deviation.NAMES_NO_REQUEST, describe_deviation(Deviation.NAMES_NO_REQUEST, str(named_id)[:50]))
+        elif callback_and_call is not None:
+            callback_and_call[0](None)
             return call_id
-        return stream_call
+        return stream_call_id
 
     def _acknowledge_subscription(self, params: dict[str, Any]) -> None:
         """Report to a subscription which part of its filter the server honours."""
@@ -315,8 +319,8 @@ class Dispatcher:
     def _end_subscription(self, params: dict[str, Any]) -> None:
         """End an open subscription that the server cancels."""
         request_id = self._open_subscription_id(params.get("requestId"))
-        if request_id is not None and not (response := self._pending[request_id]).done():
-            response.set_result(ENDED)
+        if request_id is not None and not (future := self._pending[request_id]).done():
+            future.set_result(SUBSCRIPTION_ENDED)
 
     def _open_subscription_id(self, response_id: Any) -> RequestId | None:
         """Return the id that the server names, if it is that of an open subscription; else None."""
@@ -347,7 +351,7 @@ class _ReceiveStream(ObjectReceiveStream[SessionMessage | Exception]):
 
     A response that cannot be parsed becomes an error for the request it answers; a duplicate request is dropped.
     Backpressure: nothing is read while the server does not read the hub's answers. What the hub did not ask for is
-    charged to the server's rate limit. `end` is called at the end of the stream.
+    charged to the server's rate limit. `on_end` is called at the end of the stream.
     """
 
     def __init__(
@@ -358,7 +362,7 @@ class _ReceiveStream(ObjectReceiveStream[SessionMessage | Exception]):
         settle_request: Callable[[JSONRPCResponse | JSONRPCError], bool],
         is_awaited: Callable[[JSONRPCResponse | JSONRPCError], bool],
         is_duplicate: Callable[[JSONRPCRequest, str | None], bool],
-        end: Callable[[], None],
+        on_end: Callable[[], None],
         rate_limit: ServerRateLimit,
     ) -> None:
         self._inner = inner
@@ -366,9 +370,9 @@ class _ReceiveStream(ObjectReceiveStream[SessionMessage | Exception]):
         self._settle_request = settle_request
         self._is_awaited = is_awaited
         self._is_duplicate = is_duplicate
-        self._fail_pending = end
+        self._fail_pending = on_end
         self._rate_limit = rate_limit
-        self.unusable_run = 0  # how many items in a row were no messages
+        self.unusable_run = 0  # how many unusable items were received in a row
         if isinstance(inner, SettlingStream):
             inner.settle = self._settle_at_once
 
@@ -378,7 +382,7 @@ class _ReceiveStream(ObjectReceiveStream[SessionMessage | Exception]):
         return getattr(self._inner, "last_context", None)
 
     @property
-    def last_call(self) -> str | None:
+    def last_call_id(self) -> str | None:
         """The call on whose stream the last item came."""
         context = self.last_context
         return context.get(CALL) if context is not None else None
@@ -390,9 +394,9 @@ class _ReceiveStream(ObjectReceiveStream[SessionMessage | Exception]):
         return SIZE.get() if context is None else context.get(SIZE, 0)
 
     def _settle_at_once(self, message: JSONRPCResponse | JSONRPCError) -> bool:
-        """Pass a response to the request that waits for it, past the reader; False where the reader is to look at it.
+        """Pass a response to its request without the reader; return False if the reader has to handle it.
 
-        The reader, which waits, would do the same a turn of the loop and a copy of the context later.
+        The reader would do the same, after one more turn of the event loop and a copy of the context.
         """
         if self._answers.is_full or not self._is_awaited(message):
             return False
@@ -415,8 +419,8 @@ class _ReceiveStream(ObjectReceiveStream[SessionMessage | Exception]):
                     continue
             elif isinstance(item, BadMessage) and item.answered_ids:
                 problem = ErrorData(code=PARSE_ERROR, message=f"Failed to parse the response: {item}")
-                for answered in item.answered_ids:
-                    self._settle_request(JSONRPCError(jsonrpc="2.0", id=answered, error=problem))
+                for answered_id in item.answered_ids:
+                    self._settle_request(JSONRPCError(jsonrpc="2.0", id=answered_id, error=problem))
             else:
                 if isinstance(item, NotParsed):
                     self.unusable_run = 0
@@ -426,7 +430,7 @@ class _ReceiveStream(ObjectReceiveStream[SessionMessage | Exception]):
                 else:
                     self.unusable_run = 0
                 request = item.message if isinstance(item, SessionMessage) else None
-                if not isinstance(request, JSONRPCRequest) or not self._is_duplicate(request, self.last_call):
+                if not isinstance(request, JSONRPCRequest) or not self._is_duplicate(request, self.last_call_id):
                     await self._rate_limit.charge(self._last_size)
                     return item
             await self._rate_limit.charge(self._last_size)

@@ -26,8 +26,8 @@ class OutgoingMessage:
     """An outgoing message with an outcome: a request, or the answer to a server's request.
 
     Requests have `method` and `request_id`, over HTTP also the `status` of the response and, in a session, a
-    `session_id`. `names_no_request` says that an error response had no id. With `may_authorize` a request may wait for
-    a person to authorize the hub. `fault` is why its response did not come; if not `sent`, the server cannot have
+    `session_id`. `error_lacks_id` says that an error response had no id. With `may_authorize` a request may wait for
+    a person to authorize the hub. `fault` is why its response did not come; if not `was_sent`, the server cannot have
     received the message.
     `on_settled` is called once about an answer, with None when it was handed over, else with the reason.
     """
@@ -39,9 +39,9 @@ class OutgoingMessage:
     request_id: int | None = None
     session_id: str | None = None
     fault: Fault | None = None
-    sent: bool = True
+    was_sent: bool = True
     status: int = 200
-    names_no_request: bool = False
+    error_lacks_id: bool = False
     on_settled: Callable[[str | None], None] | None = None
 
     def settle(self, reason: str | None) -> None:

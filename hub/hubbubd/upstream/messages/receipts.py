@@ -13,28 +13,28 @@ from hubbubd.upstream.messages.exchange import CALL, OUTGOING
 from hubbubd.upstream.messages.streams import WriteStream
 
 MAX_UNSENT: Final = 1024
-"""The most answers that may wait for a server to read them; beyond that its requests are not read (backpressure)."""
+"""The most answers that may wait for a server to read them; while so many wait, its messages are not read."""
 
 
 class ReceiptStream(ObjectSendStream[SessionMessage]):
     """The dispatcher's write stream, which reports for each answer whether it was handed over.
 
-    A transport with `receipts` (HTTP) reports that itself, through the `OutgoingMessage`. Over any other one, an answer
-    that is sent is handed over.
+    With `reports_delivery` (HTTP) the transport reports this itself, through the `OutgoingMessage`. Else an answer
+    counts as handed over once it is sent.
     """
 
-    def __init__(self, inner: WriteStream, receipts: bool) -> None:
+    def __init__(self, inner: WriteStream, reports_delivery: bool) -> None:
         self._inner = inner
-        self._receipts = receipts
-        self._unsent = 0
+        self._reports_delivery = reports_delivery
+        self._unsent_answers = 0
         self.is_full = False
         """Whether MAX_UNSENT answers wait for the server to read them."""
-        self._capacity = anyio.Event()
+        self._capacity_available = anyio.Event()
 
     async def wait_for_capacity(self) -> None:
         """Wait until fewer than MAX_UNSENT answers wait for the server to read them."""
         while self.is_full:
-            await self._capacity.wait()
+            await self._capacity_available.wait()
 
     async def refuse(self, problem: NotParsed) -> None:
         """Answer a request that was too large to be parsed; a notification gets no answer."""
@@ -52,20 +52,20 @@ class ReceiptStream(ObjectSendStream[SessionMessage]):
             await self._send_answer(item)
         elif isinstance(item.message, JSONRPCNotification):
             # Its context lives on after it: the GET stream is opened in the context of the first notification.
-            call, exchange = CALL.set(None), OUTGOING.set(None)
+            call_token, outgoing_token = CALL.set(None), OUTGOING.set(None)
             try:
                 await self._inner.send(item)
             finally:
-                CALL.reset(call)
-                OUTGOING.reset(exchange)
+                CALL.reset(call_token)
+                OUTGOING.reset(outgoing_token)
         else:
             await self._inner.send(item)
 
     async def _send_answer(self, item: SessionMessage) -> None:
         """Send an answer, count it while it waits, and report its outcome where the transport does not."""
         answer = OUTGOING.get()
-        self._unsent += 1
-        self.is_full = self._unsent >= MAX_UNSENT
+        self._unsent_answers += 1
+        self.is_full = self._unsent_answers >= MAX_UNSENT
         try:
             await self._inner.send(item)
         except BaseException:
@@ -73,12 +73,12 @@ class ReceiptStream(ObjectSendStream[SessionMessage]):
                 answer.settle("the connection closed before the answer was sent")
             raise
         finally:
-            self._unsent -= 1
-            self.is_full = self._unsent >= MAX_UNSENT
-            if self._unsent == MAX_UNSENT - 1:  # wake all who wait, and let the next ones wait for the next time
-                self._capacity.set()
-                self._capacity = anyio.Event()
-        if answer is not None and not self._receipts:
+            self._unsent_answers -= 1
+            self.is_full = self._unsent_answers >= MAX_UNSENT
+            if self._unsent_answers == MAX_UNSENT - 1:  # wake all waiting tasks; later ones wait for a new event
+                self._capacity_available.set()
+                self._capacity_available = anyio.Event()
+        if answer is not None and not self._reports_delivery:
             answer.settle(None)
 
     async def aclose(self) -> None:

@@ -13,7 +13,7 @@ STALE_CONNECTIONS: Final = 3
 FIRST_PAUSE_S: Final = 0.5
 """Seconds before a stream that ended is opened once more; doubled up to the last."""
 LAST_PAUSE_S: Final = 8.0
-"""Seconds; a server that ends its stream at once is asked no more often than this."""
+"""The longest pause in seconds, which a server gets that ends its stream at once again and again."""
 
 REPEATABLE: Final = frozenset(
     {
@@ -36,7 +36,7 @@ REPEATABLE: Final = frozenset(
         "tools/list",
     }
 )
-"""Idempotent methods: they read, or set what is then set."""
+"""Idempotent methods: a repeated request has no further effect."""
 
 
 class ReopenBackoff:
@@ -64,12 +64,12 @@ class ReopenBackoff:
 class SendProgress:
     """Progress of a request: what decides whether a retry is safe.
 
-    `connected` says that a new connection was made for it, `started` that sending it was started, `handed_over` that
+    `is_new_connection` says that a connection was made for it, `sending_started` that sending began, `handed_over` that
     all of it was handed to the system, and `unacknowledged` that the system at the other end acknowledged none of it.
     """
 
     def __init__(self) -> None:
-        self.connected = self.started = self.handed_over = self.unacknowledged = False
+        self.is_new_connection = self.sending_started = self.handed_over = self.unacknowledged = False
 
     def may_be_retried(self, method: str) -> bool:
         """Return whether the failed request may be retried.
@@ -78,5 +78,5 @@ class SendProgress:
         been idle and was closed. One that was acknowledged, over a reused connection that was closed without a
         response, may have been, so only idempotent methods are retried. All others are sent at most once.
         """
-        was_cut = self.started and not self.handed_over
-        return was_cut or self.unacknowledged or (not self.connected and method in REPEATABLE)
+        was_cut = self.sending_started and not self.handed_over
+        return was_cut or self.unacknowledged or (not self.is_new_connection and method in REPEATABLE)

@@ -79,19 +79,19 @@ class NoSideOutput:
 class TransportStreams:
     """The streams of an open transport.
 
-    With `receipts` the transport itself reports, through the `OutgoingMessage`, whether an answer was delivered.
-    `explain_end` is called after the read stream has ended. `ignored_cookie` says whether the server set a cookie that
-    does not go back. A process has a `pid`, and two tails: the last lines of its stderr, and those of its stdout that
+    With `reports_delivery` the transport reports, through the `OutgoingMessage`, whether an answer was delivered.
+    `explain_end` is called after the read stream has ended. `ignores_cookie` says whether the server set a cookie that
+    is not sent back. A process has a `pid`, and two tails: the last lines of its stderr, and those of its stdout that
     are no messages (stray).
     """
 
     read: ReadStream
     write: WriteStream
-    receipts: bool
+    reports_delivery: bool
     explain_end: Callable[[], Awaitable[Fault]]
     pid: int | None = None
     stderr_tail: Callable[[], tuple[str, ...]] = tuple
-    ignored_cookie: Callable[[], bool] = bool
+    ignores_cookie: Callable[[], bool] = bool
     stray_tail: Callable[[], tuple[str, ...]] = tuple
     side_output: SideOutput = field(default_factory=NoSideOutput)
 

@@ -1,4 +1,4 @@
-"""Capabilities: what the hub declares to a server, and what is left of that for the caller of a call."""
+"""Capabilities: what the hub declares to a server, and which part of that it declares for a call."""
 
 from typing import Any, Final, cast
 
@@ -16,7 +16,7 @@ APP_MIME_TYPES: Final = ("text/html;profile=mcp-app",)
 SKILLS_EXTENSION: Final = "io.modelcontextprotocol/skills"
 """Skills (SEP-2640): some servers serve no skills to a client that does not declare it."""
 
-_OWN_METHODS: Final = frozenset(
+_SHARED_METHODS: Final = frozenset(
     {
         "server/discover",
         "tools/list",
@@ -27,7 +27,7 @@ _OWN_METHODS: Final = frozenset(
         "subscriptions/listen",
     }
 )
-"""The methods of requests that the hub makes for all hosts: those that show pages, and the others."""
+"""Methods of requests that the hub makes for all hosts together, whether or not they show pages of apps."""
 
 _CALLER_CAPABILITIES: Final = frozenset({"elicitation", "sampling", "roots", "extensions"})
 """Capabilities that say which requests a client answers."""
@@ -54,12 +54,12 @@ def declare_capabilities(config: ServerConfig, version: str) -> dict[str, Any]:
     return declared
 
 
-def is_made_for_all(method: str) -> bool:
+def is_shared_method(method: str) -> bool:
     """Return whether the hub makes requests of this method for all hosts, and not as the call of one."""
-    return method in _OWN_METHODS
+    return method in _SHARED_METHODS
 
 
-def without_apps(hub_capabilities: dict[str, Any]) -> dict[str, Any]:
+def remove_apps(hub_capabilities: dict[str, Any]) -> dict[str, Any]:
     """Return the hub's capabilities without pages of apps, for a call whose caller shows none."""
     extensions = as_object(hub_capabilities.get("extensions"))
     if UI_EXTENSION not in extensions:

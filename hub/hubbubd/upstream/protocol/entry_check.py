@@ -18,7 +18,7 @@ from hubbubd import payload
 from hubbubd.upstream.protocol import repair
 from hubbubd.upstream.protocol.negotiation import TASKS_REVISION
 from hubbubd.upstream.protocol.repair import Repairer, ResultFindings, validation_error
-from hubbubd.upstream.protocol.schema_check import PIECE, Mismatch, check, weight
+from hubbubd.upstream.protocol.schema_check import PIECE, Mismatch, check, count_values
 from hubbubd.upstream.protocol.skills import SKILLS_LIST, ListSkillsResult
 
 TASK_RESULTS: Final[dict[str, Any]] = {
@@ -99,14 +99,14 @@ def _type_names(variant: type[BaseModel]) -> tuple[str, ...]:
 
 
 def check_list(
-    version: str, method: str, shape: ResultShape, result: dict[str, Any], found: ResultFindings
+    version: str, method: str, shape: ResultShape, result: dict[str, Any], findings: ResultFindings
 ) -> Iterator[None]:
     """Validate a list, repair or leave out its entries in place, and yield between the pieces. Raises Mismatch."""
     entries: Any = result.get(shape.member)
     if shape.member in result and entries in (None, {}):  # Go writes null for no entries, Lua an empty object
         entries = []
     yield from _check_frame_and_entries(
-        version, shape, result, entries, _EntryChecker(shape, method, None, found), found
+        version, shape, result, entries, _EntryChecker(shape, method, None, findings), findings
     )
 
 
@@ -115,7 +115,7 @@ def check_content(
     method: str,
     shape: ResultShape,
     result: dict[str, Any],
-    found: ResultFindings,
+    findings: ResultFindings,
     *,
     params: dict[str, Any] | None,
 ) -> Iterator[None]:
@@ -126,12 +126,12 @@ def check_content(
     """
     content: Any = result.get(shape.member)
     if method == "tools/call":
-        content = _repair_tool_content(content, result, found)
+        content = _repair_tool_content(content, result, findings)
     if isinstance(content, dict):  # an empty one stands for an empty list, as in lists
         content = [cast("dict[str, Any]", content)] if content else []
-        found.repaired.add(shape.member)
+        findings.repaired.add(shape.member)
     yield from _check_frame_and_entries(
-        version, shape, result, content, _EntryChecker(shape, method, params, found), found
+        version, shape, result, content, _EntryChecker(shape, method, params, findings), findings
     )
 
 
@@ -141,7 +141,7 @@ def _check_frame_and_entries(
     result: dict[str, Any],
     entries: object,
     checker: "_EntryChecker",
-    found: ResultFindings,
+    findings: ResultFindings,
 ) -> Iterator[None]:
     """Check a result without its long list, then each of its entries; put the accepted ones into the result.
 
@@ -150,13 +150,13 @@ def _check_frame_and_entries(
     if not isinstance(entries, list):
         raise Mismatch(f"{shape.member}: Input should be a valid list")
     result[shape.member] = []
-    yield from check_frame(version, shape.whole, result, found)
+    yield from check_frame(version, shape.whole, result, findings)
     yield from checker.check_entries(cast("list[Any]", entries))
     result[shape.member] = checker.accepted
 
 
 def check_frame(
-    version: str, adapter: TypeAdapter[Any], result: dict[str, Any], found: ResultFindings, *, members: bool = True
+    version: str, adapter: TypeAdapter[Any], result: dict[str, Any], findings: ResultFindings, *, members: bool = True
 ) -> Iterator[None]:
     """Validate a result without its long list, whose entries are checked elsewhere, and repair it. Raises Mismatch.
 
@@ -169,18 +169,18 @@ def check_frame(
     try:
         yield from check(validate, result)
     except Mismatch:
-        if weight(result, repair.REPAIRABLE_VALUES) >= repair.REPAIRABLE_VALUES:
+        if count_values(result, repair.REPAIRABLE_VALUES) >= repair.REPAIRABLE_VALUES:
             raise
         if members and version == LATEST_MODERN_VERSION and repair.fill_in_caching(result):
-            found.repaired.add("its cache time")
-        why = validation_error(validate, result)
-        if why is not None and not Repairer(validate, members=members, vital=("isError",)).repair(
-            result, why, found, "members of it"
+            findings.repaired.add("its cache time")
+        error = validation_error(validate, result)
+        if error is not None and not Repairer(validate, members=members, vital=("isError",)).repair(
+            result, error, findings, "members of it"
         ):
             raise
 
 
-def _repair_tool_content(content: Any, result: dict[str, Any], found: ResultFindings) -> Any:
+def _repair_tool_content(content: Any, result: dict[str, Any], findings: ResultFindings) -> Any:
     """Return the content of a tool's result as a list, if it is missing or a text; as it is otherwise.
 
     Structured content that is no object is taken out of the result, and becomes the content if there is none. An empty
@@ -188,14 +188,14 @@ def _repair_tool_content(content: Any, result: dict[str, Any], found: ResultFind
     """
     if content is None and "task" not in result:
         content = []
-        found.repaired.add("content")
+        findings.repaired.add("content")
     if isinstance(content, str):
         content = [_text_block(content)]
-        found.repaired.add("content")
+        findings.repaired.add("content")
     structured = result.get("structuredContent")
     if structured is not None and not isinstance(structured, dict) and structured != []:
         del result["structuredContent"]
-        found.repaired.add("structuredContent")
+        findings.repaired.add("structuredContent")
         content = content or [_text_block(payload.dumps(structured).decode())]
     return content
 
@@ -203,15 +203,18 @@ def _repair_tool_content(content: Any, result: dict[str, Any], found: ResultFind
 class _EntryChecker:
     """Validates and repairs the entries of one result, and collects those that are `accepted`."""
 
-    def __init__(self, shape: ResultShape, method: str, params: dict[str, Any] | None, found: ResultFindings) -> None:
+    def __init__(
+        self, shape: ResultShape, method: str, params: dict[str, Any] | None, findings: ResultFindings
+    ) -> None:
         self.accepted: list[Any] = []
         self._shape = shape
         self._method = method
-        self._found = found
+        self._found = findings
         self._params = params or {}
         self._is_list = method.endswith("/list")
 
     def _validate(self, entry: Any) -> object:
+        """Validate one entry by the schema. Raises ValidationError."""
         return self._shape.entry.validate_python(entry, by_name=False)
 
     def check_entries(self, entries: list[Any]) -> Iterator[None]:
@@ -220,7 +223,7 @@ class _EntryChecker:
             if start:
                 yield
             batch = entries[start:end]
-            if end - start == 1 and weight(batch[0]) >= PIECE:
+            if end - start == 1 and count_values(batch[0]) >= PIECE:
                 yield from self._check_large_entry(batch[0], start)
                 continue
             try:
@@ -239,7 +242,7 @@ class _EntryChecker:
         except Mismatch as problem:
             if self._is_of_unknown_type(entry):
                 self.accepted.append(entry)
-            elif weight(entry, repair.REPAIRABLE_VALUES) < repair.REPAIRABLE_VALUES:
+            elif count_values(entry, repair.REPAIRABLE_VALUES) < repair.REPAIRABLE_VALUES:
                 yield
                 self._check_entry(entry, index)
             else:
@@ -249,8 +252,8 @@ class _EntryChecker:
 
     def _check_entry(self, entry: Any, index: int) -> None:
         """Accept an entry, repaired if need be; one that cannot be repaired is for `_give_up_entry`."""
-        why = validation_error(self._validate, entry)
-        if why is None:
+        error = validation_error(self._validate, entry)
+        if error is None:
             self.accepted.append(entry)
             return
         name, repaired_before = _entry_name(entry, index), self._found.repaired.count
@@ -263,7 +266,7 @@ class _EntryChecker:
                 self._found.repaired.add(name)
             self.accepted.append(entry)
         else:
-            problem = Mismatch(f"{self._shape.member}.{index}: {_first_problem(why)}")
+            problem = Mismatch(f"{self._shape.member}.{index}: {_first_problem(error)}")
             self._give_up_entry(entry, index, problem, original)
 
     def _fill_in(self, entry: dict[str, Any]) -> bool:
@@ -294,7 +297,7 @@ class _EntryChecker:
         type_name = block.get("type") if block is not None else None
         if not known_types or not isinstance(type_name, str) or type_name in known_types:
             return False
-        self._found.kept.add(type_name)
+        self._found.unknown_types.add(type_name)
         return True
 
     def _try_repair(self, entry: Any, name: str) -> bool:
@@ -308,13 +311,13 @@ class _EntryChecker:
         variant = self._shape.find_variant(block) if block is not None else None
         if variant is not None:
             validate = partial(variant.model_validate, by_name=False)
-            why = validation_error(validate, block)
-            if why is not None and not Repairer(validate, vital=("type",)).repair(block, why, self._found, name):
+            error = validation_error(validate, block)
+            if error is not None and not Repairer(validate, vital=("type",)).repair(block, error, self._found, name):
                 return False
-        why = validation_error(self._validate, entry)
-        if why is None:
+        error = validation_error(self._validate, entry)
+        if error is None:
             return True
-        return self._is_list and Repairer(self._validate, entries=True).repair(entry, why, self._found, name)
+        return self._is_list and Repairer(self._validate, entries=True).repair(entry, error, self._found, name)
 
     def _give_up_entry(self, entry: Any, index: int, problem: Mismatch, original: str) -> None:
         """Leave out an entry of a list, or make it text if it is the content of a tool; else raise the problem.
@@ -322,7 +325,7 @@ class _EntryChecker:
         `original` is the entry as JSON, as it was before repairs.
         """
         if self._is_list:
-            self._found.left_out.add(_entry_name(entry, index))
+            self._found.dropped.add(_entry_name(entry, index))
         elif self._method == "tools/call":
             self._found.repaired.add(f"content {index + 1}")
             self.accepted.append(_text_block(entry if isinstance(entry, str) else original))
@@ -334,7 +337,7 @@ def _batch_ranges(entries: list[Any]) -> Iterator[tuple[int, int]]:
     """Yield start and end of batches of about PIECE values; an entry with more is a batch by itself."""
     start, batch_weight = 0, 0
     for index, entry in enumerate(entries):
-        entry_weight = weight(entry)
+        entry_weight = count_values(entry)
         if index > start and batch_weight + entry_weight >= PIECE:
             yield start, index
             start, batch_weight = index, 0
@@ -343,9 +346,9 @@ def _batch_ranges(entries: list[Any]) -> Iterator[tuple[int, int]]:
         yield start, len(entries)
 
 
-def _first_problem(why: ValidationError) -> str:
+def _first_problem(error: ValidationError) -> str:
     """Return the path and the message of the first error."""
-    problem = why.errors(include_url=False, include_input=False, include_context=False)[0]
+    problem = error.errors(include_url=False, include_input=False, include_context=False)[0]
     return f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}"[:300]
 
 

@@ -53,9 +53,9 @@ from hubbubd.upstream.ports import Era, Hello, LostDuringProbe
 from hubbubd.upstream.protocol.capabilities import (
     as_object,
     declare_capabilities,
-    is_made_for_all,
+    is_shared_method,
     narrow_capabilities,
-    without_apps,
+    remove_apps,
 )
 from hubbubd.upstream.protocol.repair import (
     REPAIRABLE_VALUES,
@@ -65,7 +65,7 @@ from hubbubd.upstream.protocol.repair import (
     fill_in_introduction,
     validation_error,
 )
-from hubbubd.upstream.protocol.schema_check import Mismatch, check, weight
+from hubbubd.upstream.protocol.schema_check import Mismatch, check, count_values
 from hubbubd.upstream.protocol.tool_headers import ToolHeaders
 
 PROBE_LIMIT_S: Final = 5.0
@@ -126,7 +126,7 @@ class Revision(Protocol):
 
 
 _REQUEST_META_KEYS: Final = frozenset({CLIENT_CAPABILITIES_META_KEY, LOG_LEVEL_META_KEY})
-"""What a request says in newer revisions, and a connection in those with a handshake."""
+"""Keys of `_meta` that only stateless revisions have; a handshake declares these things once per connection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,11 +158,11 @@ class StatelessRevision:
     capabilities: dict[str, Any]
     era: Era = Era.STATELESS
     tool_headers: ToolHeaders = field(default_factory=ToolHeaders)
-    _for_calls: dict[str, Any] = field(init=False)
+    _call_capabilities: dict[str, Any] = field(init=False)
     """The capabilities of a call whose caller declares none."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_for_calls", without_apps(self.capabilities))
+        object.__setattr__(self, "_call_capabilities", remove_apps(self.capabilities))
 
     def fit_params(self, method: str, params: dict[str, Any] | None) -> ParamsAndHeaders:
         """Return the params with `_meta`'s envelope, and headers that repeat parts of them. Raises InvalidArgument.
@@ -171,14 +171,14 @@ class StatelessRevision:
         """
         own_params = params or {}
         own_meta = as_object(own_params.get("_meta"))
-        caller: object = own_meta.get(CLIENT_CAPABILITIES_META_KEY)
-        declares = CLIENT_CAPABILITIES_META_KEY in own_meta or is_made_for_all(method)
+        caller_capabilities: object = own_meta.get(CLIENT_CAPABILITIES_META_KEY)
+        is_caller_known = CLIENT_CAPABILITIES_META_KEY in own_meta or is_shared_method(method)
         meta: dict[str, Any] = {
             **own_meta,
             PROTOCOL_VERSION_META_KEY: self.version,
             CLIENT_INFO_META_KEY: CLIENT_INFO,
             CLIENT_CAPABILITIES_META_KEY: narrow_capabilities(
-                self.capabilities if declares else self._for_calls, caller
+                self.capabilities if is_caller_known else self._call_capabilities, caller_capabilities
             ),
         }
         headers = {MCP_PROTOCOL_VERSION_HEADER: self.version, MCP_METHOD_HEADER: method}
@@ -209,15 +209,16 @@ SendRequest = Callable[[str, dict[str, Any] | None, dict[str, str]], Awaitable[d
 class Negotiation:
     """Finds the revision of a new connection.
 
-    `hint` is the era found last time. `found` collects what deviates from MCP. `side_output` learns how the probe ends.
+    `last_era` is the era found last time, None if unknown. `findings` collects what deviates from MCP. `side_output` is
+    told when the probe begins and ends.
     """
 
     config: ServerConfig
     send: SendRequest
-    hint: Era | None
+    last_era: Era | None
     limit: Callable[[float | None], AbstractContextManager[anyio.CancelScope]] = anyio.move_on_after
     side_output: SideOutput = field(default_factory=NoSideOutput)
-    found: ResultFindings = field(default_factory=ResultFindings)
+    findings: ResultFindings = field(default_factory=ResultFindings)
 
     async def run(self) -> tuple[Hello, Revision]:
         """Return the server's introduction and the revision in force. Raises UpstreamError."""
@@ -233,17 +234,17 @@ class Negotiation:
             self.side_output.release()
 
     async def _negotiate(self) -> tuple[Hello, Revision]:
-        """Introduce the hub in the revision that is configured, or else in the newest that both have.
+        """Negotiate the configured revision, or else the newest that hub and server have in common.
 
-        Returns the server's introduction and the revision in force. Raises PeerError, UpstreamError.
+        Return the server's introduction and the revision in force. Raises PeerError, UpstreamError.
         """
-        pinned = self.config.protocol
-        if pinned == LATEST_MODERN_VERSION:
+        configured = self.config.protocol
+        if configured == LATEST_MODERN_VERSION:
             return await self._discover()
-        if pinned != "auto" or self.config.transport == "sse":
-            return await self._handshake(LATEST_HANDSHAKE_VERSION if pinned == "auto" else pinned)
-        if self.hint is not Era.HANDSHAKE and (found := await self._probe()) is not None:
-            return found
+        if configured != "auto" or self.config.transport == "sse":
+            return await self._handshake(LATEST_HANDSHAKE_VERSION if configured == "auto" else configured)
+        if self.last_era is not Era.HANDSHAKE and (introduction := await self._probe()) is not None:
+            return introduction
         try:
             introduction = await self._handshake(LATEST_HANDSHAKE_VERSION)
         except PeerError as refusal:
@@ -260,7 +261,7 @@ class Negotiation:
 
         Raises PeerError, UpstreamError.
         """
-        limit = None if self.hint is Era.STATELESS else min(PROBE_LIMIT_S, self.config.connect_timeout_s / 3)
+        limit = None if self.last_era is Era.STATELESS else min(PROBE_LIMIT_S, self.config.connect_timeout_s / 3)
         self.side_output.hold()
         with self.limit(limit):
             try:
@@ -283,12 +284,12 @@ class Negotiation:
         try:
             raw = await self.send("server/discover", *fitted)
         except PeerError as refusal:
-            # Refusing a revision and listing it as supported means: ask again in this one.
+            # A server that refuses a revision, but lists it as supported, is asked again.
             if refusal.code != UNSUPPORTED_PROTOCOL_VERSION or version not in _supported_revisions(refusal):
                 raise
             raw = await self.send("server/discover", *fitted)
         revision.normalize_result(raw)
-        await _check_introduction(DiscoverResult, raw, self.found)
+        await _check_introduction(DiscoverResult, raw, self.findings)
         supported: list[str] = raw["supportedVersions"]
         if version not in supported:
             offered = [each[:NAME_CHARACTERS] for each in supported[:MAX_VERSIONS]]
@@ -328,7 +329,7 @@ class Negotiation:
             "clientInfo": CLIENT_INFO,
         }
         raw = await self.send("initialize", params, {})
-        await _check_introduction(InitializeResult, raw, self.found)
+        await _check_introduction(InitializeResult, raw, self.findings)
         chosen: str = raw["protocolVersion"]
         if chosen not in HANDSHAKE_PROTOCOL_VERSIONS or (self.config.protocol != "auto" and chosen != version):
             raise _version_mismatch(f"the hub asked for {version}, the server chose {chosen}", [chosen])
@@ -342,25 +343,27 @@ class Negotiation:
         return hello, HandshakeRevision(chosen)
 
 
-async def _check_introduction(model: type[BaseModel], raw: dict[str, Any], found: ResultFindings) -> None:
+async def _check_introduction(model: type[BaseModel], raw: dict[str, Any], findings: ResultFindings) -> None:
     """Validate an introduction in turns, as it may be long, and repair an invalid one. Raises UpstreamError."""
     validate = partial(model.model_validate, by_name=False)
     try:
         for _ in check(validate, raw):
             await wait_for_turn()
     except Mismatch as exc:
-        if weight(raw, REPAIRABLE_VALUES) >= REPAIRABLE_VALUES or not _repair_introduction(validate, raw, found):
+        if count_values(raw, REPAIRABLE_VALUES) >= REPAIRABLE_VALUES or not _repair_introduction(
+            validate, raw, findings
+        ):
             raise faults.error("INVALID_RESPONSE", str(exc)) from None
 
 
-def _repair_introduction(validate: Callable[[Any], object], raw: dict[str, Any], found: ResultFindings) -> bool:
+def _repair_introduction(validate: Callable[[Any], object], raw: dict[str, Any], findings: ResultFindings) -> bool:
     """Repair an introduction in place; return whether it is valid now."""
     filled_in = [fill_in(raw) for fill_in in (fill_in_introduction, fill_in_caching)]
-    why, noted_before = validation_error(validate, raw), found.repaired.count
-    if why is not None and not Repairer(validate).repair(raw, why, found, "members of it"):
+    error, noted_before = validation_error(validate, raw), findings.repaired.count
+    if error is not None and not Repairer(validate).repair(raw, error, findings, "members of it"):
         return False
-    if any(filled_in) and found.repaired.count == noted_before:
-        found.repaired.add("what is missing in it")
+    if any(filled_in) and findings.repaired.count == noted_before:
+        findings.repaired.add("what is missing in it")
     return True
 
 
@@ -392,8 +395,8 @@ def _bounded_instructions(sent: str | None) -> str | None:
 def _supported_revisions(refusal: PeerError) -> list[str]:
     """Return the first revisions that a refusal lists; none if it is malformed."""
     data = as_object(refusal.data)
-    listed = data.get("supported")
-    first_listed = cast("list[Any]", listed)[:MAX_VERSIONS] if isinstance(listed, list) else None
+    listed_revisions = data.get("supported")
+    first_listed = cast("list[Any]", listed_revisions)[:MAX_VERSIONS] if isinstance(listed_revisions, list) else None
     bounded_data = {"supported": first_listed, "requested": data.get("requested")}
     try:
         supported = UnsupportedProtocolVersionErrorData.model_validate(bounded_data).supported
@@ -403,10 +406,7 @@ def _supported_revisions(refusal: PeerError) -> list[str]:
 
 
 def _offered_revisions(refusal: PeerError | UpstreamError, requested: str) -> list[str]:
-    """Return the revisions other than the requested one that the refusal of a handshake lists, as data or in its text.
-
-    A refusal for another reason lists none.
-    """
+    """Return the other revisions that a refusal of a handshake lists, in data or text; [] for any other reason."""
     if isinstance(refusal, PeerError) and (listed := _supported_revisions(refusal)):
         return [revision for revision in listed if revision != requested]
     text = refusal.message

@@ -11,7 +11,7 @@ from typing import Any, Final, cast
 from pydantic import ValidationError
 
 REPAIRABLE_VALUES: Final = 5000
-"""A document with so many values is not repaired: that validates it as a whole, several times."""
+"""A document with so many values is not repaired, as a repair validates the whole document several times."""
 
 ROUNDS: Final = 6
 """How often a document is repaired and validated again; about as deep as schemas nest."""
@@ -30,33 +30,33 @@ _SCHEMAS: Final = ("inputSchema", "outputSchema")
 
 @dataclass(slots=True)
 class NameSample:
-    """Some names for a note, and how many there are in all."""
+    """Up to SHOWN names for a note, and the `count` of all names."""
 
     count: int = 0
-    first: list[str] = field(default_factory=list[str])
+    names: list[str] = field(default_factory=list[str])
 
     def add(self, name: str) -> None:
         """Count a name, which the server may have chosen."""
         self.count += 1
-        if len(self.first) < SHOWN and name[:SHOWN_CHARACTERS] not in self.first:
-            self.first.append(name[:SHOWN_CHARACTERS])
+        if len(self.names) < SHOWN and name[:SHOWN_CHARACTERS] not in self.names:
+            self.names.append(name[:SHOWN_CHARACTERS])
 
     def __str__(self) -> str:
-        rest = f" and {self.count - len(self.first)} more" if self.count > len(self.first) else ""
-        return ", ".join(self.first) + rest
+        rest = f" and {self.count - len(self.names)} more" if self.count > len(self.names) else ""
+        return ", ".join(self.names) + rest
 
 
 @dataclass(slots=True)
 class ResultFindings:
-    """What deviates in a server's document: what was `repaired`, entries `left_out`, unknown content that was `kept`.
+    """What deviates in a document: parts `repaired`, entries `dropped`, `unknown_types` of content that was passed on.
 
-    `emptied` says that an empty list was taken as an empty object.
+    `has_empty_list` says that an empty list was taken as an empty object.
     """
 
     repaired: NameSample = field(default_factory=NameSample)
-    left_out: NameSample = field(default_factory=NameSample)
-    kept: NameSample = field(default_factory=NameSample)
-    emptied: bool = False
+    dropped: NameSample = field(default_factory=NameSample)
+    unknown_types: NameSample = field(default_factory=NameSample)
+    has_empty_list: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,32 +72,32 @@ class Repairer:
     entries: bool = False
     vital: Collection[str] = ()
 
-    def repair(self, value: Any, why: ValidationError, found: ResultFindings, name: str = "") -> bool:
-        """Repair a value that is invalid for the reason `why`; return whether it is valid now.
+    def repair(self, value: Any, error: ValidationError, findings: ResultFindings, name: str = "") -> bool:
+        """Repair a value that is invalid for the reason `error`; return whether it is valid now.
 
         `name` is what a note calls it.
         """
         changed = False
         for _ in range(ROUNDS):
-            problems = why.errors(include_url=False, include_input=False, include_context=False)[:PROBLEMS]
+            problems = error.errors(include_url=False, include_input=False, include_context=False)[:PROBLEMS]
             # A dict instead of a set keeps the order.
             paths = dict.fromkeys(
                 _problem_path(value, each["loc"], missing=each["type"] == "missing") for each in problems
             )
             replaced = [path for path in paths if _replace_empty_list(value, path)]
             if replaced:
-                found.emptied = True  # which may be all that was wrong: the rest waits for the next round
+                findings.has_empty_list = True  # which may be all that was wrong: the rest waits for the next round
             # Backwards, as leaving out an entry of a list moves those behind it.
             elif all(self._leave_out(value, path) for path in reversed(paths)):
                 changed = True
             else:
                 return False
-            still = validation_error(self.validate, value)
-            if still is None:
+            remaining_error = validation_error(self.validate, value)
+            if remaining_error is None:
                 if changed:
-                    found.repaired.add(name)
+                    findings.repaired.add(name)
                 return True
-            why = still
+            error = remaining_error
         return False
 
     def _leave_out(self, value: Any, path: tuple[int | str, ...]) -> bool:

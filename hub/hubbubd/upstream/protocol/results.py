@@ -47,14 +47,20 @@ class _Task(BaseModel):
 
 
 class _CreatedTask(_Task):
+    """The task that a request was answered with."""
+
     status: Literal["working", "input_required", "completed", "failed", "cancelled"]
 
 
 class _OpenTask(_Task):
+    """A task that has neither a result nor a question."""
+
     status: Literal["working", "cancelled"]
 
 
 class _AskingTask(_Task):
+    """A task that waits for the answers to its requests."""
+
     status: Literal["input_required"]
     input_requests: dict[str, dict[str, Any]]
 
@@ -70,6 +76,8 @@ class _FailedTask(_Task):
 
 
 class _TaskError(BaseModel):
+    """The JSON-RPC error of a failed task."""
+
     code: int
     message: str
 
@@ -85,7 +93,7 @@ _EXTENSION_RESULTS: Final[dict[str, TypeAdapter[Any]]] = {
 
 
 class ResultNotes:
-    """Notes about results. Those about a list are of all its pages, and go when the list is in order again."""
+    """Notes about results. A note about a list covers all its pages, and is withdrawn once the list is in order."""
 
     def __init__(self, note: Callable[[str, str | None], None]) -> None:
         self._note = note
@@ -99,35 +107,40 @@ class ResultNotes:
             self._lists[method] = ResultFindings()
         return self._lists.setdefault(method, ResultFindings())
 
-    def note_introduction(self, found: ResultFindings) -> None:
+    def note_introduction(self, findings: ResultFindings) -> None:
         """Note what was found in the server's introduction."""
-        self._note_empty_list(found)
-        if found.repaired.count:
+        self._note_empty_list(findings)
+        if findings.repaired.count:
             self._note(Deviation.INTRODUCTION_MENDED, describe_deviation(Deviation.INTRODUCTION_MENDED))
 
-    def note_result(self, method: str, result: dict[str, Any], found: ResultFindings) -> None:
+    def note_result(self, method: str, result: dict[str, Any], findings: ResultFindings) -> None:
         """Note what was found in a result."""
-        self._note_empty_list(found)
+        self._note_empty_list(findings)
         if method not in LISTS:
-            if found.repaired.count:
+            if findings.repaired.count:
                 self._note(
-                    Deviation.RESULT_MENDED, describe_deviation(Deviation.RESULT_MENDED, f"{method}: {found.repaired}")
+                    Deviation.RESULT_MENDED,
+                    describe_deviation(Deviation.RESULT_MENDED, f"{method}: {findings.repaired}"),
                 )
-            if found.kept.count:
+            if findings.unknown_types.count:
                 self._note(
-                    Deviation.CONTENT_UNKNOWN, describe_deviation(Deviation.CONTENT_UNKNOWN, f"{method}: {found.kept}")
+                    Deviation.CONTENT_UNKNOWN,
+                    describe_deviation(Deviation.CONTENT_UNKNOWN, f"{method}: {findings.unknown_types}"),
                 )
             return
         is_last_page = not result.get("nextCursor")
-        for deviation, names in ((Deviation.ENTRY_MENDED, found.repaired), (Deviation.ENTRY_LEFT_OUT, found.left_out)):
+        for deviation, names in (
+            (Deviation.ENTRY_MENDED, findings.repaired),
+            (Deviation.ENTRY_LEFT_OUT, findings.dropped),
+        ):
             if names.count:
                 self._note(f"{deviation}/{method}", describe_deviation(deviation, f"{method}: {names}"))
             elif is_last_page:
                 self._note(f"{deviation}/{method}", None)
 
-    def _note_empty_list(self, found: ResultFindings) -> None:
+    def _note_empty_list(self, findings: ResultFindings) -> None:
         """Note that empty lists were taken as empty objects, if any were."""
-        if found.emptied:
+        if findings.has_empty_list:
             self._note(Deviation.EMPTY_LIST, describe_deviation(Deviation.EMPTY_LIST))
 
 
@@ -140,13 +153,13 @@ def is_in_other_revision_only(version: str, method: str) -> bool:
 
 
 def check_result(
-    revision: Revision, method: str, params: dict[str, Any] | None, result: dict[str, Any], found: ResultFindings
+    revision: Revision, method: str, params: dict[str, Any] | None, result: dict[str, Any], findings: ResultFindings
 ) -> Iterator[None]:
-    """Validate a result, and repair it in place where that does no harm; `found` gets what deviates.
+    """Validate a result, and repair it in place where that does no harm; `findings` gets what deviates.
 
     Results of methods unknown to the revision pass. Yields between the pieces of a long one. Raises Mismatch.
     """
-    version, parts = revision.version, result_shape(revision.version, method)
+    version, shape = revision.version, result_shape(revision.version, method)
     try:
         adapter = _result_adapter(revision, method, params, result)
     except ValidationError as exc:
@@ -155,19 +168,19 @@ def check_result(
         return
     if version == TASKS_REVISION:
         _fill_in_ttl(result)
-    must_stay_whole = _must_stay_whole(method, result)
-    if parts is None or must_stay_whole:
-        yield from check_frame(version, adapter, result, found, members=not must_stay_whole)
+    must_keep_members = _must_keep_members(method, result)
+    if shape is None or must_keep_members:
+        yield from check_frame(version, adapter, result, findings, members=not must_keep_members)
     elif method.endswith("/list"):
-        yield from check_list(version, method, parts, result, found)
+        yield from check_list(version, method, shape, result, findings)
     else:
         try:
             yield from schema_check.check(lambda piece: adapter.validate_python(piece, by_name=False), result)
         except schema_check.Mismatch:
-            yield from check_content(version, method, parts, result, found, params=params)
+            yield from check_content(version, method, shape, result, findings, params=params)
 
 
-def _must_stay_whole(method: str, result: dict[str, Any]) -> bool:
+def _must_keep_members(method: str, result: dict[str, Any]) -> bool:
     """Return whether a result asks something or is about a task: then none of its members may be left out."""
     is_about_task = "task" in result or (method.startswith("tasks/") and method != "tasks/list")
     return is_about_task or result.get("resultType", "complete") != "complete"
@@ -212,21 +225,21 @@ def _result_adapter(
 
 
 def learn_tool_headers(
-    revision: StatelessRevision, listing: dict[str, Any], cursor: str | None, found: ResultFindings
+    revision: StatelessRevision, listing: dict[str, Any], cursor: str | None, findings: ResultFindings
 ) -> Iterator[None]:
     """Learn which arguments of a page's tools are repeated as headers; drop tools whose annotation of that is invalid.
 
     A client must do the latter (2026-07-28, tools, x-mcp-header). `cursor` is the one the page was requested with.
-    `found` gets the names of the dropped ones. Yields after each STEP.
+    `findings` gets the names of the dropped ones. Yields after each STEP.
     """
     valid_tools: list[dict[str, Any]] = []
     header_names: dict[str, HeaderNames] = {}
-    for at, tool in enumerate(cast("list[dict[str, Any]]", listing["tools"])):
-        if at and at % STEP == 0:
+    for index, tool in enumerate(cast("list[dict[str, Any]]", listing["tools"])):
+        if index and index % STEP == 0:
             yield
         problem = find_invalid_x_mcp_header(tool.get("inputSchema"))
         if problem is not None:
-            found.left_out.add(f"{tool['name']} ({problem})")
+            findings.dropped.add(f"{tool['name']} ({problem})")
             continue
         header_names[tool["name"]] = x_mcp_header_map(tool.get("inputSchema"))
         valid_tools.append(tool)
@@ -255,10 +268,10 @@ def _stateless_adapter(revision: StatelessRevision, method: str, result: dict[st
     kind = result["resultType"]
     if not isinstance(kind, str) or kind not in adapters:
         expected = " or ".join(map(repr, adapters))
-        wrong = InitErrorDetails(
+        problem = InitErrorDetails(
             type="literal_error", loc=("resultType",), input=cast("object", kind), ctx={"expected": expected}
         )
-        raise ValidationError.from_exception_data("Result", [wrong])
+        raise ValidationError.from_exception_data("Result", [problem])
     return adapters[kind]
 
 
@@ -269,12 +282,12 @@ def _adapters_by_type(version: str, method: str) -> Mapping[str, TypeAdapter[Any
     if shape is None:
         return {}
     complete, *others = get_args(shape) or (shape,)
-    found = {"complete": TypeAdapter[Any](complete)}
+    adapters = {"complete": TypeAdapter[Any](complete)}
     if others:
-        found["input_required"] = TypeAdapter(InputRequiredResult)  # also requires that it asks for something
+        adapters["input_required"] = TypeAdapter(InputRequiredResult)  # also requires that it asks for something
     if method == "tools/call":
-        found["task"] = _CREATED
-    return found
+        adapters["task"] = _CREATED
+    return adapters
 
 
 @cache

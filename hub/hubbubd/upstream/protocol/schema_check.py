@@ -47,11 +47,11 @@ def check(validate: Callable[[Any], object], document: Any) -> Iterator[None]:
 
     Raises Mismatch, and whatever `validate` raises other than ValidationError.
     """
-    for at, (piece, skipped) in enumerate(pieces(document, PIECE)):
+    for at, (piece, skipped) in enumerate(split_into_pieces(document, PIECE)):
         if piece is not document:
             yield
             if at == 0:
-                _require_valid(validate, *next(pieces(document, _FIRST)))
+                _require_valid(validate, *next(split_into_pieces(document, _FIRST)))
         _require_valid(validate, piece, skipped)
 
 
@@ -68,11 +68,11 @@ def _describe_first_problems(
 ) -> str:
     """Describe the errors of an invalid piece; of many, those of its first invalid part."""
     if exc.error_count() > _MANY:
-        for part, before in pieces(piece, PIECE // _MANY):
+        for part, before in split_into_pieces(piece, PIECE // _MANY):
             try:
                 validate(part)
-            except ValidationError as fewer:
-                return describe_problems(fewer, tuple(map(sum, zip_longest(skipped, before, fillvalue=0))))
+            except ValidationError as part_error:
+                return describe_problems(part_error, tuple(map(sum, zip_longest(skipped, before, fillvalue=0))))
     return describe_problems(exc, skipped)
 
 
@@ -81,8 +81,8 @@ def describe_problems(exc: ValidationError, skipped: tuple[int, ...] = ()) -> st
 
     `skipped` says, for each list on the path to the piece's entries, how many entries were left out before them.
     """
-    found = exc.errors(include_url=False, include_context=False, include_input=False)[:_SHOWN]
-    lines = [(_error_path(problem["loc"], skipped), problem["msg"][:_SHOWN_CHARACTERS]) for problem in found]
+    errors = exc.errors(include_url=False, include_context=False, include_input=False)[:_SHOWN]
+    lines = [(_error_path(problem["loc"], skipped), problem["msg"][:_SHOWN_CHARACTERS]) for problem in errors]
     return "; ".join(f"{place}: {what}" if place else what for place, what in lines)
 
 
@@ -93,58 +93,58 @@ def _error_path(steps: tuple[int | str, ...], skipped: tuple[int, ...]) -> str:
     return ".".join(named)[:_SHOWN_CHARACTERS]
 
 
-def pieces(document: Any, size: int, depth: int = 0) -> Iterator[tuple[Any, tuple[int, ...]]]:
-    """Split a document into pieces of about `size` values that together are valid exactly if it is.
+def split_into_pieces(document: Any, size: int, depth: int = 0) -> Iterator[tuple[Any, tuple[int, ...]]]:
+    """Split a document into pieces of about `size` values; all pieces are valid exactly if the document is.
 
-    Each comes with how many entries were left out before its own, for each of the lists on the path to it.
+    Yield each piece with, for each list on the path to it, the number of entries before those in the piece.
     """
-    if depth == DEEPEST or weight(document) < size:
+    if depth == DEEPEST or count_values(document) < size:
         yield document, ()
     elif isinstance(document, list):
-        yield from _list_pieces(cast("list[Any]", document), size, depth)
+        yield from _split_list(cast("list[Any]", document), size, depth)
     else:
-        yield from _object_pieces(cast("dict[str, Any]", document), size, depth)
+        yield from _split_object(cast("dict[str, Any]", document), size, depth)
 
 
-def _list_pieces(entries: list[Any], size: int, depth: int) -> Iterator[tuple[Any, tuple[int, ...]]]:
-    """Split a list as `pieces` does: into parts of it, and each piece of a large entry as a list of one."""
-    start, filled = 0, 0
+def _split_list(entries: list[Any], size: int, depth: int) -> Iterator[tuple[Any, tuple[int, ...]]]:
+    """Split a list as `split_into_pieces` does: into parts of it, and each piece of a large entry as a list of one."""
+    start, group_weight = 0, 0
     for at, entry in enumerate(entries):
-        entry_weight = weight(entry)
-        if filled and filled + entry_weight >= size:
+        entry_weight = count_values(entry)
+        if group_weight and group_weight + entry_weight >= size:
             yield entries[start:at], (start,)
-            start, filled = at, 0
+            start, group_weight = at, 0
         if entry_weight < size:
-            filled += entry_weight
+            group_weight += entry_weight
             continue
-        for piece, skipped in pieces(entry, size, depth + 1):
+        for piece, skipped in split_into_pieces(entry, size, depth + 1):
             yield [piece], (at, *skipped)
         start = at + 1
-    if filled:
+    if group_weight:
         yield entries[start:], (start,)
 
 
-def _object_pieces(members: dict[str, Any], size: int, depth: int) -> Iterator[tuple[Any, tuple[int, ...]]]:
-    """Split an object as `pieces` does; each piece also has, reduced, the members that a schema may require."""
-    frame = _required_members(members, _ReductionBudget(_FRAME))
-    group, filled = dict(frame), 0
+def _split_object(members: dict[str, Any], size: int, depth: int) -> Iterator[tuple[Any, tuple[int, ...]]]:
+    """Split an object as `split_into_pieces` does; each piece also has, reduced, members that a schema may require."""
+    frame = _reduce_members(members, _ReductionBudget(_FRAME))
+    group, group_weight = dict(frame), 0
     for name, member in members.items():
-        entry_weight = weight(member)
-        if filled and filled + entry_weight >= size:
+        entry_weight = count_values(member)
+        if group_weight and group_weight + entry_weight >= size:
             yield group, ()
-            group, filled = dict(frame), 0
+            group, group_weight = dict(frame), 0
         if entry_weight < size:
             group[name] = member
-            filled += entry_weight
+            group_weight += entry_weight
             continue
-        for piece, skipped in pieces(member, size, depth + 1):
+        for piece, skipped in split_into_pieces(member, size, depth + 1):
             yield {**frame, name: piece}, skipped
-    if filled:
+    if group_weight:
         yield group, ()
 
 
 class _ReductionBudget:
-    """How many more values the reduced members of one object may have."""
+    """The number of values that the reduced members of one object may still have."""
 
     def __init__(self, values: int) -> None:
         self._values = values
@@ -156,30 +156,30 @@ class _ReductionBudget:
             raise Mismatch("it has too many large members in one object")
 
 
-def _required_members(members: dict[str, Any], budget: _ReductionBudget) -> dict[str, Any]:
+def _reduce_members(members: dict[str, Any], budget: _ReductionBudget) -> dict[str, Any]:
     """Return the members without which an object may be invalid, reduced: those that some schema requires.
 
-    An object without any of these keeps its first member, as some schema may forbid an empty object.
+    An object without such members keeps its first member, as some schema may forbid an empty object.
     """
-    frame = {name: _reduced_value(members[name], budget) for name in required_names() if name in members}
+    frame = {name: _reduce_value(members[name], budget) for name in required_names() if name in members}
     if not frame and members:
         name = next(iter(members))
-        frame[name] = _reduced_value(members[name], budget)
+        frame[name] = _reduce_value(members[name], budget)
     return frame
 
 
-def _reduced_value(value: Any, budget: _ReductionBudget) -> Any:
-    """Return a smaller value that is valid if this one is: each list has one entry, each object what is required."""
+def _reduce_value(value: Any, budget: _ReductionBudget) -> Any:
+    """Return a smaller value that is valid if this one is: lists have one entry, objects their required members."""
     budget.spend()
-    if weight(value, _SMALL) < _SMALL:
+    if count_values(value, _SMALL) < _SMALL:
         return value
     if isinstance(value, list):
-        return [_reduced_value(entry, budget) for entry in cast("list[Any]", value)[:1]]
-    return _required_members(cast("dict[str, Any]", value), budget)
+        return [_reduce_value(entry, budget) for entry in cast("list[Any]", value)[:1]]
+    return _reduce_members(cast("dict[str, Any]", value), budget)
 
 
-def weight(value: Any, enough: int = PIECE) -> int:
-    """Count the values in a document; stop at `enough`, and then return any number that is not below it."""
+def count_values(value: Any, limit: int = PIECE) -> int:
+    """Return the number of values in a document; if it has at least `limit` values, any number of `limit` or more."""
     count = 1
     values: list[Any] = [value]
     for inner in values:  # the loop extends it; a hot path of every call, therefore without function calls
@@ -191,7 +191,7 @@ def weight(value: Any, enough: int = PIECE) -> int:
         else:
             continue
         count += len(children)
-        if count >= enough:
+        if count >= limit:
             break
         values += children
     return count
@@ -201,10 +201,10 @@ def weight(value: Any, enough: int = PIECE) -> int:
 def required_names() -> frozenset[str]:
     """Return the names of members that some schema requires or discriminates by."""
     names: set[str] = set()
-    waiting: list[type[BaseModel]] = [BaseModel]
-    while waiting:
-        model = waiting.pop()
-        waiting.extend(model.__subclasses__())
+    pending: list[type[BaseModel]] = [BaseModel]
+    while pending:
+        model = pending.pop()
+        pending.extend(model.__subclasses__())
         if model.__module__.partition(".")[0] not in ("mcp_types", "hubbubd"):
             continue
         for name, field in model.model_fields.items():

@@ -11,10 +11,14 @@ SKILLS_LIST: Final = "skills/list"
 
 
 class _SkillFile(BaseModel):
+    """A file of a skill, as a resource."""
+
     uri: Annotated[str, Field(min_length=1)]
 
 
 class _SkillEntry(BaseModel):
+    """An entry of the list: one skill."""
+
     uri: Annotated[str, Field(min_length=1)]
     frontmatter: dict[str, Any]
     resources: list[_SkillFile] | Literal["dynamic"]

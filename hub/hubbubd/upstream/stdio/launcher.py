@@ -20,7 +20,7 @@ from hubbub_shared.platform import files, processes
 END_LIMIT_S: Final = 7.0
 """Seconds for which the launcher may take to end; much, for a busy machine."""
 
-LAST_WORDS_BYTES: Final = 2000
+STDERR_TAIL_BYTES: Final = 2000
 """How much is shown of what the launcher or a reaper wrote when it failed."""
 
 log = structlog.get_logger(__name__)
@@ -42,12 +42,14 @@ class Launcher:
         async with self._lock:
             try:
                 if self._process is not None and not self._process.request_fork(descriptors):
-                    log.warning("launcher gone, replaced", servers=self._servers, words=self._process.last_words())
+                    log.warning(
+                        "launcher gone, replaced", servers=self._servers, words=self._process.read_stderr_tail()
+                    )
                     await self._end_process()
                 if self._process is None:
                     self._process = await to_thread.run_sync(_LauncherProcess, _read_umask())
                     if not self._process.request_fork(descriptors):
-                        raise OSError(f"the launcher ended early: {self._process.last_words()}")
+                        raise OSError(f"the launcher ended early: {self._process.read_stderr_tail()}")
                 self._servers += 1
             finally:
                 await self._end_unused()
@@ -67,9 +69,9 @@ class Launcher:
                     self._process.kill()
                     await self._end_process()
 
-    def last_words(self) -> str:
+    def read_stderr_tail(self) -> str:
         """Return what the launcher or a reaper wrote when it failed."""
-        return self._process.last_words() if self._process is not None else ""
+        return self._process.read_stderr_tail() if self._process is not None else ""
 
     async def _end_unused(self) -> None:
         """End the process if no server needs it."""
@@ -88,11 +90,11 @@ class _LauncherProcess:
     """A launcher's process. Making one and `end` block, for some milliseconds."""
 
     def __init__(self, umask: int) -> None:
-        with ExitStack() as owned:
+        with ExitStack() as resources:
             self._stderr = files.make_anonymous_file("stderr")
-            owned.callback(os.close, self._stderr)
+            resources.callback(os.close, self._stderr)
             hub_socket, launcher_socket = socket.socketpair()
-            self._socket = owned.enter_context(hub_socket)
+            self._socket = resources.enter_context(hub_socket)
             self._socket.setblocking(False)
             with launcher_socket:
                 # Isolated, and with an empty environment: no variable of the hub's affects it.
@@ -106,7 +108,7 @@ class _LauncherProcess:
                     start_new_session=True,
                     umask=umask,
                 )
-            self._owned = owned.pop_all()
+            self._resources = resources.pop_all()
 
     def request_fork(self, descriptors: Sequence[int]) -> bool:
         """Request a reaper; return False when the launcher is gone. Raises OSError when it reads too slowly."""
@@ -116,10 +118,10 @@ class _LauncherProcess:
             return False
         return True
 
-    def last_words(self) -> str:
+    def read_stderr_tail(self) -> str:
         """Return the end of what the launcher or a reaper wrote to stderr."""
-        start = max(os.fstat(self._stderr).st_size - LAST_WORDS_BYTES, 0)
-        return os.pread(self._stderr, LAST_WORDS_BYTES, start).decode("utf-8", "replace")
+        start = max(os.fstat(self._stderr).st_size - STDERR_TAIL_BYTES, 0)
+        return os.pread(self._stderr, STDERR_TAIL_BYTES, start).decode("utf-8", "replace")
 
     def kill(self) -> None:
         """Kill the process; `end` is still to be called."""
@@ -134,7 +136,7 @@ class _LauncherProcess:
             log.warning("launcher stuck, killed", pid=self._process.pid)
             self._process.kill()
             self._process.wait()
-        self._owned.close()
+        self._resources.close()
 
 
 def _read_umask() -> int:

@@ -59,26 +59,26 @@ class ServerProcess:
         self.pid = 0
         self.exit = ExitStatus()
         self._process_mark = process_mark
-        self._reaper = 0  # its pid, once it has reported that
+        self._reaper_pid = 0  # its pid, once it has reported that
         self._start_known = anyio.Event()  # started, or known not to
         self._exited = anyio.Event()
-        self._released = anyio.Event()  # the control socket's other end is closed: the reaper is gone
+        self._reaper_ended = anyio.Event()  # the reaper has closed its end of the control socket, so it has ended
         self._failure: tuple[str, int] | None = None  # stage and errno of a start that failed
         self._swept = False  # the reaper has reported that all that the server started has ended
         self._reports = b""
         self._loop = asyncio.get_running_loop()
-        self._owned = ExitStack()
+        self._resources = ExitStack()
 
     @classmethod
     async def start(cls, config: ServerConfig) -> "ServerProcess":
         """Start the server and return once its program runs. Raises UpstreamError if that cannot be started."""
         process = cls(f"{os.getpid()}.{uuid.uuid4().hex}")
-        async with AsyncExitStack() as undo:
+        async with AsyncExitStack() as cleanup:
             try:
-                undo.callback(process._owned.close)
+                cleanup.callback(process._resources.close)
                 async with _start_limiter:
                     await process._spawn(config)
-                    undo.push_async_callback(process.stop)
+                    cleanup.push_async_callback(process.stop)
                     with anyio.move_on_after(START_LIMIT_S):
                         await process._start_known.wait()
             except OSError as exc:
@@ -89,18 +89,18 @@ class ServerProcess:
             if process._failure:
                 raise _errno_error(config, *process._failure)
             if not process.pid:
-                raise _start_error(config, "START_FAILED", f"its reaper ended early: {_launcher.last_words()}")
-            undo.pop_all()
+                raise _start_error(config, "START_FAILED", f"its reaper ended early: {_launcher.read_stderr_tail()}")
+            cleanup.pop_all()
         return process
 
     async def _spawn(self, config: ServerConfig) -> None:
         """Start the server under a reaper of its own, which ends it with the hub, and watch its reports."""
         with ExitStack() as reaper_ends:
-            stdin, self.stdin = _open_pipe(reaper_ends, self._owned, towards_us=False)
-            stdout, self.stdout = _open_pipe(reaper_ends, self._owned, towards_us=True)
-            stderr, self.stderr = _open_pipe(reaper_ends, self._owned, towards_us=True)
+            stdin, self.stdin = _open_pipe(reaper_ends, self._resources, server_writes=False)
+            stdout, self.stdout = _open_pipe(reaper_ends, self._resources, server_writes=True)
+            stderr, self.stderr = _open_pipe(reaper_ends, self._resources, server_writes=True)
             hub_control, reaper_control = socket.socketpair()
-            self._control = self._owned.enter_context(hub_control)
+            self._control = self._resources.enter_context(hub_control)
             reaper_ends.enter_context(reaper_control)
             spec = _write_spec(config, self._process_mark)
             reaper_ends.callback(os.close, spec)
@@ -120,7 +120,7 @@ class ServerProcess:
         for report in reports:
             word, *values = report.decode().split()
             if word == "reaper":
-                self._reaper = int(values[0])
+                self._reaper_pid = int(values[0])
             elif word == "started":
                 self.pid = int(values[0])
                 self._start_known.set()
@@ -134,7 +134,7 @@ class ServerProcess:
                 self._swept = True
         if not chunk:
             self._loop.remove_reader(self._control.fileno())
-            for event in (self._start_known, self._exited, self._released):
+            for event in (self._start_known, self._exited, self._reaper_ended):
                 event.set()
             if not self._swept:  # the reaper was killed, and not every system ends the server with it
                 self._killing = self._loop.run_in_executor(None, self._kill_marked)
@@ -153,11 +153,11 @@ class ServerProcess:
             self.stdin.close()
             with anyio.move_on_after(EXIT_GRACE_S):
                 await self._exited.wait()
-            if not self._released.is_set():
+            if not self._reaper_ended.is_set():
                 self._control.shutdown(socket.SHUT_WR)
             with anyio.move_on_after(SWEEP_LIMIT_S):
-                await self._released.wait()
-            if not self._released.is_set():
+                await self._reaper_ended.wait()
+            if not self._reaper_ended.is_set():
                 await self._kill_reaper()
             if not self._swept:
                 await anyio.to_thread.run_sync(self._kill_marked)
@@ -165,14 +165,14 @@ class ServerProcess:
 
     async def _kill_reaper(self) -> None:
         """Kill a reaper that does not react; one that never reported its pid goes with its launcher."""
-        log.warning("reaper stuck, killed", pid=self._reaper, server=self.pid)
-        if self._reaper:
+        log.warning("reaper stuck, killed", pid=self._reaper_pid, server=self.pid)
+        if self._reaper_pid:
             with suppress(ProcessLookupError):
-                os.kill(self._reaper, signal.SIGKILL)  # the control socket is open, so the pid is still its own
+                os.kill(self._reaper_pid, signal.SIGKILL)  # the control socket is open, so the pid is still its own
         else:
             await _launcher.replace()
         with anyio.move_on_after(SWEEP_LIMIT_S):
-            await self._released.wait()
+            await self._reaper_ended.wait()
         self._loop.remove_reader(self._control.fileno())
 
     def _kill_marked(self) -> None:
@@ -181,7 +181,7 @@ class ServerProcess:
 
     def release(self) -> None:
         """Close the pipes; nothing may read them any more."""
-        self._owned.close()
+        self._resources.close()
 
 
 def _inherited_variables() -> dict[str, str]:
@@ -189,23 +189,23 @@ def _inherited_variables() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name in INHERITED or name.startswith("LC_")}
 
 
-def _open_pipe(reaper_ends: ExitStack, hub_ends: ExitStack, *, towards_us: bool) -> tuple[int, FileIO]:
+def _open_pipe(reaper_ends: ExitStack, hub_ends: ExitStack, *, server_writes: bool) -> tuple[int, FileIO]:
     """Make a pipe; return the server's end as a descriptor, and the hub's end, which is non-blocking.
 
-    With `towards_us` the server writes to it. The two stacks close the ends.
+    With `server_writes` the server has the writing end. Each stack closes the end that it is named for.
     """
     read, write = os.pipe()
-    hub_end, reaper_end = (read, write) if towards_us else (write, read)
+    hub_end, reaper_end = (read, write) if server_writes else (write, read)
     reaper_ends.callback(os.close, reaper_end)
     os.set_blocking(hub_end, False)
-    return reaper_end, hub_ends.enter_context(FileIO(hub_end, "rb" if towards_us else "wb"))
+    return reaper_end, hub_ends.enter_context(FileIO(hub_end, "rb" if server_writes else "wb"))
 
 
 def _write_spec(config: ServerConfig, process_mark: str) -> int:
     """Write what the reaper is to start to a file without a name; return its descriptor. Raises ValueError.
 
-    It has the working directory, the number of words of the command, these words, and the variables, with NULs between
-    them. Others can read the arguments of a process, but not this file.
+    The file has the working directory, the number of arguments, the arguments, and the variables, with NULs in between.
+    It is a file since other users can read the arguments of a process.
     """
     configured = {name: value.get_secret_value() for name, value in config.env.items()}
     environ = {**_inherited_variables(), **configured, processes.MARK: process_mark}
@@ -223,15 +223,15 @@ def _write_spec(config: ServerConfig, process_mark: str) -> int:
     return descriptor
 
 
-def _errno_error(config: ServerConfig, stage: str, number: int) -> UpstreamError:
-    """Return the error of a server that could not be started: `stage` and `number` are those of the reaper's report."""
+def _errno_error(config: ServerConfig, stage: str, errno_code: int) -> UpstreamError:
+    """Return the error of a failed start; `stage` and `errno_code` are from the reaper's report."""
     if stage == "cwd":
-        return _start_error(config, "WORKING_DIRECTORY_INVALID", os.strerror(number), cwd=config.cwd)
-    if number in (errno.ENOENT, errno.ENOTDIR):
-        return _start_error(config, "COMMAND_NOT_FOUND", os.strerror(number))
-    if number in (errno.EACCES, errno.ENOEXEC, errno.EISDIR):
-        return _start_error(config, "COMMAND_NOT_EXECUTABLE", os.strerror(number))
-    return _start_error(config, "START_FAILED", os.strerror(number))
+        return _start_error(config, "WORKING_DIRECTORY_INVALID", os.strerror(errno_code), cwd=config.cwd)
+    if errno_code in (errno.ENOENT, errno.ENOTDIR):
+        return _start_error(config, "COMMAND_NOT_FOUND", os.strerror(errno_code))
+    if errno_code in (errno.EACCES, errno.ENOEXEC, errno.EISDIR):
+        return _start_error(config, "COMMAND_NOT_EXECUTABLE", os.strerror(errno_code))
+    return _start_error(config, "START_FAILED", os.strerror(errno_code))
 
 
 def _start_error(config: ServerConfig, code: str, problem: str, **details: Any) -> UpstreamError:

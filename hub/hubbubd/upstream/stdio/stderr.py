@@ -22,7 +22,7 @@ HELD_LINES: Final = 500
 """The most lines that are held back while a server is asked what it speaks; a log keeps no more either."""
 
 NAMED_WITHIN: Final = 50
-"""Lines after which a complaint that has not named the probe is about something else."""
+"""A complaint that has not named the probe within so many lines is about something else."""
 
 log = structlog.get_logger(__name__)
 
@@ -134,8 +134,8 @@ class Fold:
 
     def _pass_on_held_lines(self) -> None:
         """Pass on the lines that are held back."""
-        held, self._held_lines = self._held_lines, []
-        for line in held:
+        lines, self._held_lines = self._held_lines, []
+        for line in lines:
             self._pass_on_line(line)
 
 

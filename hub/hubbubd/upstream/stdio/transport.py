@@ -24,7 +24,7 @@ from hubbubd.upstream.messages.codec import (
     BadMessage,
     LineSplitter,
     NotJson,
-    Oversized,
+    OversizedLine,
     oversized_error,
     parse_message,
     serialize,
@@ -41,7 +41,7 @@ CHUNK: Final = 64 * 1024
 LINE_COST: Final = 1024
 """What a line counts against CHUNK besides its bytes."""
 
-REST_S: Final = 0.01
+BRIEF_PAUSE_S: Final = 0.01
 """Seconds between reads of data that is only discarded."""
 
 UNPARSEABLE_LIMIT: Final = 10
@@ -83,11 +83,11 @@ class _PipeReader:
             self._reading = False
             self._loop.remove_reader(self._pipe.fileno())
 
-    def rest(self) -> None:
+    def pause_briefly(self) -> None:
         """Stop reading for REST_S, then resume."""
         self.pause()
         if not self._resume_timer and not self.ended:
-            self._resume_timer = self._loop.call_later(REST_S, self._wake)
+            self._resume_timer = self._loop.call_later(BRIEF_PAUSE_S, self._wake)
 
     def read(self) -> bool:
         """Read one chunk, if there is one; return whether there was."""
@@ -151,7 +151,7 @@ class MessageReader(ObjectReceiveStream[SessionMessage | Exception]):
                 raise anyio.ClosedResourceError
             if self.fault:
                 raise anyio.EndOfStream
-            if self._must_pause:  # it sends messages, and much between them
+            if self._must_pause:  # it has sent messages, and now STRAY_LIMIT lines that are none
                 self._must_pause = False
                 await anyio.sleep(STRAY_PAUSE_S)
                 continue
@@ -202,27 +202,27 @@ class MessageReader(ObjectReceiveStream[SessionMessage | Exception]):
         self._turn_cost = 0
 
     def _wake(self) -> None:
-        """Let `receive` look again, if it waits for data."""
+        """Wake `receive`, if it waits for data."""
         if self._waiter and not self._waiter.done():
             self._waiter.set_result(None)
 
     def _on_chunk(self, chunk: bytes) -> None:
-        """Add a chunk to the lines, unless draining; read on later if much waits; wake `receive` if it can go on."""
+        """Buffer a chunk, unless draining; pause reading if much is buffered; wake `receive` if it can continue."""
         if not self._draining:
             self._lines.feed(chunk)
         if len(chunk) == CHUNK and (self._draining or self._lines.is_skipping):
-            self._pipe_reader.rest()
+            self._pipe_reader.pause_briefly()
         elif self._lines.may_have_line and len(self._lines) >= CHUNK:
             self._pipe_reader.pause()
         if self._lines.may_have_line or self._pipe_reader.ended:
             self._wake()
 
-    def _parse_line(self, line: bytes | bytearray | Oversized) -> SessionMessage | Exception | None:
+    def _parse_line(self, line: bytes | bytearray | OversizedLine) -> SessionMessage | Exception | None:
         """Return the line as a message, or a BadMessage in its place; None for a line that is not meant as a message.
 
         Sets SIZE for who handles the message, and adds to the cost of this turn of the event loop.
         """
-        if isinstance(line, Oversized):
+        if isinstance(line, OversizedLine):
             self._turn_cost += LINE_COST
             SIZE.set(line.size)
             return oversized_error(line, self._config.max_message_bytes)
@@ -386,7 +386,7 @@ class StdioStreams:
         """Handle a chunk of stderr; rest a while if the server floods it."""
         self._tail.feed(chunk)
         if len(chunk) == CHUNK or self._tail.is_flooded:
-            self._stderr.rest()
+            self._stderr.pause_briefly()
 
 
 @asynccontextmanager

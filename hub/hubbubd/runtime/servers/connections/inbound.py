@@ -181,8 +181,8 @@ class ServerInbound:
             raise ReplyError(INTERNAL_ERROR, settled.reason or "withdrawn")
         answer = payload.loads(settled.answer.payload)
         if settled.answer.refused:
-            raise ReplyError(answer["error"]["code"], answer["error"]["message"], sent=on_sent)
-        return InboundReply(result=answer, sent=on_sent)
+            raise ReplyError(answer["error"]["code"], answer["error"]["message"], on_sent=on_sent)
+        return InboundReply(result=answer, on_sent=on_sent)
 
     async def _answer_as_task(
         self, request: InboundRequest, pending: PendingRequest, active: ActiveCall | None

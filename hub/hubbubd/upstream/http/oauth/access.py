@@ -1,4 +1,4 @@
-"""Access to a server over HTTP. OAuth is imported and set up when the server asks for it: most never do."""
+"""Access to a server over HTTP. OAuth is imported and set up only when a server demands it: most never do."""
 
 import gc
 from functools import cache

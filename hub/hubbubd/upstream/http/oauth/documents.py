@@ -36,7 +36,7 @@ CLIENT_REFUSED: Final = frozenset({"invalid_client", "unauthorized_client"})
 
 OFFLINE: Final = "offline_access"
 
-_MAX_FIELDS: Final = 200
+_MAX_FORM_FIELDS: Final = 200
 """Fields of a form-encoded reply; token replies have about five."""
 
 _SECONDS: Final = ("expires_in", "client_id_issued_at", "client_secret_expires_at")
@@ -54,17 +54,17 @@ class OAuthRequestKind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowKnowledge:
-    """What a log-in knows when a reply comes."""
+    """What is known of a log-in when a reply to one of its requests is repaired."""
 
     issuer: str | None = None
     """The authorization server that the resource has named."""
-    scoped: bool = False
+    is_scope_known: bool = False
     """Whether the challenge, the resource or the configuration says which scopes to ask for."""
     methods: Sequence[str] | None = None
     """How clients may authenticate at the token endpoint, as its metadata say."""
 
 
-def request_kind(request: httpx2.Request) -> OAuthRequestKind:
+def classify_request(request: httpx2.Request) -> OAuthRequestKind:
     """Return what a request of the SDK's log-in asks for."""
     if request.method != "POST":
         return OAuthRequestKind.METADATA
@@ -72,34 +72,34 @@ def request_kind(request: httpx2.Request) -> OAuthRequestKind:
     return OAuthRequestKind.TOKEN if form else OAuthRequestKind.REGISTRATION
 
 
-def parse(content: bytes, kind: OAuthRequestKind) -> Any:
+def parse_document(content: bytes, kind: OAuthRequestKind) -> Any:
     """Return a reply's document. Raises ValueError for one that is neither JSON nor, for tokens, form-encoded."""
     try:
         return loads(content)
     except ValueError:
         if kind is not OAuthRequestKind.TOKEN:
             raise
-    fields = dict(parse_qsl(content.decode(), max_num_fields=_MAX_FIELDS))
+    fields = dict(parse_qsl(content.decode(), max_num_fields=_MAX_FORM_FIELDS))
     if not {"access_token", "error"} & fields.keys():
         raise ValueError("neither JSON nor the form of a token")
     return fields
 
 
-def repair(document: Any, kind: OAuthRequestKind, expected: FlowKnowledge) -> Any:
+def repair_document(document: Any, kind: OAuthRequestKind, knowledge: FlowKnowledge) -> Any:
     """Return a document with the deviations of the table above repaired. What is no object is returned as it is."""
     if not isinstance(document, dict):
         return document
-    sent = cast("dict[str, Any]", document)
-    members = {name: value for name, value in sent.items() if value is not None and value != ""}
+    raw_members = cast("dict[str, Any]", document)
+    members = {name: value for name, value in raw_members.items() if value is not None and value != ""}
     for name in _SECONDS:
-        seconds = _whole_seconds(members.pop(name, None))
+        seconds = _parse_seconds(members.pop(name, None))
         if seconds is not None:
             members[name] = seconds
     match kind:
         case OAuthRequestKind.METADATA:
-            return _repair_metadata(members, expected)
+            return _repair_metadata(members, knowledge)
         case OAuthRequestKind.REGISTRATION:
-            return _repair_registration(members, expected)
+            return _repair_registration(members, knowledge)
         case OAuthRequestKind.TOKEN:
             return _join_scopes(members)
 
@@ -149,15 +149,15 @@ def is_same_issuer(issuer: str, other: str) -> bool:
 def complete_challenge(response: httpx2.Response, url: str, scope: str | None) -> httpx2.Response:
     """Return the refusal of a request to `url` with an absolute `resource_metadata`, asking for `scope` if that is set.
 
-    A refusal for want of scopes (403) keeps the scope that it names: what was asked for before was not enough.
+    A refusal for missing scopes (403) keeps the scopes that it names, as the former ones were not enough.
     """
     original = response.headers.get("www-authenticate", "")
     completed = _RESOURCE_METADATA.sub(
         lambda found: f'{found[1]}"{urljoin(url, found[2] or found[3] or "")}"', original
     )
     if scope is not None and response.status_code == 401:
-        further = f", {completed.removeprefix('Bearer ')}" if completed else ""
-        completed = f'Bearer scope="{scope}"{further}'
+        rest = f", {completed.removeprefix('Bearer ')}" if completed else ""
+        completed = f'Bearer scope="{scope}"{rest}'
     if completed == original:
         return response
     headers = [(name, value) for name, value in response.headers.multi_items() if name.lower() != "www-authenticate"]
@@ -165,26 +165,26 @@ def complete_challenge(response: httpx2.Response, url: str, scope: str | None) -
     return httpx2.Response(response.status_code, headers=headers, content=response.content)
 
 
-def _repair_metadata(members: dict[str, Any], expected: FlowKnowledge) -> dict[str, Any]:
+def _repair_metadata(members: dict[str, Any], knowledge: FlowKnowledge) -> dict[str, Any]:
     """Repair the metadata of a resource or an authorization server, by the table above."""
     issuer = members.get("issuer")
-    if isinstance(issuer, str) and expected.issuer is not None and is_same_issuer(issuer, expected.issuer):
-        members["issuer"] = expected.issuer
+    if isinstance(issuer, str) and knowledge.issuer is not None and is_same_issuer(issuer, knowledge.issuer):
+        members["issuer"] = knowledge.issuer
     if "authorization_servers" in members or "resource" in members:
-        return members  # those of the resource: its scopes are what it needs (RFC 9728, section 2)
-    offered = members.pop("scopes_supported", None)
-    # Nobody needs all that a server can grant: with it, the SDK would ask for `openid admin everything`.
-    if expected.scoped and isinstance(offered, list) and OFFLINE in offered:
+        return members  # of a resource, whose scopes are those that it needs (RFC 9728, section 2)
+    advertised_scopes = members.pop("scopes_supported", None)
+    # The SDK would ask for all advertised scopes (`openid admin everything`), which no client needs.
+    if knowledge.is_scope_known and isinstance(advertised_scopes, list) and OFFLINE in advertised_scopes:
         members["scopes_supported"] = [OFFLINE]
     return members
 
 
-def _repair_registration(members: dict[str, Any], expected: FlowKnowledge) -> dict[str, Any]:
+def _repair_registration(members: dict[str, Any], knowledge: FlowKnowledge) -> dict[str, Any]:
     """Repair the reply to a registration, by the table above."""
     if isinstance(members.get("client_id"), int):
         members["client_id"] = str(members["client_id"])
     if "client_secret" in members and "token_endpoint_auth_method" not in members:
-        members["token_endpoint_auth_method"] = select_auth_method(expected.methods)
+        members["token_endpoint_auth_method"] = select_auth_method(knowledge.methods)
     return _join_scopes(members)
 
 
@@ -196,6 +196,6 @@ def _join_scopes(members: dict[str, Any]) -> dict[str, Any]:
     return members
 
 
-def _whole_seconds(value: Any) -> int | None:
-    """Return a number of seconds, which may be a text, as a whole one; None for what is no number."""
+def _parse_seconds(value: Any) -> int | None:
+    """Return a number of seconds, sent as a number or text, as a whole number; None if it is neither."""
     return bounds.clamp_whole(bounds.parse_real(value) if isinstance(value, str) else value)

@@ -41,11 +41,11 @@ from hubbubd.upstream.http.oauth.documents import (
     CLIENT_REFUSED,
     FlowKnowledge,
     OAuthRequestKind,
+    classify_request,
     complete_challenge,
     is_same_issuer,
     read_error_code,
     read_error_description,
-    request_kind,
     select_auth_method,
 )
 from hubbubd.upstream.http.oauth.replies import (
@@ -60,10 +60,10 @@ from hubbubd.upstream.messages.exchange import CALL, OUTGOING
 from hubbubd.upstream.ports import Inbound, SecretsVault
 from hubbubd.upstream.protocol.schema_check import describe_problems
 
-PASSES: Final = 3
+MAX_PASSES: Final = 3
 """How often a request is sent at most: as it is, with a refreshed token, and with a new authorization."""
 
-CALLBACK: Final = "/callback"
+CALLBACK_PATH: Final = "/callback"
 
 _ERROR_CODE: Final = re.compile(r'"error"\s*:\s*"([\w.-]{1,60})"')
 
@@ -90,8 +90,8 @@ class _Context(OAuthContext):
 
     def should_include_resource_param(self, protocol_version: str | None = None) -> bool:
         """Return whether requests name the resource (RFC 8707): Entra refuses all resources but its own."""
-        named = self.named_resource
-        return super().should_include_resource_param(protocol_version) if named is True else named is not False
+        resource = self.named_resource
+        return super().should_include_resource_param(protocol_version) if resource is True else resource is not False
 
     def get_resource_url(self) -> str:
         """Return the resource that tokens are for."""
@@ -102,7 +102,7 @@ class _Context(OAuthContext):
 class _AccessRequest:
     """A request that needs access.
 
-    `hop` sends the flow's requests, `challenge` is the refusal (None before one), `token` the one that was refused.
+    `hop` sends the flow's requests, `challenge` is the refusal (None before one), `token` the refused token.
     `is_last` says that the request is sent once more at most.
     """
 
@@ -132,14 +132,14 @@ class OAuth:
             # Without an issuer the server chooses it. The SDK warns of that; for the operator the docs do.
             warnings.simplefilter("ignore", MCPDeprecationWarning)
             self._provider = self._make_provider(storage)
-        known = self._provider.context
-        self._provider.context = _Context(**{field.name: getattr(known, field.name) for field in fields(known)})
+        context = self._provider.context
+        self._provider.context = _Context(**{field.name: getattr(context, field.name) for field in fields(context)})
         self._provider.context.named_resource = True if config.oauth is None else config.oauth.resource
         storage.restore(self._provider.context)
         self._choose_auth_method()
         self._issuer = ""
         """The authorization server as its metadata spell it."""
-        self._registered = self._widening = False
+        self._has_registered = self._is_widening = False
         """Whether the flow that runs has registered the client; whether it asks for more rights than the token has."""
 
     def _make_provider(self, storage: OAuthStorage) -> OAuthClientProvider:
@@ -191,26 +191,26 @@ class OAuth:
 
         `response` is what the request got without a token, if it was sent before there was an `OAuth`.
         """
-        if self._storage.unsaved and not self._flow_lock.locked():
+        if self._storage.has_unsaved_changes and not self._flow_lock.locked():
             async with self._flow_lock:
                 with suppress(VaultError):  # the token is good, though it would not outlast this hub
                     await self._storage.save()
-        refused: httpx2.Response | None = None
+        refusal: httpx2.Response | None = None
         token: str | None = None  # the one that was sent last; another request may have renewed it since
         is_last = False
-        for passes_left in range(PASSES - 1, -1, -1):
+        for passes_left in range(MAX_PASSES - 1, -1, -1):
             if response is None:
-                needs_token = refused is not None or self._has_expired_token()
+                needs_token = refusal is not None or self._has_expired_token()
                 if needs_token and self._flow_lock.locked() and not self._may_wait_for_flow(request):
                     is_last = True  # sent with the token that there is
                 elif needs_token:
-                    is_last = await self._obtain_token(_AccessRequest(request, hop, refused, token, is_last=is_last))
+                    is_last = await self._obtain_token(_AccessRequest(request, hop, refusal, token, is_last=is_last))
                 if (token := self._current_token()) is not None:
                     request.headers["Authorization"] = f"Bearer {token}"
                 response = await hop(request)
             if is_last or not passes_left or request.method == "DELETE" or not is_access_refusal(response):
                 return response
-            refused, response = await read_sdk_refusal(response), None
+            refusal, response = await read_sdk_refusal(response), None
         raise AssertionError("unreachable")
 
     async def _obtain_token(self, access_request: _AccessRequest) -> bool:
@@ -239,8 +239,8 @@ class OAuth:
 
         Servers forget clients that registered themselves: after a time, or with their database.
         """
-        self._registered = False
-        self._widening = access_request.challenge is not None and access_request.challenge.status_code == 403
+        self._has_registered = False
+        self._is_widening = access_request.challenge is not None and access_request.challenge.status_code == 403
         client = self._provider.context.client_info
         if client is not None and client.client_secret_expires_at and client.client_secret_expires_at <= time():
             await self._forget_client()
@@ -252,8 +252,7 @@ class OAuth:
     async def _run_flow(self, access_request: _AccessRequest) -> bool:
         """Drive the SDK's flow; return whether the next pass of the request is the last one.
 
-        The SDK's flow yields its own requests, and at last the request that needs access. That one is not sent here:
-        its refusal is known already.
+        The flow yields requests of its own, and at last the request itself, which is not sent: its refusal is known.
         """
         hub_request, challenge = access_request.request, access_request.challenge
         request = httpx2.Request(hub_request.method, str(hub_request.url), headers=[*hub_request.headers.items()])
@@ -274,20 +273,20 @@ class OAuth:
 
     async def _send_flow_request(self, outgoing: httpx2.Request, access_request: _AccessRequest) -> httpx2.Response:
         """Send a request of the flow; apply what the reply says about the hub's client, and return the reply."""
-        context, kind = self._provider.context, request_kind(outgoing)
-        known = context.oauth_metadata
-        expected = FlowKnowledge(
+        context, kind = self._provider.context, classify_request(outgoing)
+        metadata = context.oauth_metadata
+        knowledge = FlowKnowledge(
             issuer=context.auth_server_url,
-            scoped=self._is_scope_known(access_request.challenge),
-            methods=known.token_endpoint_auth_methods_supported if known is not None else None,
+            is_scope_known=self._is_scope_known(access_request.challenge),
+            methods=metadata.token_endpoint_auth_methods_supported if metadata is not None else None,
         )
-        reply = await send_flow_request(outgoing, access_request.hop, self._server.url or "", expected)
+        reply = await send_flow_request(outgoing, access_request.hop, self._server.url or "", knowledge)
         if kind is OAuthRequestKind.METADATA:
             self._choose_auth_method(reply)
             self._issuer = reply.issuer or self._issuer
         elif kind is OAuthRequestKind.REGISTRATION:
             self._check_registration(outgoing, reply)
-            self._registered = True
+            self._has_registered = True
         elif read_error_code(reply.document) in CLIENT_REFUSED and self._is_registered_client:
             refused = await self._handle_refused_client(
                 read_error_code(reply.document), read_error_description(reply.document)
@@ -303,16 +302,16 @@ class OAuth:
     def _is_scope_known(self, refused: httpx2.Response | None) -> bool:
         """Return whether the configuration, the challenge or the resource says which scopes to ask for."""
         resource = self._provider.context.protected_resource_metadata
-        named = resource is not None and resource.scopes_supported is not None
-        if self._configured_scope is not None or named:
+        has_resource_scopes = resource is not None and resource.scopes_supported is not None
+        if self._configured_scope is not None or has_resource_scopes:
             return True
         return refused is not None and extract_scope_from_www_auth(refused) is not None
 
     def _choose_auth_method(self, reply: OAuthReply | None = None) -> None:
         """Choose how a configured secret is sent: in a way that the authorization server takes."""
         oauth, context = self._server.oauth, self._provider.context
-        known = context.oauth_metadata.token_endpoint_auth_methods_supported if context.oauth_metadata else None
-        methods = reply.methods if reply is not None else known
+        listed = context.oauth_metadata.token_endpoint_auth_methods_supported if context.oauth_metadata else None
+        methods = reply.methods if reply is not None else listed
         if oauth is not None and oauth.client_secret is not None and context.client_info is not None and methods:
             context.client_info.token_endpoint_auth_method = select_auth_method(methods)
 
@@ -321,10 +320,10 @@ class OAuth:
         metadata = self._provider.context.oauth_metadata
         if reply.response.is_success or (metadata is not None and metadata.registration_endpoint is not None):
             return
-        where = urlsplit(str(metadata.issuer)).netloc if metadata is not None else outgoing.url.host
+        host = urlsplit(str(metadata.issuer)).netloc if metadata is not None else outgoing.url.host
         raise OAuthFlowError(
-            f"{where} lets no client register itself: register one there by hand, with the redirect URI "
-            f"http://127.0.0.1:PORT{CALLBACK}, and set oauth.client_id and oauth.redirect_port"
+            f"{host} lets no client register itself: register one there by hand, with the redirect URI "
+            f"http://127.0.0.1:PORT{CALLBACK_PATH}, and set oauth.client_id and oauth.redirect_port"
         )
 
     @property
@@ -347,7 +346,7 @@ class OAuth:
         """
         await self._forget_client()
         details = " ".join(filter(None, (code, why)))
-        if self._registered:
+        if self._has_registered:
             what = "the authorization server refuses the client that the hub has just registered there"
             return OAuthFlowError(f"{what}: {details}")
         return _ClientForgotten(f"the authorization server has forgotten the hub: {details}")
@@ -403,7 +402,7 @@ class OAuth:
             except HubError:
                 # A server that does not know the client may show an error, and never redirect: so the next attempt
                 # registers a new one. Not if more rights were asked for: the client's token still serves others.
-                if not (self._registered or self._widening):
+                if not (self._has_registered or self._is_widening):
                     await self._forget_client()
                 raise
         query = {name: values[0] for name, values in parse_qs(urlsplit(url).query).items()}
@@ -418,14 +417,14 @@ class OAuth:
 
 def _choose_redirect_uri(oauth: OAuthConfig, restored: dict[str, Any]) -> str:
     """Return the redirect URI: that with which a stored client was registered, else one on the configured port."""
-    for known in restored.get("client", {}).get("redirect_uris") or ():
-        return str(known)
+    for registered_uri in restored.get("client", {}).get("redirect_uris") or ():
+        return str(registered_uri)
     port = oauth.redirect_port
     if not port:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
-    return f"http://127.0.0.1:{port}{CALLBACK}"
+    return f"http://127.0.0.1:{port}{CALLBACK_PATH}"
 
 
 def _access_error(exc: Exception, challenge: httpx2.Response | None) -> UpstreamError:
@@ -442,9 +441,10 @@ def _access_error(exc: Exception, challenge: httpx2.Response | None) -> Upstream
         why = f"{type(exc).__name__}"
     if challenge is None:
         return faults.error("AUTHENTICATION_FAILED", why)
-    fault = faults.fault_from_status(challenge.status_code, challenge.headers, challenge.content, session=False)
+    fault = faults.fault_from_status(challenge.status_code, challenge.headers, challenge.content, in_session=False)
     return UpstreamError(replace(fault, message=f"{fault.message}: {why}"))
 
 
 def _reveal(secret: SecretStr | None) -> str | None:
+    """Return the text of a secret; None without one."""
     return secret.get_secret_value() if secret is not None else None

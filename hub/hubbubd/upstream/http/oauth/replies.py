@@ -19,13 +19,13 @@ from hubbubd.upstream.http.body import BodyTooLarge
 from hubbubd.upstream.http.client import DEFAULT_HEADERS, KEEPS_METHOD, Hop, HttpFailure, HttpRequest, HttpResponse
 from hubbubd.upstream.http.oauth.documents import (
     FlowKnowledge,
+    classify_request,
     effective_status,
-    parse,
+    parse_document,
     read_issuer,
-    repair,
-    request_kind,
+    repair_document,
 )
-from hubbubd.upstream.protocol.schema_check import weight
+from hubbubd.upstream.protocol.schema_check import count_values
 
 REPLY_LIMIT_S: Final = 30.0
 """Seconds to wait for a part of an authorization server's reply."""
@@ -70,7 +70,9 @@ class OAuthReply:
         return [str(each) for each in cast("list[Any]", methods)] if isinstance(methods, list) else None
 
 
-async def send_flow_request(outgoing: httpx2.Request, hop: Hop, server_url: str, expected: FlowKnowledge) -> OAuthReply:
+async def send_flow_request(
+    outgoing: httpx2.Request, hop: Hop, server_url: str, knowledge: FlowKnowledge
+) -> OAuthReply:
     """Send a request of a flow, if its target is https or the server's own host: a server may choose the target (SSRF).
 
     Raises OAuthFlowError, NoReply.
@@ -85,9 +87,9 @@ async def send_flow_request(outgoing: httpx2.Request, hop: Hop, server_url: str,
     headers.update(DEFAULT_HEADERS | {"Accept": "application/json"})  # unasked, GitHub answers form-encoded
     try:
         response = await hop(
-            HttpRequest(outgoing.method, url, headers, await outgoing.aread() or None, read_s=REPLY_LIMIT_S)
+            HttpRequest(outgoing.method, url, headers, await outgoing.aread() or None, read_timeout_s=REPLY_LIMIT_S)
         )
-        return await _read_reply(response, outgoing, expected)
+        return await _read_reply(response, outgoing, knowledge)
     except HttpFailure as exc:
         note = f"{url.host} could not be asked: {exc.fault.message}"
         raise NoReply(faults.fault("AUTHENTICATION_FAILED", note, retryable=True)) from None
@@ -109,7 +111,7 @@ async def read_sdk_refusal(response: HttpResponse) -> httpx2.Response:
     return httpx2.Response(response.status, headers=_forwarded_headers(response), content=beginning)
 
 
-async def _read_reply(response: HttpResponse, outgoing: httpx2.Request, expected: FlowKnowledge) -> OAuthReply:
+async def _read_reply(response: HttpResponse, outgoing: httpx2.Request, knowledge: FlowKnowledge) -> OAuthReply:
     """Read, repair and return a reply as the SDK takes it. Raises HttpFailure, OAuthFlowError."""
     try:
         if response.is_compressed:
@@ -119,14 +121,14 @@ async def _read_reply(response: HttpResponse, outgoing: httpx2.Request, expected
         raise OAuthFlowError(f"the authorization server's reply does not fit: {exc}") from None
     finally:
         response.close()
-    kind = request_kind(outgoing)
+    kind = classify_request(outgoing)
     status, document, issuer = response.status, None, ""
     with suppress(ValueError):  # no document, such as an error page
-        document = parse(content, kind)
+        document = parse_document(content, kind)
     if document is not None:
         require_few_values(document)
         issuer = read_issuer(document)
-        document = repair(document, kind, expected)
+        document = repair_document(document, kind, knowledge)
         status, content = effective_status(document, kind, status), payload.dumps(document)
     reply = httpx2.Response(status, headers=_forwarded_headers(response), content=content, request=outgoing)
     if reply.has_redirect_location and (outgoing.method == "GET" or status in KEEPS_METHOD):
@@ -144,5 +146,5 @@ def _forwarded_headers(response: HttpResponse) -> list[tuple[str, str]]:
 
 def require_few_values(document: Any) -> None:
     """Raise OAuthFlowError for a reply with too many values: the SDK validates a reply in one go."""
-    if weight(document, REPLY_VALUES) >= REPLY_VALUES:
+    if count_values(document, REPLY_VALUES) >= REPLY_VALUES:
         raise OAuthFlowError(f"the authorization server's reply has more than {REPLY_VALUES} values")

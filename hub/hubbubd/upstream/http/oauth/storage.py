@@ -34,14 +34,14 @@ class OAuthStorage:
             **oauth.model_dump(include={"grant", "client_id", "client_metadata_url", "issuer", "redirect_port"}),
         }
         self.context: OAuthContext | None = None
-        self.unsaved = False
-        """Whether the context has what the vault could not take."""
+        self.has_unsaved_changes = False
+        """Whether the last attempt to store the context failed and is worth repeating."""
         if oauth.scope is not None or oauth.resource is not True:  # tokens for other scopes or resources are no use
             self._configuration |= {"scope": oauth.scope, "resource": oauth.resource}
         self._load()
 
     def _load(self) -> None:
-        """Read what the vault has for the server into `restored`: nothing if it is of another configuration."""
+        """Read the server's entry in the vault into `restored`; make it empty if it is of another configuration."""
         self._stored = self._vault.get(self._server)  # also what was stored for another configuration
         is_same_configuration = self._stored is not None and self._stored.get("about") == self._configuration
         self.restored: dict[str, Any] = self._stored if self._stored and is_same_configuration else {}
@@ -67,7 +67,7 @@ class OAuthStorage:
 
         Raises VaultError; then no token may be renewed, as the new one could not be stored.
         """
-        if self.unsaved:
+        if self.has_unsaved_changes:
             await self.save()
         await self._vault.refresh(self._server)
         current = self._vault.get(self._server)
@@ -75,7 +75,7 @@ class OAuthStorage:
             return
         self._load()
         if self.context is not None:
-            if self._configuration["client_id"] is None:  # else it is that of the configuration
+            if self._configuration["client_id"] is None:  # else the client is the configured one, which stays
                 self.context.client_info = None
             self.restore(self.context)
 
@@ -103,7 +103,7 @@ class OAuthStorage:
         REDACTION.set_secrets(oauth_owner(self._server), filter(None, secrets), whole=True)
 
     async def save(self) -> None:
-        """Store the whole context. Raises OSError; `unsaved` then says whether the context is still to be stored."""
+        """Store the whole context, and have its secrets redacted; set `has_unsaved_changes`. Raises OSError."""
         context = self.context
         assert context is not None, "restored"
         self._redact_secrets(context)
@@ -127,9 +127,9 @@ class OAuthStorage:
         try:
             await self._vault.put(self._server, secrets)
         except VaultError as exc:
-            self.unsaved = not isinstance(exc, Overtaken)  # what another member has kept is newer
+            self.has_unsaved_changes = not isinstance(exc, Overtaken)  # then another member has stored a newer one
             raise
-        self.unsaved, self._stored = False, secrets
+        self.has_unsaved_changes, self._stored = False, secrets
 
 
 Model = TypeVar("Model", bound=BaseModel)

@@ -38,13 +38,13 @@ ERROR_BODY_BYTES: Final = 64 * 1024
 
 
 class MessageRefused(Exception):
-    """The server did not accept a message. `error` is its own error; if not `sent`, there was no connection for it."""
+    """The server did not accept a message. `error` is its JSON-RPC error; unless `was_sent`, it was not reached."""
 
-    def __init__(self, fault: Fault, error: JSONRPCError | None = None, *, sent: bool = True) -> None:
+    def __init__(self, fault: Fault, error: JSONRPCError | None = None, *, was_sent: bool = True) -> None:
         super().__init__(fault.message)
         self.fault = fault
         self.error = error
-        self.sent = sent
+        self.was_sent = was_sent
 
 
 @dataclass(slots=True)
@@ -67,12 +67,12 @@ class MessageDelivery:
         if outgoing is not None:
             outgoing.session_id = request.headers.get(SESSION)
         if outgoing is None or not outgoing.awaits_result:
-            request.read_s = ACKNOWLEDGE_LIMIT_S
+            request.read_timeout_s = ACKNOWLEDGE_LIMIT_S
         try:
             response = await self._send_with_retries(request, outgoing)
         except HttpFailure as exc:
             # A message whose own connection breaks costs itself alone: calls go on beside it.
-            raise self._note_failure(exc.fault, outgoing, unreached=not exc.reached) from None
+            raise self._note_failure(exc.fault, outgoing, unreached=not exc.may_have_arrived) from None
         except UpstreamError as exc:
             raise self._note_failure(exc.fault, outgoing, unreached=False) from None
         except BaseException:
@@ -90,7 +90,7 @@ class MessageDelivery:
             try:
                 response = await self.client.send(request)
             except HttpFailure as exc:
-                if not exc.reached or exc.too_slow:
+                if not exc.may_have_arrived or exc.timed_out:
                     raise
             else:
                 if response.status not in GATEWAYS:
@@ -105,7 +105,7 @@ class MessageDelivery:
             try:
                 return await self.client.send(request)
             except HttpFailure as exc:
-                if not exc.reached or exc.too_slow or not request.progress.may_be_retried(method):
+                if not exc.may_have_arrived or exc.timed_out or not request.progress.may_be_retried(method):
                     raise
         return await self.client.send(request)
 
@@ -117,7 +117,7 @@ class MessageDelivery:
         _note_outcome(outgoing, fault)
         if unreached or self._is_vital(outgoing):
             self.mark_lost(fault)
-        return MessageRefused(fault, sent=not unreached)
+        return MessageRefused(fault, was_sent=not unreached)
 
     def _is_vital(self, outgoing: OutgoingMessage | None) -> bool:
         """Return whether the connection is lost if this message is not accepted; None stands for a notification."""
@@ -152,7 +152,7 @@ class MessageDelivery:
         """Note a refusal by status, and whether it ends the connection; return the exception to raise."""
         body = await response.read_beginning(ERROR_BODY_BYTES, ACKNOWLEDGE_LIMIT_S)
         in_session = SESSION in request.headers
-        fault = faults.fault_from_status(response.status, response.headers, body, session=in_session)
+        fault = faults.fault_from_status(response.status, response.headers, body, in_session=in_session)
         error = _error_message(response, body)
         _note_outcome(outgoing, fault)
         awaits_result = outgoing is not None and outgoing.awaits_result
@@ -160,9 +160,9 @@ class MessageDelivery:
             own_error = error if fault.code == FaultCode.HTTP_ERROR else None
             outgoing.status = response.status
             # A JSON-RPC error with an id is about that request; without one it may be about the session.
-            outgoing.names_no_request = own_error is None or own_error.id is None
-            # A ping has nothing to object to but its session.
-            if outgoing.method == "ping" and in_session and response.status == 400 and outgoing.names_no_request:
+            outgoing.error_lacks_id = own_error is None or own_error.id is None
+            # A ping has no params that could be wrong: a refusal is about the session.
+            if outgoing.method == "ping" and in_session and response.status == 400 and outgoing.error_lacks_id:
                 fault = outgoing.fault = faults.fault("SESSION_LOST", "HTTP 400", **fault.details)
             elif own_error is not None:
                 outgoing.fault = None

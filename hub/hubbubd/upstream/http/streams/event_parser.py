@@ -28,10 +28,10 @@ class ServerSentEvent:
 
 
 class EventParser:
-    """Splits the pieces of a stream into events of at most `limit` bytes; of an incomplete one no more is kept.
+    """Splits the pieces of a stream into events of at most `limit` bytes; buffers no more of an incomplete event.
 
-    An event's size is that of its lines without those that are comments. `retry_ms` is the pause that the server asked
-    for last, `last_id` the id of the last complete event that had one; both hold for the next stream, too.
+    Comments do not count for the size of an event. `retry_ms` is the pause that the server last asked for (None: none
+    yet), `last_id` the id of the last complete event that had one ("": none yet). Both hold for the next stream, too.
     """
 
     def __init__(self, limit: int, last_id: str = "", retry_ms: int | None = None) -> None:
@@ -41,11 +41,11 @@ class EventParser:
         self._line = bytearray()
         self._has_line = False
         self._is_comment = False
-        self._after_return = False  # the last piece ended with CR: an LF that follows belongs to the same end of line
+        self._ended_with_cr = False  # the last piece ended with CR: an LF that follows belongs to the same end of line
         self._bom_buffer: bytes | None = b""  # a possible part of a byte order mark; None after the stream's beginning
         self._size = 0
         self._kind = ""
-        self._id = last_id
+        self._pending_id = last_id
         self._data = bytearray()
         self._has_fields = False
 
@@ -57,12 +57,12 @@ class EventParser:
             if self._bom_buffer is not None:
                 return
             piece = piece.removeprefix(_BOM)
-        if self._after_return and piece.startswith(b"\n"):
+        if self._ended_with_cr and piece.startswith(b"\n"):
             piece = piece[1:]
-            self._after_return = False
+            self._ended_with_cr = False
         if not piece:
             return
-        self._after_return = piece.endswith(b"\r")
+        self._ended_with_cr = piece.endswith(b"\r")
         for part in piece.splitlines(keepends=True):
             line = part.rstrip(b"\r\n")
             if line:
@@ -101,7 +101,7 @@ class EventParser:
             case b"event":
                 self._kind = value.decode(errors="replace")
             case b"id" if b"\0" not in value and len(value) <= LONGEST_ID:
-                self._id = value.decode(errors="replace")
+                self._pending_id = value.decode(errors="replace")
             case b"retry" if value.isdigit():
                 self.retry_ms = bounds.parse_whole(value.decode(), high=LONGEST_RETRY_MS)
                 return
@@ -114,6 +114,6 @@ class EventParser:
         event = (
             ServerSentEvent(self._kind or "message", bytes(memoryview(self._data)[:-1])) if self._has_fields else None
         )
-        self.last_id = self._id
+        self.last_id = self._pending_id
         self._size, self._kind, self._data, self._has_fields = 0, "", bytearray(), False
         return event

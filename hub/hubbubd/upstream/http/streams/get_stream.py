@@ -23,7 +23,7 @@ from hubbubd.upstream.messages.retries import ReopenBackoff
 from hubbubd.upstream.messages.streams import LinkCallbacks
 
 ATTEMPTS: Final = 2
-"""Attempts in a row after which the stream of a request is given up, and a refusal of the server's own is meant."""
+"""Failed attempts in a row after which a request's stream is given up, and the server's own counts as refused."""
 
 REOPEN_S: Final = 1.0
 """Seconds before a stream that ended is opened again, if the server names no pause."""
@@ -44,7 +44,7 @@ LONGEST_S: Final = LONGEST_RETRY_MS / 1000
 """The longest pause, in seconds, that a server may ask for with `Retry-After`."""
 
 SIMILAR_CUTS: Final = 3
-"""Streams in a row that were cut at about the same age: then it is a time limit on the way."""
+"""So many streams in a row that are cut at about the same age show a time limit between hub and server."""
 AGE_SPREAD: Final = 0.2
 """How much these ages may differ, as a part of the greatest one."""
 
@@ -59,7 +59,7 @@ def reopen_headers(events: EventParser) -> dict[str, str]:
     return STREAM_HEADERS if not events.last_id else {**STREAM_HEADERS, LAST_EVENT_ID: events.last_id}
 
 
-def pause_s(events: EventParser) -> float:
+def reopen_pause_s(events: EventParser) -> float:
     """Return the seconds to wait before a stream is opened again: as its server has said, else REOPEN_S."""
     return REOPEN_S if events.retry_ms is None else events.retry_ms / 1000
 
@@ -76,27 +76,29 @@ def explain_not_opened(response: HttpResponse) -> str:
     return "it is compressed" if response.is_compressed else f"its content type is {response.content_type[:100]!r}"
 
 
-async def hand_over(data: bytes, arrivals: HttpReadStream) -> None:
-    """Parse a message that belongs to no request, and put it into `arrivals`, or the BadMessage that it causes."""
+async def pass_message(data: bytes, read_stream: HttpReadStream) -> None:
+    """Parse a message that belongs to no request, and put it into `read_stream`, or the BadMessage that it causes."""
     if len(data) > SHORT:
         await wait_for_turn()  # parsing it is long work
     try:
         item = parse_message(data)
     except BadMessage as bad:
         item = bad
-    await arrivals.put(item, len(data))
+    await read_stream.put(item, len(data))
 
 
 class _StreamNotOpened(Exception):
     """The stream was refused, or cannot be read.
 
     `status` is that of the response, 0 without one. `wait_s` are the seconds that the server asks to wait. With
-    `is_repeatable`, to go on after the last event would fail in the same way.
+    `would_fail_again`, another attempt after the same last event would fail, too.
     """
 
-    def __init__(self, why: str, status: int = 0, wait_s: float | None = None, *, is_repeatable: bool = False) -> None:
+    def __init__(
+        self, why: str, status: int = 0, wait_s: float | None = None, *, would_fail_again: bool = False
+    ) -> None:
         super().__init__(why)
-        self.is_repeatable = is_repeatable or status in LOST_EVENT_STATUSES
+        self.would_fail_again = would_fail_again or status in LOST_EVENT_STATUSES
         self.why = why
         self.status = status
         self.wait_s = wait_s or 0.0
@@ -104,9 +106,9 @@ class _StreamNotOpened(Exception):
 
 @dataclass(frozen=True, slots=True)
 class StreamContext:
-    """What the stream needs of its connection: `headers` completes those of a request, `slots` bound openings."""
+    """What the stream needs of its connection: `build_headers` completes those of a request, `slots` bound openings."""
 
-    headers: Callable[[Mapping[str, str]], CIMultiDict[str]]
+    build_headers: Callable[[Mapping[str, str]], CIMultiDict[str]]
     callbacks: LinkCallbacks
     slots: Slots
 
@@ -115,28 +117,28 @@ class GetStream:
     """Reads the server's own stream whenever there is one.
 
     It is optional (2025-11-25, basic/transports, listening for messages), so no refusal and no break of it costs the
-    connection, or a call. What was open is opened again for as long as that works; what is refused is tried again
-    more and more seldom. A server that has said from the beginning that it has no such stream is left alone.
+    connection, or a call. What was open is opened again for as long as that works; a stream that is refused
+    is tried again after longer and longer pauses, unless the server said from the beginning that it has none.
     """
 
     def __init__(
-        self, client: HttpClient, url: URL, max_bytes: int, arrivals: HttpReadStream, context: StreamContext
+        self, client: HttpClient, url: URL, max_bytes: int, read_stream: HttpReadStream, context: StreamContext
     ) -> None:
         self._client = client
         self._url = url
         self._max_bytes = max_bytes
-        self._arrivals = arrivals
+        self._read_stream = read_stream
         self._context = context
-        self._pace = ReopenBackoff()
-        self._has_worked = False
+        self._backoff = ReopenBackoff()
+        self._was_opened = False
         self._refusals = 0
-        self._cut_after_s: deque[float] = deque(maxlen=SIMILAR_CUTS)
+        self._cut_ages_s: deque[float] = deque(maxlen=SIMILAR_CUTS)
 
     async def run(self) -> None:
         """Read until the connection ends, or the server has no such stream."""
         events = EventParser(self._max_bytes)
         while True:
-            pause = 0.0
+            pause_s = 0.0
             try:
                 await self._read(await self._open(events), events)
                 self._refusals = 0
@@ -145,34 +147,34 @@ class GetStream:
                 self._refusals += 1
                 if self._is_unsupported(refusal):
                     return
-                if self._has_worked and self._refusals == 1:  # it may be refused because the session is over
+                if self._was_opened and self._refusals == 1:  # it may be refused because the session is over
                     await self._context.callbacks.check_session()
                 self._note_refusal(refusal)
-                if self._refusals >= ATTEMPTS and refusal.is_repeatable:  # begin again, not after the last event
+                if self._refusals >= ATTEMPTS and refusal.would_fail_again:  # begin again, not after the last event
                     events = EventParser(self._max_bytes)
-                doubled_s = REOPEN_S * 2 ** min(self._refusals - 1, DOUBLINGS)
-                pause = max(min(doubled_s, SELDOM_S), min(refusal.wait_s, LONGEST_S))
+                backoff_s = REOPEN_S * 2 ** min(self._refusals - 1, DOUBLINGS)
+                pause_s = max(min(backoff_s, SELDOM_S), min(refusal.wait_s, LONGEST_S))
             events = EventParser(self._max_bytes, events.last_id, events.retry_ms)
-            await anyio.sleep(max(pause, pause_s(events)))
+            await anyio.sleep(max(pause_s, reopen_pause_s(events)))
 
     def _is_unsupported(self, refusal: _StreamNotOpened) -> bool:
         """Return whether the server has said from the beginning, by NO_STREAM, that it has no such stream."""
-        return not self._has_worked and self._refusals >= ATTEMPTS and refusal.status in NO_STREAM
+        return not self._was_opened and self._refusals >= ATTEMPTS and refusal.status in NO_STREAM
 
     def _note_refusal(self, refusal: _StreamNotOpened) -> None:
-        """Note for operators that the stream cannot be opened, if there should be one.
+        """Note for operators that the stream cannot be opened, if the server is likely to have one.
 
         A server that has refused it with 4xx from the beginning has none: few say so with 405.
         """
         client_error = 400 <= refusal.status < 500 or refusal.status in NO_STREAM
-        if self._refusals >= ATTEMPTS and (self._has_worked or not client_error):
+        if self._refusals >= ATTEMPTS and (self._was_opened or not client_error):
             self._context.callbacks.note(
                 Deviation.STREAM_REFUSED, describe_deviation(Deviation.STREAM_REFUSED, refusal.why)
             )
 
     def _note_cuts(self) -> None:
         """Note for operators that streams end after the same time again and again."""
-        ages = self._cut_after_s
+        ages = self._cut_ages_s
         if len(ages) == SIMILAR_CUTS and max(ages) - min(ages) < AGE_SPREAD * max(ages):
             about = f"after {max(ages):.0f} s; a time limit of a proxy or a load balancer?"
             self._context.callbacks.note(Deviation.STREAM_CUT, describe_deviation(Deviation.STREAM_CUT, about))
@@ -184,18 +186,18 @@ class GetStream:
             async for piece in body.read_in_turns(response.chunks()):
                 for event in events.feed(piece):
                     if event.kind == "message" and event.data:
-                        await hand_over(event.data, self._arrivals)
+                        await pass_message(event.data, self._read_stream)
         except HttpFailure:
-            self._cut_after_s.append(anyio.current_time() - opened_at)
+            self._cut_ages_s.append(anyio.current_time() - opened_at)
         except EventTooLong as exc:
-            raise _StreamNotOpened(str(exc), is_repeatable=True) from None
+            raise _StreamNotOpened(str(exc), would_fail_again=True) from None
         finally:
             response.close()
 
     async def _open(self, events: EventParser) -> HttpResponse:
         """Open the stream, after the last of these events. Raises _StreamNotOpened."""
-        await self._pace.wait()
-        request = HttpRequest("GET", self._url, self._context.headers(reopen_headers(events)))
+        await self._backoff.wait()
+        request = HttpRequest("GET", self._url, self._context.build_headers(reopen_headers(events)))
         release_slot = await self._context.slots.take()
         try:
             response = await self._client.send(request)
@@ -206,8 +208,10 @@ class GetStream:
         finally:
             release_slot()
         if is_stream(response) and response.status < 300 and not response.is_compressed:
-            self._has_worked = True
+            self._was_opened = True
             self._context.callbacks.note(Deviation.STREAM_REFUSED, None)
             return response
         response.close()
-        raise _StreamNotOpened(explain_not_opened(response), response.status, faults.retry_after_s(response.headers))
+        raise _StreamNotOpened(
+            explain_not_opened(response), response.status, faults.read_retry_after_s(response.headers)
+        )

@@ -1,4 +1,4 @@
-"""Messages that arrived over HTTP and wait for their link, each with the context of the stream on which it arrived."""
+"""Messages that have arrived over HTTP, each with the context of its stream, until their link takes them."""
 
 import asyncio
 from collections import deque
@@ -72,6 +72,6 @@ class HttpReadStream:
                 taken.set_result(None)
 
     def _wake_reader(self) -> None:
-        """Let `receive` look again: a message has arrived, or the stream has ended."""
+        """Wake `receive`: a message has arrived, or the stream has ended."""
         if self._reader is not None and not self._reader.done():
             self._reader.set_result(None)

@@ -13,7 +13,7 @@ from hubbubd.upstream.messages.codec import serialize
 from hubbubd.upstream.messages.streams import MarkLost
 
 MAX_ANSWERS: Final = 64
-"""The most answers that wait for one server to take them, before it is not read any more (backpressure)."""
+"""The most answers that one server has not accepted yet; at this limit nothing more is read of it (backpressure)."""
 
 Post = Callable[[JSONRPCMessage, Mapping[str, str], bytes], Awaitable[None]]
 """Sends a message with these headers and this content, and handles its response."""
@@ -46,7 +46,7 @@ class HttpWriteStream:
         headers = (metadata.headers if isinstance(metadata, ClientMessageMetadata) else None) or {}
         content = serialize(message)
         if isinstance(message, JSONRPCNotification):
-            task = await self._notify(message, headers, content)
+            task = await self._start_notification(message, headers, content)
             self._first_notification = self._first_notification or task
             self._notifications.add(task)
             task.add_done_callback(self._notifications.discard)
@@ -54,23 +54,23 @@ class HttpWriteStream:
         if self._first_notification is not None and not self._first_notification.done():
             await asyncio.wait([self._first_notification])
         if isinstance(message, JSONRPCRequest):
-            task = self._requests[message.id] = self.start(self._post(message, headers, content))
+            task = self._requests[message.id] = self.start_task(self._post(message, headers, content))
             task.add_done_callback(lambda done: self._forget_request(message.id, done))
             return
         while len(self._answers) >= MAX_ANSWERS:
             await asyncio.wait(self._answers, return_when=asyncio.FIRST_COMPLETED)
-        task = self.start(self._post(message, headers, content))
+        task = self.start_task(self._post(message, headers, content))
         self._answers.add(task)
         task.add_done_callback(self._answers.discard)
 
-    async def _notify(
+    async def _start_notification(
         self, message: JSONRPCNotification, headers: Mapping[str, str], content: bytes
     ) -> asyncio.Task[None]:
         """Start to send a notification once those before it are accepted, a cancellation at once; return its task."""
         if message.method == "notifications/cancelled":
-            return self.start(self._post(message, headers, content))
+            return self.start_task(self._post(message, headers, content))
         await self._notification_order.acquire()
-        task = self.start(self._post_after({*self._answers}, message, headers, content))
+        task = self.start_task(self._post_after({*self._answers}, message, headers, content))
         task.add_done_callback(lambda _: self._notification_order.release())
         return task
 
@@ -84,7 +84,7 @@ class HttpWriteStream:
         if request_id is not None and (task := self._requests.get(request_id)) is not None:
             task.cancel()
 
-    def start(self, work: Awaitable[None]) -> asyncio.Task[None]:
+    def start_task(self, work: Awaitable[None]) -> asyncio.Task[None]:
         """Start a task in a copy of the caller's context; `end` cancels it."""
         task = asyncio.create_task(self._run_to_end(work))
         self._tasks.add(task)
