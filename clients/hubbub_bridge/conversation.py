@@ -174,7 +174,7 @@ class Conversation:
         if request.method == HANDSHAKE:
             self._handshake, self._initialized = request, b""
             self._connection_state.clear()
-        if request.method in (HANDSHAKE, DISCOVER) and (response := self._find_cached_response(request)) is not None:
+        if request.method in (HANDSHAKE, DISCOVER) and (response := self._answer_from_cache(request)) is not None:
             self._send_to_host(response)
             self._request_for_cache(request)
             return
@@ -249,7 +249,7 @@ class Conversation:
         if self._handshake is not None:
             if messages.make_key(self._handshake.id) in self._waiting:
                 self._send_request(self._handshake)
-            else:
+            else:  # the host has its response, maybe from another version of the hub
                 self._request_for_cache(self._handshake)
         if self._initialized:
             self._send_if_connected(self._initialized)
@@ -349,7 +349,7 @@ class Conversation:
             return
         for key, request in list(self._waiting.items()):
             if request.method in CACHED_METHODS:
-                response = self._find_cached_response(request)
+                response = self._answer_from_cache(request)
                 if response is None and request.method != TOOLS:
                     response = messages.make_result(request.id, self._make_up_introduction(request))
                 if response is not None:
@@ -369,8 +369,11 @@ class Conversation:
                 self._remove_waiting(key)
                 self._refuse_request(request, HUB_AWAY, why)
 
-    def _find_cached_response(self, request: UnansweredRequest) -> bytes | None:
-        """Return the response to a request from the cache; None if the cache has none. Later pages are not cached."""
+    def _answer_from_cache(self, request: UnansweredRequest) -> bytes | None:
+        """Return the response to a request from the cache; None if the cache has none. Later pages are not cached.
+
+        A list from the cache may be outdated by the time a hub is there: the host gets a notice of that then.
+        """
         if messages.find_text(request.message, "params", "cursor"):
             return None
         found = self._cache.find(request.method, self._make_audience_key(request))

@@ -87,18 +87,20 @@ def find_secrets(spec: Mapping[str, Any]) -> list[Secret]:
 
 def find_prompted_paths(spec: Mapping[str, Any], ids: Collection[str]) -> list[SpecPath]:
     """Return the paths of the texts in a spec that contain a prompt (`InputPrompt`) with one of these ids."""
-    marks = [f"${{input:{each}}}" for each in ids]
+    prompts = [f"${{input:{each}}}" for each in ids]
 
-    def has_mark(text: object) -> bool:
-        """Return whether a value is a text with one of the prompts in it."""
-        return isinstance(text, str) and any(mark in text for mark in marks)
+    def has_prompt(text: object) -> bool:
+        """Return whether a value is a text that contains one of the prompts."""
+        return isinstance(text, str) and any(prompt in text for prompt in prompts)
 
-    paths: list[SpecPath] = [("url",)] if has_mark(spec.get("url")) else []
+    paths: list[SpecPath] = [("url",)] if has_prompt(spec.get("url")) else []
     paths += [
-        ("args", number) for number, text in enumerate(cast("Sequence[str]", spec.get("args", ()))) if has_mark(text)
+        ("args", number) for number, text in enumerate(cast("Sequence[str]", spec.get("args", ()))) if has_prompt(text)
     ]
     for key in ("env", "headers"):
-        paths += [(key, name) for name, text in cast("Mapping[str, str]", spec.get(key, {})).items() if has_mark(text)]
+        paths += [
+            (key, name) for name, text in cast("Mapping[str, str]", spec.get(key, {})).items() if has_prompt(text)
+        ]
     return paths
 
 

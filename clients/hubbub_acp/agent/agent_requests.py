@@ -17,7 +17,7 @@ class PermissionDesk(Protocol):
         """Return the outcome of a permission request."""
         ...
 
-    def find_folder_at_work(self, session_id: str) -> str:
+    def folder_of_active_session(self, session_id: str) -> str:
         """Return the folder of a session that has a turn under way. Raises AgentFault."""
         ...
 
@@ -43,11 +43,11 @@ class AgentRequests:
         session_id = str(params.get("sessionId"))
         match method:
             case "fs/read_text_file":
-                self._desk.find_folder_at_work(session_id)
+                self._desk.folder_of_active_session(session_id)
                 path, line, limit = _read_path(params), _read_number(params, "line"), _read_number(params, "limit")
                 return {"content": await asyncio.to_thread(self._workspace.read, path, line, limit)}
             case "fs/write_text_file":
-                self._desk.find_folder_at_work(session_id)
+                self._desk.folder_of_active_session(session_id)
                 content = params.get("content")
                 if not isinstance(content, str):
                     raise AgentFault("ARGUMENT_INVALID", "`content` is a text")
@@ -55,9 +55,9 @@ class AgentRequests:
                 self._desk.note_written(session_id, str(written))
                 return {}
             case "terminal/create":
-                created = await self._terminals.create(params, self._desk.find_folder_at_work(session_id))
+                created = await self._terminals.create(params, self._desk.folder_of_active_session(session_id))
                 try:
-                    self._desk.find_folder_at_work(session_id)
+                    self._desk.folder_of_active_session(session_id)
                 except AgentFault:  # its turn has ended meanwhile
                     self._terminals.release({"sessionId": session_id, **created})
                     raise

@@ -246,8 +246,8 @@ class AgentSessions:
             session.add_event(f"- Asked: {form.title}. Decided: {decided}")
             self._on_change(session)
 
-    def find_folder_at_work(self, session_id: str) -> str:
-        """Return the folder of a session that has a turn under way. Raises AgentFault."""
+    def folder_of_active_session(self, session_id: str) -> str:
+        """Return the folder of a session. Raises AgentFault if the session has no turn under way."""
         session = self._sessions.get(session_id)
         if session is None or session.turn is None:
             raise AgentFault("NOT_FOUND", "the session has no turn under way")
@@ -360,7 +360,7 @@ class AgentSessions:
         return self._client
 
     async def _join_launch(self) -> AgentClient:
-        """Start the agent once for all turns that wait for it; the last one that is cancelled ends it."""
+        """Start the agent, once for all turns that wait; return its client. If all of them are cancelled, end it."""
         if self._launch is None or self._launch.done():
             self._launch = asyncio.create_task(self._launch_client())
             self._tasks.add(self._launch)

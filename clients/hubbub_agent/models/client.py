@@ -90,7 +90,7 @@ class Dialect:
 
 
 class ModelEndpoint:
-    """One endpoint of the rules. What it was found to understand is kept for the next requests."""
+    """The model endpoint of the rules. `chat` has its address and options; the dialect adapts to what it refuses."""
 
     def __init__(self, chat: Chat, client: httpx2.AsyncClient) -> None:
         self._chat = chat

@@ -50,9 +50,9 @@ class Pattern:
 
     def matches(self, text: str) -> bool:
         """Return whether the pattern occurs in the first MAX_TEXT_CHARS of the text."""
-        return self.matches_whole(text[:MAX_TEXT_CHARS])
+        return self.matches_uncut(text[:MAX_TEXT_CHARS])
 
-    def matches_whole(self, text: str) -> bool:
+    def matches_uncut(self, text: str) -> bool:
         """Return whether the pattern occurs anywhere in the whole text; unlike `matches`, this cuts no text."""
         return self._checker.is_valid(text)
 
@@ -109,7 +109,7 @@ class ValueCondition(BaseModel):
             return False
         if self.max is not None and not (is_finite(value) and value <= self.max):
             return False
-        return self.matches is None or (isinstance(value, str) and compile_pattern(self.matches).matches_whole(value))
+        return self.matches is None or (isinstance(value, str) and compile_pattern(self.matches).matches_uncut(value))
 
 
 def _is_same_json(one: object, other: object) -> bool:

@@ -169,8 +169,8 @@ def _list_troubles(status: "HubStatus", settings: Settings) -> "Iterator[Rendera
     if status.doubted_ms:
         ahead = format_duration(status.doubted_ms / 1000)
         yield Text(
-            f"The clock is {ahead} ahead of what was recorded last. Nobody confirms it, so it "
-            f"ages nothing. If the hub did not run for so long: {settings.command('store', 'trust-clock')}",
+            f"The clock is {ahead} ahead of the last recorded time. Until this is confirmed, it deletes nothing. "
+            f"If the hub did not run for so long: {settings.command('store', 'trust-clock')}",
             style=POOR,
         )
     if status.config and status.config.problem:

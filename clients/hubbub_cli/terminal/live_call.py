@@ -124,7 +124,7 @@ class LiveCall:
             self._meter.show(*self._progress_shown)
 
     async def _on_progress(self, progress: Progress) -> None:
-        """Draw progress of the call, or print it where no line moves."""
+        """Show progress of the call: in the moving line, or as a line of its own with --json or without a terminal."""
         self._progress_shown = (describe_progress(progress), progress.progress, progress.total)
         if self._settings.json or not sys.stderr.isatty():
             note(f"progress {describe_progress(progress)}")

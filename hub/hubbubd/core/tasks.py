@@ -115,7 +115,10 @@ class Task:
 
 
 def grant_ttl_ms(requested: object, default_s: float) -> int:
-    """Return the ttl granted for a requested one, or for `default_s` if that is no number, in milliseconds, clamped."""
+    """Return the ttl to grant, in milliseconds and within the bounds.
+
+    `requested` is in milliseconds; if it is no number, `default_s` (seconds) is granted.
+    """
     floor_ms, ceiling_ms = round(TTL_FLOOR_S * 1000), round(TTL_CEILING_S * 1000)
     wanted_ms = bounds.clamp_whole(requested, floor_ms, ceiling_ms)
     return round(min(max(default_s, TTL_FLOOR_S), TTL_CEILING_S) * 1000) if wanted_ms is None else wanted_ms

@@ -242,7 +242,7 @@ class ServerCatalog:
         self._change_records(core.after_disconnect, CatalogKind)
         if link is not None:
             self._connection_scope = anyio.CancelScope()
-            self._background.start_soon(self._keep_fresh, link, self._connection_scope, self._set_up(link))
+            self._background.start_soon(self._keep_fresh, link, self._connection_scope, self._prepare_lists(link))
 
     def adopt(self, config: ServerConfig) -> None:
         """Apply changed options; fetch the lists again if the tools that are allowed have changed."""
@@ -272,8 +272,12 @@ class ServerCatalog:
         if link is None or self._link is not link or was_broken_off:
             raise FailedPrecondition(f"{self._config.name} is not connected", reason="SERVER_NOT_CONNECTED")
 
-    def _set_up(self, link: McpLink) -> frozenset[CatalogKind]:
-        """Make the declared lists due, and delete others; return the kinds of which to subscribe to changes."""
+    def _prepare_lists(self, link: McpLink) -> frozenset[CatalogKind]:
+        """Prepare the lists that a server declares, and delete its others; return the kinds to subscribe to.
+
+        Only a stateless server needs a subscription; others announce changes by themselves. With a subscription the
+        lists become due once it had time to be acknowledged, so that no change between the two is missed.
+        """
         kinds, announced = core.declared_kinds(link.hello.capabilities), core.announced_kinds(link.hello.capabilities)
         subscribed = announced if link.hello.era is Era.STATELESS else frozenset[CatalogKind]()
         self._announced_kinds = announced - subscribed

@@ -62,5 +62,5 @@ def bounded_text(value: object, max_chars: int = MAX_NAME_CHARS) -> str:
 
 
 def bounded_content(raw: bytes | None) -> str:
-    """Return JSON bytes as an attribute, redacted and bounded."""
+    """Return JSON bytes as the value of an attribute: redacted, and cut at MAX_CONTENT_CHARS."""
     return bounded_text((raw or b"").decode("utf-8", "replace"), MAX_CONTENT_CHARS)

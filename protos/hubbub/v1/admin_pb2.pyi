@@ -398,7 +398,7 @@ class GetStatusResponse(_message.Message):
     @_builtins.property
     def doubted_time(self) -> _duration_pb2.Duration:
         """By how much the clock went ahead while no hub watched it, which neither a time service nor TrustClock has
-        confirmed: it ages nothing. Unset if nothing is doubted.
+        confirmed: it deletes nothing. Unset if nothing is doubted.
         """
 
     def __init__(

@@ -75,4 +75,5 @@ def _render_toml_setting(name: str, entries: Iterable[str]) -> str:
 
 def _render_toml_string(value: str) -> str:
     """Return a string in TOML."""
+    # A JSON string is a basic string of TOML, except that TOML wants DEL escaped as well (TOML 1.0, String).
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -171,7 +171,8 @@ class HostQuestions:
             shown = revisions.render_sampling(shown, host.revision)
         if question.kind is RequestKind.ELICITATION_URL:
             shown.pop("elicitationId", None)
-            if not host.stateless:  # its own, as those of two servers may be equal
+            # The ids of two servers may be equal, so the hub gives its own. From 2026-07-28 on there is no such id.
+            if not host.stateless:
                 shown["elicitationId"] = question.id
         return shown
 

@@ -44,13 +44,13 @@ _SESSION_KEY = re.compile(r"[A-Za-z0-9_-]{16,64}")
 
 
 class McpService:
-    """Implements hubbub.v1.McpService. `charge` raises HubError for a request beyond its principal's rate."""
+    """Implements hubbub.v1.McpService. `charge` counts a request, and raises HubError beyond its principal's rate."""
 
     def __init__(
-        self, hub: Hub, handles: StateTokens, charge: Callable[[Principal], None], max_message_bytes: int
+        self, hub: Hub, state_tokens: StateTokens, charge: Callable[[Principal], None], max_message_bytes: int
     ) -> None:
         self._hub = hub
-        self._endpoints = McpEndpoints(hub, handles)
+        self._endpoints = McpEndpoints(hub, state_tokens)
         self._hosts = BridgedHosts(
             hub.calls, hub.clock.steady, charge, lambda: HostLimits.from_settings(hub.configuration.settings)
         )

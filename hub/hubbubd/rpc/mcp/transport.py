@@ -334,9 +334,9 @@ async def _send_replay(
     *,
     primed: bool,
 ) -> None:
-    """Send a stream that can be resumed, from its event `first` on, until it ends or the host is gone.
+    """Send a stream that can be resumed, from its event number `first` on, until it ends or the host closes it.
 
-    With `primed` an event without data comes first, from which the host can resume.
+    With `primed`, an event without data comes first. It has an id, so that the host can resume before the first event.
     """
     stream = HostEventStream(request, lambda number: replay.event_id(first + number))
     await stream.begin()
@@ -351,7 +351,7 @@ async def _send_replay(
 
 
 def _get_response(task: asyncio.Task[bytes], error_id: Id | None = None) -> bytes | None:
-    """Return the response of a request; None for a request that was cancelled, which gets no response.
+    """Return the response of a request; None if it was cancelled or has not ended, as neither gets a response.
 
     Raises HubError for a request that was cut short. With `error_id` that error is the response, under this id.
     """

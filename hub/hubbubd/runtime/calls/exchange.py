@@ -85,10 +85,10 @@ class CallExchange:
         return partial(self._run_to_end, queue, active, self.resumption.prepare(queue, active, send_again))
 
     async def _admit(self, queue: ServerQueue, active: ActiveCall) -> bool:
-        """Commit the record of a call, if it must be durable before the call is sent, with the question about the call.
+        """Decide whether a call may be sent, and set `admitted`, for callers that wait for the decision.
 
-        Return False if the store refused the record, or the inbox the question: then the call has failed, and is out of
-        its queue. Sets `admitted` in any case, for callers that wait for the decision.
+        If the record of the call must be durable first, it is committed, together with the question about the call. If
+        the store refuses the record or the inbox the question, the call fails and leaves its queue: return False.
         """
         if active.call.detached or active.is_durable_first:
             try:

@@ -30,7 +30,7 @@ class CallSpec:
     as_task: bool = False
     origin: CallOrigin = NO_ORIGIN
     message: dict[str, Any] = field(default_factory=dict[str, Any], repr=False, compare=False)
-    """The parsed params."""
+    """The parsed params; parsed from `params` if they are not given."""
 
     def __post_init__(self) -> None:
         if not self.message:

@@ -150,15 +150,15 @@ def _check_configuration(state: ConfigState) -> Finding:
 
 
 def _check_clock(set_by_s: float, doubted_s: float) -> Finding:
-    """Return a finding: whether the clock was set since the start, or is ahead by seconds that nobody confirms.
+    """Return the finding about the system clock: whether it was set since the start, or is too far ahead to trust.
 
-    `set_by_s` is by how many seconds it was set; `doubted_s` how many have passed by the clock without a confirmation.
+    `set_by_s`: by how many seconds it was set. `doubted_s`: how many seconds it is ahead of the last recorded time.
     """
     if doubted_s:
         return Finding(
             "clock",
             Severity.WARN,
-            f"it is {doubted_s / 3600:.0f} h ahead of what was recorded last; nobody confirms that, so it ages nothing",
+            f"it is {doubted_s / 3600:.0f} h ahead of the last recorded time; it deletes nothing until confirmed",
             "if the hub did not run for so long: hubbub store trust-clock; else set the clock, best by a time service",
         )
     if not set_by_s:

@@ -178,7 +178,7 @@ class Ages:
         self._change_eras(
             lambda eras: eras if eras and eras[-1].first == begun else core.after_leap(eras, until, by_s, begun)
         )
-        log.warning(f"{what}; that ages nothing", by_s=round(by_s), doubted_s=round(self.doubted_s))
+        log.warning(f"{what}; that deletes nothing", by_s=round(by_s), doubted_s=round(self.doubted_s))
 
     def _confirm_clock(self, now: float) -> None:
         """Count doubted time as passed once a time service of the machine says that the clock is right."""

@@ -127,7 +127,7 @@ class _NewTokens:
 
     @classmethod
     def make(cls, token_id: str, family: str) -> "_NewTokens":
-        """Return a new random access token and refresh token, which name the id of their record and the family."""
+        """Return new random tokens. Both contain the id of their record, the refresh token the family as well."""
         access = f"{PREFIX}{token_id}_{secrets.token_urlsafe(32)}"
         return cls(access, family, f"{REFRESH}{token_id}_{family}_{secrets.token_urlsafe(32)}")
 

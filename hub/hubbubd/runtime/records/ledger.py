@@ -320,7 +320,7 @@ class Ledger:
             table.forget_compacted(revision)
 
     def defects(self) -> dict[str, str]:
-        """Return by key what did not fit in records of the store when they were read."""
+        """Return, by the key of each stored record that did not match its schema when it was read, what was wrong."""
         return {table.prefix + record_id: why for table in self._tables for record_id, why in table.defects.items()}
 
     def backlog(self) -> int:

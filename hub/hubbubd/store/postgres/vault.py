@@ -133,9 +133,9 @@ class PostgresVault:
                 # Members may start at the same time.
                 await connection.execute(sql.LOCK, schema)
                 if await connection.fetchval("SELECT to_regclass($1)", f"{schema}.vault") is None:
-                    await connection.execute(self._statement(sql.TABLES))
-            self._id = await connection.fetchval(self._statement(sql.ID))
-            rows = await connection.fetch(self._statement(sql.ROWS), None)
+                    await connection.execute(self._fill_query(sql.TABLES))
+            self._id = await connection.fetchval(self._fill_query(sql.ID))
+            rows = await connection.fetch(self._fill_query(sql.ROWS), None)
         except ERRORS as error:
             raise as_store_error(self._database.name, error) from error
         self._require_keys(rows)
@@ -367,7 +367,7 @@ class PostgresVault:
                 connection = self._connection = self._connection or await _run_to_end(
                     self._database.connect(), DatabaseConnection.terminate
                 )
-                return await _run_to_end(connection.fetch(self._statement(query), *arguments))
+                return await _run_to_end(connection.fetch(self._fill_query(query), *arguments))
             except (StoreUnavailable, *ERRORS) as error:
                 # Also a connection that is still busy for a cancelled caller: it takes nothing else meanwhile.
                 self._drop_connection()
@@ -376,8 +376,11 @@ class PostgresVault:
                 if is_new:
                     await asyncio.sleep(RETRY_S)
 
-    def _statement(self, query: str) -> str:
-        """Return a statement with this schema and the condition that this member may write in place of its `{...}`."""
+    def _fill_query(self, query: str) -> str:
+        """Return a query with its `{...}` filled in: the schema, the longest value, and the condition for a write.
+
+        `{alive}` becomes the condition that this member is still one of the fleet.
+        """
         query = query.replace("{alive}", self._member_condition).replace("{longest}", str(sql.LONGEST))
         return self._database.for_schema(query)
 

@@ -257,9 +257,10 @@ class Negotiation:
         return await self._discover()
 
     async def _probe(self) -> tuple[Hello, Revision] | None:
-        """Return the introduction and the revision of a stateless server; None when the handshake is to be tried.
+        """Ask a server to introduce itself without a handshake; return its introduction and revision.
 
-        Raises PeerError, UpstreamError.
+        Return None if it does not know that request, or does not respond in time: then the handshake is to be tried.
+        Lines that it writes to stderr meanwhile are held back. Raises PeerError, UpstreamError.
         """
         limit = None if self.last_era is Era.STATELESS else min(PROBE_LIMIT_S, self.config.connect_timeout_s / 3)
         self.side_output.hold()

@@ -121,7 +121,7 @@ class Fold:
         self._pass_on_held_lines()
 
     def fold(self) -> None:
-        """Pass on the held lines, with one line in place of those about the probe, which the hub's log has (debug)."""
+        """Pass on the held lines. One line stands for all those about the probe; the hub's log has them at debug."""
         start = _complaint_start(self._held_lines)
         folded = self._held_lines[start:]
         del self._held_lines[start:]

@@ -395,7 +395,10 @@ class OAuth:
             context.oauth_metadata = OAuthMetadata.model_validate(members | {"issuer": self._issuer})
 
     async def _wait_for_redirect(self) -> AuthorizationCodeResult:
-        """Have a person authorize the hub; return what the redirect says. Raises what ends the flow on a refusal."""
+        """Wait until a person has authorized the hub; return the code that the redirect contains.
+
+        Raises OAuthFlowError if the authorization server or the person refuses, HubError if nobody answers.
+        """
         with self._deadlines.pause():
             try:
                 url = await self._inbound.authorize(self._authorization_url, self._redirect_uri, CALL.get())
