@@ -1,4 +1,4 @@
-"""What `hubbub acp` is to start and to offer, as the command line says."""
+"""The options of `hubbub acp`."""
 
 import shlex
 from dataclasses import dataclass
@@ -11,8 +11,8 @@ class AcpOptions:
 
     `tools_command` starts an MCP server that the agent is to use: the hub. `root` is the folder below which the agent
     may read and write files through this program. `login` is one of the agent's own methods. `mode` and `model` are
-    what each session is set to, unless a call says another. `records` is the folder for what outlives the process;
-    None: nothing does.
+    what each session is set to, unless a call names another. `records` is the folder of the stored sessions; None:
+    no session is stored.
     """
 
     command: tuple[str, ...]
@@ -26,6 +26,6 @@ class AcpOptions:
     records: Path | None = None
 
     @property
-    def typed(self) -> str:
-        """The agent's command, as one types it."""
+    def command_line(self) -> str:
+        """The agent's command, quoted as a shell reads it."""
         return shlex.join(self.command)

@@ -44,31 +44,31 @@ def count_bytes(text: str) -> int:
 
 
 class TextTail:
-    """The end of a text that grows; `omitted` counts the characters of what is no longer kept."""
+    """The end of a text that grows; `omitted` counts the characters that were dropped from its beginning."""
 
     def __init__(self, max_bytes: int) -> None:
-        self._max = max_bytes
+        self._max_bytes = max_bytes
         self._parts: list[str] = []
-        self._length = 0
+        self._characters = 0
         self.omitted = 0
 
     def append(self, text: str) -> None:
         """Add a text at the end. Drop the beginning only now and then, so that the time per character stays small."""
         self._parts.append(text)
-        self._length += len(text)
-        if self._length > 2 * self._max or len(self._parts) > 1024:
+        self._characters += len(text)
+        if self._characters > 2 * self._max_bytes or len(self._parts) > 1024:
             whole = "".join(self._parts)
-            kept = whole[-self._max :]
-            self.omitted += len(whole) - len(kept)
-            self._parts, self._length = [kept], len(kept)
+            tail = whole[-self._max_bytes :]
+            self.omitted += len(whole) - len(tail)
+            self._parts, self._characters = [tail], len(tail)
 
     def read(self) -> str:
         """Return the end of the text, at most `max_bytes` of UTF-8, without escape sequences."""
         text = strip_escapes("".join(self._parts))
         raw = text.encode(errors="replace")
-        return text if len(raw) <= self._max else raw[-self._max :].decode(errors="ignore")
+        return text if len(raw) <= self._max_bytes else raw[-self._max_bytes :].decode(errors="ignore")
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing was added."""
-        return self._length == 0
+        return self._characters == 0

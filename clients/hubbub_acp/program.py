@@ -26,22 +26,22 @@ END_LIMIT_S = 1.0
 async def serve(
     options: AcpOptions, stdin: int = 0, stdout: int = 1, *, start_agent: ProcessStarter = AgentProcess.start
 ) -> None:
-    """Serve the host at these descriptors until the host leaves, or SIGTERM or SIGINT comes; then end the agent."""
-    has_left = asyncio.Event()
+    """Serve the host at these descriptors until it closes its end, or SIGTERM or SIGINT comes; then end the agent."""
+    shutdown = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, has_left.set)
+        loop.add_signal_handler(number, shutdown.set)
     bridge = AcpServer(options, start_agent)
     await bridge.sessions.load_records()
-    serving = asyncio.create_task(_serve_streams(bridge, stdin, stdout, has_left))
-    leaving = asyncio.create_task(has_left.wait())
+    serving = asyncio.create_task(_serve_streams(bridge, stdin, stdout, shutdown))
+    awaiting_shutdown = asyncio.create_task(shutdown.wait())
     try:
-        await asyncio.wait({serving, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({serving, awaiting_shutdown}, return_when=asyncio.FIRST_COMPLETED)
     finally:
         await bridge.sessions.close()
-        for task in (serving, leaving):
+        for task in (serving, awaiting_shutdown):
             task.cancel()
-        ends = await asyncio.gather(serving, leaving, return_exceptions=True)
+        ends = await asyncio.gather(serving, awaiting_shutdown, return_exceptions=True)
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)
     for end in ends:
@@ -49,14 +49,14 @@ async def serve(
             raise end
 
 
-async def _serve_streams(bridge: AcpServer, stdin: int, stdout: int, has_left: asyncio.Event) -> None:
-    """Serve MCP over the host's pipes until the host leaves."""
+async def _serve_streams(bridge: AcpServer, stdin: int, stdout: int, shutdown: asyncio.Event) -> None:
+    """Serve MCP over the host's pipes until the host closes its end; then set `shutdown`."""
     from_host, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     outgoing, to_host = anyio.create_memory_object_stream[SessionMessage](0)
-    writer = PipeLineWriter(stdout, has_left.set)
+    writer = PipeLineWriter(stdout, shutdown.set)
     writing = asyncio.create_task(writer.run())
     pumps = [
-        asyncio.create_task(_pump_from_host(stdin, from_host, has_left, writer)),
+        asyncio.create_task(_pump_from_host(stdin, from_host, shutdown, writer)),
         asyncio.create_task(_pump_to_host(to_host, writer)),
     ]
     try:
@@ -65,13 +65,13 @@ async def _serve_streams(bridge: AcpServer, stdin: int, stdout: int, has_left: a
         for task in (*pumps, writing):
             task.cancel()
         await asyncio.gather(*pumps, writing, return_exceptions=True)
-        has_left.set()
+        shutdown.set()
 
 
 async def _pump_from_host(
     stdin: int,
     from_host: MemoryObjectSendStream[SessionMessage | Exception],
-    has_left: asyncio.Event,
+    shutdown: asyncio.Event,
     writer: PipeLineWriter,
 ) -> None:
     """Pass each message of the host on to the server, until the host closes its end; refuse one that is too long."""
@@ -92,7 +92,7 @@ async def _pump_from_host(
                 await from_host.send(exc)
                 continue
             await from_host.send(SessionMessage(message))
-        has_left.set()
+        shutdown.set()
 
 
 async def _pump_to_host(to_host: MemoryObjectReceiveStream[SessionMessage], writer: PipeLineWriter) -> None:

@@ -66,7 +66,7 @@ class ThreadedAgent:
     async def describe_end(self) -> str:
         return "ended with exit code 3; it wrote: the last word"
 
-    def last_words(self) -> str:
+    def read_stderr_tail(self) -> str:
         return ""
 
     async def stop(self) -> None:

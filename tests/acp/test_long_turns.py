@@ -92,7 +92,7 @@ class SlowAgent:
         """It does not end."""
         return ""
 
-    def last_words(self) -> str:
+    def read_stderr_tail(self) -> str:
         """It writes nothing."""
         return ""
 

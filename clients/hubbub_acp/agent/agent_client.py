@@ -1,4 +1,4 @@
-"""The connection to an agent: started, introduced, asked, and ended. The SDK carries its requests and responses."""
+"""The connection to an agent: starts it, introduces this client, sends requests, ends it; over the SDK of ACP."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -26,7 +26,7 @@ INITIALIZE_LIMIT_S: Final = 120.0
 """Seconds for an agent to start: `npx` may install it first."""
 
 REQUEST_LIMIT_S: Final = 60.0
-"""Seconds for a session to be opened or loaded, and for whatever else is no turn."""
+"""Seconds for the response to a request that is no turn, such as to open or load a session."""
 
 AUTH_REQUIRED: Final = -32000
 NOT_FOUND: Final = -32002
@@ -42,7 +42,7 @@ class AgentClient:
     """A running agent that has introduced itself. `is_retiring`: it gets no new turns, and ends after the last one."""
 
     def __init__(self, options: AcpOptions, process: AgentProcess, stream: AgentStream, connection: "Connection"):
-        """Called by `launch`, which then introduces the client; `info` is a stand-in until that."""
+        """Only `launch` calls this. `info` has the configured name until the agent has introduced itself."""
         self._options = options
         self._process = process
         self._stream = stream
@@ -51,7 +51,7 @@ class AgentClient:
         self.capabilities: Mapping[str, Any] = {}
         self.login_methods: Sequence[Mapping[str, Any]] = ()
         self.is_retiring = False
-        self.turns = 0
+        self.turns = 0  # under way in this process
         self._stopping: asyncio.Task[None] | None = None
 
     @classmethod
@@ -92,7 +92,7 @@ class AgentClient:
         return self._stream.is_open and self._stopping is None
 
     def has_capability(self, *path: str) -> bool:
-        """Return whether the agent has declared the capability at a path of keys; a null or false there is none."""
+        """Return whether the agent has declared the capability at a path of keys; null and false stand for no."""
         found: Any = self.capabilities
         for key in path:
             found = cast("dict[str, Any]", found).get(key) if isinstance(found, dict) else None
@@ -104,7 +104,7 @@ class AgentClient:
         return self.has_capability("loadSession") or self.has_capability("sessionCapabilities", "resume")
 
     async def request(self, method: str, params: Mapping[str, Any], limit_s: float | None = REQUEST_LIMIT_S) -> Any:
-        """Send a request and return its result, for which it waits `limit_s` seconds; None: as long as it takes.
+        """Send a request and return its result. Wait `limit_s` seconds at most; None sets no limit.
 
         Raises AgentFault if there is no answer by then, if the agent has ended, or if it refuses.
         """
@@ -137,7 +137,7 @@ class AgentClient:
         await self._process.stop()
 
     async def _initialize(self) -> None:
-        """Introduce this client, and read what the agent says of itself. Raises AgentFault."""
+        """Introduce this client, and set the agent's name, capabilities and log-in methods. Raises AgentFault."""
         fs = {"readTextFile": self._options.root is not None, "writeTextFile": self._options.root is not None}
         params = {
             "protocolVersion": PROTOCOL,
@@ -149,8 +149,8 @@ class AgentClient:
         if version != PROTOCOL:
             raise AgentFault(
                 "AGENT_VERSION",
-                f"{self._options.typed} speaks version {make_line(str(version), 20)} of ACP, and this program version "
-                f"{PROTOCOL}: install an agent that speaks it",
+                f"{self._options.command_line} speaks version {make_line(str(version), 20)} of ACP, and this program "
+                f"version {PROTOCOL}: install an agent that speaks it",
             )
         info = as_object(result.get("agentInfo"))
         name = make_line(info.get("name"), 100) or self._options.name
@@ -166,9 +166,9 @@ class AgentClient:
 
     async def _log_in(self, method: str) -> None:
         """Log in by one of the agent's methods. Raises AgentFault."""
-        known = [str(each.get("id")) for each in self.login_methods]
-        if known and method not in known:  # an agent that lists none may have some
-            message = f"the agent has no log-in {method!r}; it has {', '.join(map(repr, known))}: correct --login"
+        method_ids = [str(each.get("id")) for each in self.login_methods]
+        if method_ids and method not in method_ids:  # an agent that lists none may have some
+            message = f"the agent has no log-in {method!r}; it has {', '.join(map(repr, method_ids))}: correct --login"
             raise AgentFault("LOGIN_UNKNOWN", message, methods=self._list_methods())
         await self.request("authenticate", {"methodId": method})
 
@@ -179,20 +179,20 @@ class AgentClient:
 
     async def _make_silent_fault(self, method: str, limit_s: float) -> AgentFault:
         """Return the fault for an agent that did not answer a request in time."""
-        stray = f"; it wrote {self._stream.strays} lines that are no messages of ACP, the first one: "
-        hint = f"{stray}{self._stream.first_stray}" if self._stream.strays else ""
-        words = self._process.last_words()
+        stray = f"; it wrote {self._stream.stray_count} lines that are no messages of ACP, the first one: "
+        hint = f"{stray}{self._stream.first_stray}" if self._stream.stray_count else ""
+        tail = self._process.read_stderr_tail()
         return AgentFault(
             "AGENT_SILENT",
-            f"{self._options.typed} did not answer {method} in {limit_s:g} s{hint}"
-            f"{f'; on stderr: {words}' if words else ''}. Is it the command that starts the agent with ACP?",
+            f"{self._options.command_line} did not answer {method} in {limit_s:g} s{hint}"
+            f"{f'; on stderr: {tail}' if tail else ''}. Is it the command that starts the agent with ACP?",
         )
 
     async def _make_end_fault(self) -> AgentFault:
-        """Return the fault for an agent that has ended."""
+        """Return the fault for an agent that has ended; wait a moment for its exit code and last lines."""
         if self._stopping is not None:
-            return AgentFault("AGENT_ENDED", f"{self._options.typed} was ended")
-        return AgentFault("AGENT_ENDED", f"{self._options.typed} {await self._process.describe_end()}")
+            return AgentFault("AGENT_ENDED", f"{self._options.command_line} was ended")
+        return AgentFault("AGENT_ENDED", f"{self._options.command_line} {await self._process.describe_end()}")
 
     def _make_refusal(self, method: str, code: int, text: str, data: Any) -> AgentFault:
         """Return the fault for a request that the agent refused."""
@@ -206,10 +206,12 @@ class AgentClient:
         )
 
     def _make_login_fault(self, text: str) -> AgentFault:
-        """Return the fault for an agent that needs a log-in, with the ways to log in."""
+        """Return the fault for an agent that needs a log-in, with how a person logs in to it."""
         methods = self._list_methods()
-        ways = [f"{each.get('id', '')} ({each.get('description') or each.get('name', '')})" for each in methods]
-        advice = f" It can log in by: {'; '.join(ways)}. `--login ID` chooses one that asks nobody." if ways else ""
+        choices = [f"{each.get('id', '')} ({each.get('description') or each.get('name', '')})" for each in methods]
+        advice = (
+            f" It can log in by: {'; '.join(choices)}. `--login ID` chooses one that asks nobody." if choices else ""
+        )
         return AgentFault(
             "AGENT_LOGIN_REQUIRED",
             f"{self.info.title} needs a log-in ({text}). As the hub's user: {find_login_hint(self._options.command)}; "
@@ -219,14 +221,14 @@ class AgentClient:
 
 
 def _make_handler(handler: Handler) -> Any:
-    """Return a handler for the SDK, which has `handler` serve each request, and turns failures into JSON-RPC errors."""
+    """Return a handler for the SDK: it has `handler` serve each request, and turns failures into JSON-RPC errors."""
     from acp.exceptions import RequestError
 
     async def handle(method: str, params: Any, is_notification: bool) -> dict[str, Any] | None:
-        """Serve a request. Raise RequestError if it fails, or if the agent withdraws it, which cancels it here."""
-        given = as_object(params)
-        withdrawn = given.pop(WITHDRAWN)  # from AgentStream: done once the agent takes the request back
-        serving = asyncio.ensure_future(handler(method, given))
+        """Serve a request. Raises RequestError if it fails, or if the agent withdraws it, which cancels it here."""
+        arguments = as_object(params)
+        withdrawn = arguments.pop(WITHDRAWN)  # from AgentStream: done once the agent takes the request back
+        serving = asyncio.ensure_future(handler(method, arguments))
         try:
             await asyncio.wait({serving, withdrawn}, return_when=asyncio.FIRST_COMPLETED)
             if not serving.done():

@@ -1,4 +1,4 @@
-"""The agent's process: started with pipes, in a session of its own, and ended with all that it started."""
+"""Starts the agent's process, with pipes and in a session of its own; ends it and all that it started."""
 
 import asyncio
 import os
@@ -19,8 +19,8 @@ from hubbub_shared.platform import processes
 EXIT_GRACE_S: Final = 2.0
 """Seconds for the agent to end by itself, once its standard input is closed; and once more after SIGTERM."""
 
-LAST_WORDS_S: Final = 0.5
-"""Seconds for what is left on stderr, after the process has ended."""
+STDERR_TAIL_S: Final = 0.5
+"""Seconds to read the rest of stderr, after the process has ended."""
 
 STDERR_LINE_BYTES: Final = 64 * 1024
 TAIL_LINES: Final = 20
@@ -58,11 +58,11 @@ class AgentProcess:
         ends: tuple[int, int, int],
         mark: "ProcessMark",
     ) -> None:
-        """`ends` are this program's ends of the agent's stdin, stdout and stderr; stderr is read from now on."""
+        """Begin to read stderr. `ends` are this program's ends of the agent's stdin, stdout and stderr."""
         self.command = command
         self.stdin, self.stdout, self._stderr = ends
         self._process = process
-        self._tail: deque[str] = deque(maxlen=TAIL_LINES)
+        self._stderr_tail: deque[str] = deque(maxlen=TAIL_LINES)
         self._process_mark = mark
         self._draining = asyncio.create_task(self._drain_stderr())
 
@@ -98,21 +98,21 @@ class AgentProcess:
             async with asyncio.timeout(EXIT_GRACE_S):
                 await self._process.wait()
         with suppress(TimeoutError):
-            async with asyncio.timeout(LAST_WORDS_S):
+            async with asyncio.timeout(STDERR_TAIL_S):
                 await asyncio.shield(self._draining)
         code = self._process.returncode
         if code is None:
-            ended = "closed its output"
+            end_text = "closed its output"
         elif code < 0:
-            ended = f"was ended by signal {-code}"
+            end_text = f"was ended by signal {-code}"
         else:
-            ended = f"ended with exit code {code}"
-        words = self.last_words()
-        return f"{ended}; it wrote: {words}" if words else f"{ended}, and wrote nothing to stderr"
+            end_text = f"ended with exit code {code}"
+        stderr_tail = self.read_stderr_tail()
+        return f"{end_text}; it wrote: {stderr_tail}" if stderr_tail else f"{end_text}, and wrote nothing to stderr"
 
-    def last_words(self) -> str:
+    def read_stderr_tail(self) -> str:
         """Return the end of what the agent wrote to stderr, TAIL_CHARACTERS at most."""
-        return "\n".join(self._tail)[-TAIL_CHARACTERS:]
+        return "\n".join(self._stderr_tail)[-TAIL_CHARACTERS:]
 
     async def stop(self) -> None:
         """End the agent and all that it started, within seconds: close its pipe, send SIGTERM, then kill the rest."""
@@ -139,25 +139,25 @@ class AgentProcess:
         return False
 
     async def _drain_stderr(self) -> None:
-        """Log each line that the agent writes to stderr, and keep the last TAIL_LINES; drop a line that is too long."""
+        """Log each line that the agent writes to stderr, and keep the last TAIL_LINES; drop lines that are too long."""
         async with aclosing(read_lines(self._stderr, STDERR_LINE_BYTES)) as lines:
             async for line in lines:
                 if isinstance(line, LineTooLong):
                     continue
                 text = strip_escapes(line.decode(errors="replace")).rstrip()
                 if text:
-                    self._tail.append(shorten(text, TAIL_CHARACTERS))
+                    self._stderr_tail.append(shorten(text, TAIL_CHARACTERS))
                     log(text)
 
 
 def _make_start_fault(command: Sequence[str], exc: OSError | ValueError) -> AgentFault:
     """Return the fault for a command that cannot be started."""
-    typed = shlex.join(command)
+    command_line = shlex.join(command)
     if isinstance(exc, FileNotFoundError):
         return AgentFault(
             "AGENT_NOT_FOUND",
             f"{command[0]} is not installed, or not on this server's PATH: install it, or name its file",
-            command=typed,
+            command=command_line,
         )
     problem = exc.strerror if isinstance(exc, OSError) else str(exc)
-    return AgentFault("AGENT_NOT_STARTED", f"{typed} cannot be started: {problem}", command=typed)
+    return AgentFault("AGENT_NOT_STARTED", f"{command_line} cannot be started: {problem}", command=command_line)

@@ -1,4 +1,4 @@
-"""What the agent asks of its client: permissions, and with `--fs` files and terminals."""
+"""Serves the requests of the agent: permissions, and with `--fs` files and terminals."""
 
 import asyncio
 from collections.abc import Mapping
@@ -14,14 +14,14 @@ class PermissionDesk(Protocol):
     """The part of AgentSessions that the agent's requests need."""
 
     async def ask_permission(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the outcome of a permission request."""
+        """Ask people for a permission, and return the outcome of the request in the form of ACP."""
         ...
 
-    def folder_of_active_session(self, session_id: str) -> str:
-        """Return the folder of a session that has a turn under way. Raises AgentFault."""
+    def get_active_folder(self, session_id: str) -> str:
+        """Return the folder of a session that has a turn under way. Raises AgentFault for another session."""
         ...
 
-    def note_written(self, session_id: str, path: str) -> None:
+    def add_written_file(self, session_id: str, path: str) -> None:
         """Add a file that the agent has written to the changed files of its session."""
         ...
 
@@ -35,7 +35,7 @@ class AgentRequests:
         self._terminals = None if self._workspace is None else Terminals(self._workspace)
 
     async def handle(self, method: str, params: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Return the result of a request. Raises AgentFault."""
+        """Serve a request and return its result. Raises AgentFault, METHOD_UNKNOWN for a method that is not offered."""
         if method == "session/request_permission":
             return await self._desk.ask_permission(params)
         if self._workspace is None or self._terminals is None:
@@ -43,21 +43,21 @@ class AgentRequests:
         session_id = str(params.get("sessionId"))
         match method:
             case "fs/read_text_file":
-                self._desk.folder_of_active_session(session_id)
+                self._desk.get_active_folder(session_id)
                 path, line, limit = _read_path(params), _read_number(params, "line"), _read_number(params, "limit")
                 return {"content": await asyncio.to_thread(self._workspace.read, path, line, limit)}
             case "fs/write_text_file":
-                self._desk.folder_of_active_session(session_id)
+                self._desk.get_active_folder(session_id)
                 content = params.get("content")
                 if not isinstance(content, str):
                     raise AgentFault("ARGUMENT_INVALID", "`content` is a text")
                 written = await asyncio.to_thread(self._workspace.write, _read_path(params), content)
-                self._desk.note_written(session_id, str(written))
+                self._desk.add_written_file(session_id, str(written))
                 return {}
             case "terminal/create":
-                created = await self._terminals.create(params, self._desk.folder_of_active_session(session_id))
+                created = await self._terminals.create(params, self._desk.get_active_folder(session_id))
                 try:
-                    self._desk.folder_of_active_session(session_id)
+                    self._desk.get_active_folder(session_id)
                 except AgentFault:  # its turn has ended meanwhile
                     self._terminals.release({"sessionId": session_id, **created})
                     raise

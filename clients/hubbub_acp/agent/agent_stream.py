@@ -21,8 +21,8 @@ from hubbub_local.stdio import BEGINNING_BYTES, LineTooLong, PipeLineWriter, rea
 LINE_BYTES: Final = 64 * 1024 * 1024
 """The most bytes of a message of the agent."""
 
-TURN_MESSAGES: Final = 32
-"""After so many messages others of this process have their turn."""
+YIELD_MESSAGES: Final = 32
+"""After so many messages, `receive` lets other tasks run."""
 
 MAX_REQUESTS: Final = 200
 """The most requests of the agent at one time; a further one is not read until one is answered."""
@@ -31,7 +31,7 @@ WITHDRAWN: Final = "hubbub/withdrawn"
 """A param that each request gets here: a future, which is done once the agent has taken the request back."""
 
 LOGGED_STRAYS: Final = 5
-"""So many lines that are no messages are logged; the others are only counted."""
+"""The most lines that are no messages to be logged; further ones are only counted."""
 
 PARSE_ERROR, INTERNAL_ERROR = -32700, -32603
 
@@ -39,7 +39,7 @@ _HALF_CHARACTERS: Final = re.compile(r"[\ud800-\udfff]")
 
 
 class AgentStream:
-    """A transport: `receive` gives requests and responses, `send` takes them. `on_update` gets session updates.
+    """A transport: `receive` returns the agent's messages, `send` writes messages to it. `on_update` gets its updates.
 
     `on_loss` is called when a request, or a line too long to tell what it is, could not be read. Its argument says
     whether it was a request, which has been refused then.
@@ -51,7 +51,7 @@ class AgentStream:
         on_update: Callable[[str, Mapping[str, Any]], None],
         on_loss: Callable[[bool], None],
     ) -> None:
-        """Begin to write queued messages to the process; `receive` reads."""
+        """Start the task that writes queued messages to the process; `receive` reads from it."""
         self._on_update = on_update
         self._on_loss = on_loss
         self._lines = read_lines(process.stdout, LINE_BYTES)
@@ -59,10 +59,10 @@ class AgentStream:
         self._writing = asyncio.create_task(self._writer.run())
         self._open_requests = 0
         self._withdrawals: dict[str | int, asyncio.Future[None]] = {}
-        self._has_room = asyncio.Event()
-        self._has_room.set()
+        self._has_capacity = asyncio.Event()
+        self._has_capacity.set()
         self.is_open = True
-        self.strays = 0
+        self.stray_count = 0
         self.first_stray = ""
         self._lines_read = 0
 
@@ -73,11 +73,11 @@ class AgentStream:
         """
         async for line in self._lines:
             self._lines_read += 1
-            if self._lines_read % TURN_MESSAGES == 0:
-                await asyncio.sleep(0)  # other tasks have their turn
+            if self._lines_read % YIELD_MESSAGES == 0:
+                await asyncio.sleep(0)  # lets other tasks run
             message = None if isinstance(line, LineTooLong) else _parse_message(line)
             if message is None:
-                if (failure := await self._pass_over(line)) is not None:
+                if (failure := await self._handle_unreadable_line(line)) is not None:
                     return failure
             elif message.get("method") == "session/update" and "id" not in message:
                 self._pass_update(message.get("params"))
@@ -94,7 +94,7 @@ class AgentStream:
         return None
 
     async def send(self, message: dict[str, Any]) -> None:
-        """Queue a message, and wait while the agent has too much to read. A response frees the slot of its request.
+        """Queue a message, and wait while the agent has too much to read. A response releases the slot of its request.
 
         If the agent reads no more, a response is dropped, and for anything else ConnectionError is raised.
         """
@@ -104,7 +104,7 @@ class AgentStream:
             self._withdrawals.pop(message["id"], None)
         if not self.is_open:
             if is_response:
-                return  # nobody waits for it any more
+                return  # the agent does not wait for it any more
             raise ConnectionError("the agent reads no more")
         self._writer.queue_line(orjson.dumps(message))
         await self._writer.wait_for_capacity()
@@ -119,31 +119,31 @@ class AgentStream:
         """Note that the agent reads no more."""
         self.is_open = False
 
-    async def _pass_over(self, line: bytes | LineTooLong) -> dict[str, Any] | None:
-        """Count a line that cannot be read. Refuse a request; for a response, return an error in its place, else None.
+    async def _handle_unreadable_line(self, line: bytes | LineTooLong) -> dict[str, Any] | None:
+        """Count a line that cannot be read. Refuse a request; return an error in place of a response, else None.
 
         `on_loss` is called for a request, and for a line that is too long and no response.
         """
         is_long = isinstance(line, LineTooLong)
         beginning = line.beginning if isinstance(line, LineTooLong) else line[:BEGINNING_BYTES]
-        why = f"it has more than {LINE_BYTES} bytes" if is_long else "it cannot be read as JSON"
+        reason = f"it has more than {LINE_BYTES} bytes" if is_long else "it cannot be read as JSON"
         self._note_stray(f"a line of more than {LINE_BYTES} bytes" if is_long else beginning)
         members = read_members(beginning)
         is_request = "id" in members and "method" in members
         if is_request:
-            error = {"code": PARSE_ERROR, "message": f"the client passed this request over: {why}"}
+            error = {"code": PARSE_ERROR, "message": f"the client passed this request over: {reason}"}
             self._writer.queue_line(orjson.dumps({"jsonrpc": "2.0", "id": members["id"], "error": error}))
             await self._writer.wait_for_capacity()
         elif isinstance(members.get("id"), int):  # a response: the ids of this program's requests are integers
-            error = {"code": INTERNAL_ERROR, "message": f"its response was passed over: {why}", "data": None}
+            error = {"code": INTERNAL_ERROR, "message": f"its response was passed over: {reason}", "data": None}
             return {"id": members["id"], "error": error}
         if is_long or is_request:
             self._on_loss(is_request)
         return None
 
-    def _pass_update(self, given: object) -> None:
+    def _pass_update(self, raw_params: object) -> None:
         """Pass a session update on to `on_update`; count one without a session or an update as a stray line."""
-        params = as_object(given)
+        params = as_object(raw_params)
         session_id, update = params.get("sessionId"), params.get("update")
         if isinstance(session_id, str) and isinstance(update, dict):
             self._on_update(session_id, cast("dict[str, Any]", update))
@@ -151,30 +151,30 @@ class AgentStream:
             self._note_stray("a session/update without a session or an update")
 
     def _withdraw_request(self, request_id: object) -> None:
-        """Let the handler of a request know that the agent has withdrawn it."""
+        """Tell the handler of a request, by its future, that the agent has withdrawn the request."""
         withdrawn = self._withdrawals.get(request_id) if isinstance(request_id, str | int) else None
         if withdrawn is not None and not withdrawn.done():
             withdrawn.set_result(None)
 
     def _note_stray(self, stray: bytes | str) -> None:
-        """Count a line that is no message of ACP; log the first few."""
-        self.strays += 1
+        """Count a line that is no message of ACP; log the first LOGGED_STRAYS of them."""
+        self.stray_count += 1
         text = make_line(stray if isinstance(stray, str) else stray.decode(errors="replace"), 300)
         self.first_stray = self.first_stray or text
-        if self.strays <= LOGGED_STRAYS:
+        if self.stray_count <= LOGGED_STRAYS:
             log(f"hubbub acp: the agent wrote what is no message of ACP: {text}")
 
     async def _acquire_request_slot(self) -> None:
         """Wait until less than MAX_REQUESTS requests of the agent are open, and count one more."""
-        await self._has_room.wait()
+        await self._has_capacity.wait()
         self._open_requests += 1
         if self._open_requests >= MAX_REQUESTS:
-            self._has_room.clear()
+            self._has_capacity.clear()
 
     def _release_request_slot(self) -> None:
-        """Count one open request of the agent less."""
+        """Count an open request of the agent as answered, so that a waiting one can be read."""
         self._open_requests -= 1
-        self._has_room.set()
+        self._has_capacity.set()
 
 
 def _parse_message(line: bytes) -> dict[str, Any] | None:
@@ -189,7 +189,7 @@ def _parse_message(line: bytes) -> dict[str, Any] | None:
     if "method" in found:
         is_id_valid = "id" not in found or isinstance(found["id"], str | int)
         return found if is_id_valid and isinstance(found["method"], str) else None
-    if type(found.get("id")) is not int:  # as of isinstance, true and false would be integers
+    if type(found.get("id")) is not int:  # for isinstance, true and false would be integers
         return None
     if "result" in found:
         return found

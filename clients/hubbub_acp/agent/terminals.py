@@ -26,23 +26,25 @@ MAX_OUTPUT_BYTES: Final = 1024 * 1024
 MAX_TERMINALS: Final = 16
 """The most terminals of a session."""
 
-MAX_WORDS: Final = 1000
+MAX_ENTRIES: Final = 1000
+"""The most arguments of a command, and the most variables of its environment."""
+
 MAX_COMMAND_CHARACTERS: Final = 128 * 1024
 READ_BYTES: Final = 64 * 1024
 END_LIMIT_S: Final = 2.0
-"""Seconds for the end of the output, after the command has ended."""
+"""Seconds to read the rest of the output, after the command has ended."""
 
 
 @dataclass(eq=False)
 class Terminal:
     """A command under way, or ended and not yet released.
 
-    `limit` is the most bytes of output that are kept; `is_cut` says that the beginning is no longer there.
+    `limit_bytes` is the most bytes of output that are kept; `is_cut` says that the beginning is no longer there.
     """
 
     session_id: str
     process: asyncio.subprocess.Process
-    limit: int
+    limit_bytes: int
     output: bytearray = field(default_factory=bytearray)
     is_cut: bool = False
     reading: "asyncio.Task[None] | None" = None
@@ -52,9 +54,9 @@ class Terminal:
         assert self.process.stdout is not None
         while chunk := await self.process.stdout.read(READ_BYTES):
             self.output += chunk
-            if len(self.output) > self.limit:
+            if len(self.output) > self.limit_bytes:
                 self.is_cut = True
-                del self.output[: len(self.output) - self.limit]
+                del self.output[: len(self.output) - self.limit_bytes]
 
     def to_wire(self) -> dict[str, Any]:
         """Return the output as ACP has it, and the exit status once the command has ended.
@@ -89,19 +91,17 @@ class Terminals:
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
         self._terminals: dict[str, Terminal] = {}
-        self._starting: Counter[str] = Counter()  # by session: terminals whose process is being started
+        self._starting: Counter[str] = Counter()  # by session id: how many commands are being started
         self._process_mark = ProcessMark()  # in the environment of all commands, to find what they leave running
 
     async def create(self, params: Mapping[str, Any], cwd: str) -> dict[str, Any]:
         """Start a command in the folder that the request names, else in `cwd`, and return its terminal's id.
 
-        The folder must be below the root.
-
-        Raises AgentFault.
+        The folder must be below the root. Raises AgentFault.
         """
         session_id = str(params.get("sessionId"))
-        open_now = sum(each.session_id == session_id for each in self._terminals.values())
-        if open_now + self._starting[session_id] >= MAX_TERMINALS:
+        open_count = sum(each.session_id == session_id for each in self._terminals.values())
+        if open_count + self._starting[session_id] >= MAX_TERMINALS:
             raise AgentFault("TOO_MANY_TERMINALS", f"{MAX_TERMINALS} terminals are open: release one first")
         self._starting[session_id] += 1
         try:
@@ -115,12 +115,14 @@ class Terminals:
 
     async def _start(self, session_id: str, params: Mapping[str, Any], cwd: str) -> Terminal:
         """Start the command of a terminal, as the agent's request says. Raises AgentFault."""
-        words = [params.get("command"), *as_list(params.get("args"))[:MAX_WORDS]]
-        command = [word for word in words if isinstance(word, str)]
-        if len(command) != len(words) or not command[0] or sum(map(len, command)) > MAX_COMMAND_CHARACTERS:
+        parts = [params.get("command"), *as_list(params.get("args"))[:MAX_ENTRIES]]
+        command = [part for part in parts if isinstance(part, str)]
+        if len(command) != len(parts) or not command[0] or sum(map(len, command)) > MAX_COMMAND_CHARACTERS:
             raise AgentFault("COMMAND_INVALID", "the command and its arguments are texts, and not too long ones")
-        given = params.get("cwd")
-        folder = await asyncio.to_thread(self._workspace.resolve, given if isinstance(given, str) else cwd)
+        requested_cwd = params.get("cwd")
+        folder = await asyncio.to_thread(
+            self._workspace.resolve, requested_cwd if isinstance(requested_cwd, str) else cwd
+        )
         try:
             process = await asyncio.create_subprocess_exec(
                 *command,
@@ -134,9 +136,13 @@ class Terminals:
         except (OSError, ValueError) as exc:
             problem = exc.strerror if isinstance(exc, OSError) else str(exc)
             raise AgentFault("COMMAND_INVALID", f"{make_line(command[0], 200)!r} cannot be run: {problem}") from None
-        wanted = params.get("outputByteLimit")
-        limit = min(wanted, MAX_OUTPUT_BYTES) if isinstance(wanted, int) and wanted >= 0 else OUTPUT_BYTES
-        terminal = Terminal(session_id, process, limit)
+        requested_limit = params.get("outputByteLimit")
+        limit_bytes = (
+            min(requested_limit, MAX_OUTPUT_BYTES)
+            if isinstance(requested_limit, int) and requested_limit >= 0
+            else OUTPUT_BYTES
+        )
+        terminal = Terminal(session_id, process, limit_bytes)
         terminal.reading = asyncio.create_task(terminal.collect_output())
         return terminal
 
@@ -188,8 +194,8 @@ class Terminals:
         return terminal
 
 
-def _read_variables(given: object) -> dict[str, str]:
+def _read_variables(raw_entries: object) -> dict[str, str]:
     """Return the environment variables that a request of the agent sets."""
-    entries = [as_object(each) for each in as_list(given)[:MAX_WORDS]]
+    entries = [as_object(each) for each in as_list(raw_entries)[:MAX_ENTRIES]]
     found = {each.get("name"): each.get("value") for each in entries}
     return {name: value for name, value in found.items() if isinstance(name, str) and isinstance(value, str)}

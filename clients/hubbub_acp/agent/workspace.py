@@ -1,4 +1,4 @@
-"""Files of the agent's work, below one folder: read and written without a way out of it.
+"""Reads and writes files of the agent below one folder, and nowhere else.
 
 A path is resolved first, links and all, and must be below the root then. What was resolved is opened folder by folder
 from the root on, without following links: a link that is put there meanwhile leads nowhere.
@@ -33,22 +33,22 @@ class Workspace:
     def __init__(self, root: Path) -> None:
         self.root = root.resolve()
 
-    def resolve(self, given: str) -> Path:
+    def resolve(self, path: str) -> Path:
         """Return a path without links, which is below the root. Raises AgentFault: PATH_INVALID."""
-        shown = make_line(given, 500)
-        if not Path(given).is_absolute():
-            raise AgentFault("PATH_INVALID", f"{shown!r} is no absolute path")
+        short_path = make_line(path, 500)
+        if not Path(path).is_absolute():
+            raise AgentFault("PATH_INVALID", f"{short_path!r} is no absolute path")
         try:
-            path = Path(given).resolve()
+            resolved = Path(path).resolve()
         except (OSError, ValueError, RuntimeError) as exc:
-            raise AgentFault("PATH_INVALID", f"{shown!r} is no path: {exc}") from None
-        if not path.is_relative_to(self.root):
-            raise AgentFault("PATH_INVALID", f"{shown!r} is not below {self.root}")
-        return path
+            raise AgentFault("PATH_INVALID", f"{short_path!r} is no path: {exc}") from None
+        if not resolved.is_relative_to(self.root):
+            raise AgentFault("PATH_INVALID", f"{short_path!r} is not below {self.root}")
+        return resolved
 
-    def read(self, given: str, line: int | None = None, limit: int | None = None) -> str:
+    def read(self, raw_path: str, line: int | None = None, limit: int | None = None) -> str:
         """Return the text of a file, from `line` on (counted from 1) and at most `limit` lines; None sets no bound."""
-        path = self.resolve(given)
+        path = self.resolve(raw_path)
         with self._open_parent(path) as folder, _translate_errors(path):
             # NONBLOCK: opening a named pipe would wait for a writer.
             descriptor = os.open(path.name, os.O_RDONLY | NOFOLLOW | NONBLOCK, dir_fd=folder)
@@ -65,30 +65,30 @@ class Workspace:
         lines = io.StringIO(text, newline="\n").readlines()  # other separators are characters of a line
         return "".join(lines[first:] if limit is None else lines[first : first + limit])
 
-    def write(self, given: str, content: str) -> Path:
-        """Write a file whole or not at all; its folders are made. Return its path."""
-        path = self.resolve(given)
+    def write(self, raw_path: str, content: str) -> Path:
+        """Write a file whole or not at all; make the folders that it needs. Return its resolved path."""
+        path = self.resolve(raw_path)
         raw = content.encode(errors="replace")
         if len(raw) > WRITE_BYTES:
             raise AgentFault("FILE_TOO_LARGE", f"{path} would have more than {WRITE_BYTES} bytes")
         with self._open_parent(path, make=True) as folder, _translate_errors(path):
             mode = 0o666  # of a new file, less the umask
             with suppress(FileNotFoundError):
-                found = os.stat(path.name, dir_fd=folder, follow_symlinks=False)
-                if not stat.S_ISREG(found.st_mode):
+                old = os.stat(path.name, dir_fd=folder, follow_symlinks=False)
+                if not stat.S_ISREG(old.st_mode):
                     raise AgentFault("PATH_INVALID", f"{path} is no file")
-                mode = stat.S_IMODE(found.st_mode)
-            draft = f".{path.name[:100]}.{secrets.token_hex(6)}"
+                mode = stat.S_IMODE(old.st_mode)
+            draft_name = f".{path.name[:100]}.{secrets.token_hex(6)}"
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | NOFOLLOW
             try:
-                with os.fdopen(os.open(draft, flags, mode, dir_fd=folder), "wb") as file:
+                with os.fdopen(os.open(draft_name, flags, mode, dir_fd=folder), "wb") as file:
                     file.write(raw)
                     if mode != 0o666:
                         os.chmod(file.fileno(), mode)  # noqa: PTH101 - of what is open, whatever its name is by now
-                os.replace(draft, path.name, src_dir_fd=folder, dst_dir_fd=folder)
+                os.replace(draft_name, path.name, src_dir_fd=folder, dst_dir_fd=folder)
             except OSError:
                 with suppress(OSError):
-                    os.unlink(draft, dir_fd=folder)
+                    os.unlink(draft_name, dir_fd=folder)
                 raise
         return path
 
@@ -107,9 +107,9 @@ class Workspace:
                     if make:
                         with suppress(FileExistsError):
                             os.mkdir(name, dir_fd=folder)
-                    below = os.open(name, os.O_RDONLY | DIRECTORY | NOFOLLOW, dir_fd=folder)
+                    subfolder = os.open(name, os.O_RDONLY | DIRECTORY | NOFOLLOW, dir_fd=folder)
                     os.close(folder)
-                    folder = below
+                    folder = subfolder
             except BaseException:
                 os.close(folder)
                 raise

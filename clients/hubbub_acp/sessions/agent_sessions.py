@@ -1,4 +1,4 @@
-"""All sessions of the agent: begun, continued, cancelled, found again; and where the agent's updates go."""
+"""All sessions of the agent: begins, continues, cancels and finds them, and applies the agent's updates to them."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -17,7 +17,7 @@ from hubbub_acp.sessions.permissions import CANCELLED, make_form, name_decision,
 from hubbub_acp.sessions.session import AgentInfo, AgentSession
 from hubbub_acp.sessions.session_file import SessionFile
 from hubbub_acp.sessions.times import now
-from hubbub_acp.sessions.tool_calls import KEPT_CHARACTERS, estimate_size
+from hubbub_acp.sessions.tool_calls import RETAINED_CHARACTERS, estimate_size
 from hubbub_acp.sessions.turn import Turn, TurnQuestion
 from hubbub_acp.values import as_object
 
@@ -25,16 +25,16 @@ MAX_TURNS: Final = 50
 """The most turns at one time."""
 
 MAX_SESSIONS: Final = 200
-"""The most sessions that are known; of those without a turn, the ones used longest ago are forgotten."""
+"""The most sessions without a turn that are remembered; the ones that changed longest ago are forgotten."""
 
 MAX_ENDED_TURNS: Final = 200
-"""So many turns that have ended are kept, so that who asks for one finds it."""
+"""The most ended turns that are remembered, so that a caller can still look one up."""
 
 CANCEL_LIMIT_S: Final = 10.0
 """Seconds for an agent to end a turn that was cancelled; then its process is ended."""
 
 MAX_EARLY: Final = 200
-"""The most updates that are kept for a session whose id the agent has not said yet."""
+"""The most updates that are kept for sessions whose ids the agent has not returned yet."""
 
 SessionOpener = Callable[[AgentClient], Awaitable[AgentSession]]
 
@@ -56,16 +56,16 @@ class AgentSessions:
         self._client: AgentClient | None = None  # gets the new turns
         self._clients: set[AgentClient] = set()  # all that have not ended
         self._requests = AgentRequests(self, options.root)
-        self._launch: asyncio.Task[AgentClient] | None = None
-        self._waiting_for_launch = 0
-        self._opening = 0  # new sessions whose id the agent has not said yet
-        self._early: list[tuple[str, Mapping[str, Any]]] = []  # updates of such sessions, with the session's id
-        self._unknown_updates = 0
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._launch_task: asyncio.Task[AgentClient] | None = None
+        self._launch_waiters = 0
+        self._opening = 0  # new sessions whose ids the agent has not returned yet
+        self._early_updates: list[tuple[str, Mapping[str, Any]]] = []  # their updates, each with its session's id
+        self._unknown_updates = 0  # updates of unknown sessions: only the first is logged
+        self._tasks: set[asyncio.Task[Any]] = set()  # run in the background; `close` waits for them
         self._is_closing = False
 
     async def load_records(self) -> None:
-        """Read what earlier processes kept: those sessions are `idle`, and are loaded when they are continued."""
+        """Add the sessions that earlier processes stored: `idle`, and loaded by the agent when they are continued."""
         agent = AgentInfo(self._options.name, self._options.name, "")
         for stored in await asyncio.to_thread(self._file.read):
             session = AgentSession(stored.id, stored.cwd, agent, stored.started_at)
@@ -88,12 +88,12 @@ class AgentSessions:
         """Return a session. Raises AgentFault: SESSION_UNKNOWN."""
         session = self._sessions.get(session_id)
         if session is None:
-            shown = make_line(session_id, 100)
-            raise AgentFault("SESSION_UNKNOWN", f"there is no session {shown!r}: `sessions` lists those there are")
+            short_id = make_line(session_id, 100)
+            raise AgentFault("SESSION_UNKNOWN", f"there is no session {short_id!r}: `sessions` lists those there are")
         return session
 
     async def start(self, prompt: str, cwd: str, mode: str | None, model: str | None) -> Turn:
-        """Begin a session with a turn, and return the turn. Raises AgentFault for an unusable prompt or folder."""
+        """Begin a session with a turn; return the turn. Raises AgentFault, such as PROMPT_INVALID, FOLDER_INVALID."""
         check_prompt(prompt)
         self._check_capacity()
         folder = await asyncio.to_thread(find_folder, cwd, self._options.root)
@@ -111,10 +111,10 @@ class AgentSessions:
             finally:
                 self._opening -= 1
                 if not self._opening:
-                    self._early.clear()
+                    self._early_updates.clear()
             try:
                 await self._select_choices(client, session, answer, mode, model)
-            except BaseException:  # nobody is to go on in a session whose mode was not asked for
+            except BaseException:  # no caller is to continue a session in a mode that nobody requested
                 del self._sessions[session.id]
                 self._on_change(session)
                 raise
@@ -123,7 +123,7 @@ class AgentSessions:
         return self._begin_turn(open_new, prompt)
 
     async def continue_(self, session_id: str, prompt: str) -> Turn:
-        """Begin a turn in a session, and return it. Raises AgentFault, for example SESSION_UNKNOWN, SESSION_BUSY."""
+        """Begin a turn in a session; return the turn. Raises AgentFault, for example SESSION_UNKNOWN, SESSION_BUSY."""
         check_prompt(prompt)
         self._check_capacity()
         session = self.get(session_id)
@@ -136,13 +136,13 @@ class AgentSessions:
         if session.turn is not None:  # another call was first
             raise AgentFault("SESSION_BUSY", f"session {session_id} is working: wait for the end of its turn")
 
-        async def open_known(client: AgentClient) -> AgentSession:
-            """Return the session, which the agent loads first if another process of it had the session."""
+        async def open_existing(client: AgentClient) -> AgentSession:
+            """Return the session; have this process of the agent load it first if another one had it."""
             if session.home is not client:
                 await self._load_session(client, session)
             return session
 
-        return self._begin_turn(open_known, prompt, session)
+        return self._begin_turn(open_existing, prompt, session)
 
     async def cancel(self, session_id: str) -> bool:
         """Cancel the turn of a session; return whether there was one. Raises AgentFault: SESSION_UNKNOWN."""
@@ -153,7 +153,7 @@ class AgentSessions:
         return True
 
     async def cancel_turn(self, turn: Turn) -> None:
-        """Cancel a turn and wait for its end. An agent that goes on after CANCEL_LIMIT_S is ended."""
+        """Cancel a turn and wait for its end. An agent that goes on after CANCEL_LIMIT_S gets no more turns."""
         if turn.has_ended:
             return
         is_first = not turn.is_cancelled
@@ -165,7 +165,7 @@ class AgentSessions:
                 turn.task.cancel()
             await turn.wait_for_end()
             return
-        if is_first:  # the agent hears of it before the outcomes of its questions, so that it does not go on
+        if is_first:  # the agent gets this before the outcomes of its questions, so that it does not go on
             await client.notify("session/cancel", {"sessionId": session.id})
             turn.drop_questions()
         with suppress(TimeoutError):
@@ -181,7 +181,7 @@ class AgentSessions:
             await turn.wait_for_end()
 
     async def close(self) -> None:
-        """End all turns and the agent. Bounded."""
+        """End all turns and all processes of the agent; wait until the sessions are saved. Bounded."""
         self._is_closing = True
         for turn in list(self.turns.values()):
             if turn.task is not None:
@@ -193,11 +193,11 @@ class AgentSessions:
         await self._file.wait_until_saved()
 
     def apply_update(self, session_id: str, update: Mapping[str, Any]) -> None:
-        """Apply an update to its session. For an unknown session, keep it while one is being opened, else drop it."""
+        """Apply an update to its session. One of an unknown session is kept while a session is opened, else dropped."""
         session = self._sessions.get(session_id)
         if session is None or session.home is None:
-            if self._opening and len(self._early) < MAX_EARLY and estimate_size(update) <= KEPT_CHARACTERS:
-                self._early.append((session_id, update))
+            if self._opening and len(self._early_updates) < MAX_EARLY and estimate_size(update) <= RETAINED_CHARACTERS:
+                self._early_updates.append((session_id, update))
                 return
             self._unknown_updates += 1
             if self._unknown_updates == 1:
@@ -209,7 +209,7 @@ class AgentSessions:
         self._on_change(session)
 
     def _warn_of_loss(self, is_refused: bool) -> None:
-        """Warn in each turn under way that a message of the agent was not read: any of the turns may be concerned."""
+        """Warn in each turn under way of a message that was not read; `is_refused` says that it was a request."""
         text = "A message of the agent was too long to be read. If it waits for an answer now, cancel the turn"
         if is_refused:
             text = "A request of the agent was too long, or no JSON, so it was refused"
@@ -220,7 +220,7 @@ class AgentSessions:
                 self._on_change(session)
 
     async def ask_permission(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Ask people for a permission, and return their outcome; CANCELLED outside of a turn, or without options."""
+        """Ask people for a permission; return the outcome: CANCELLED outside of a turn, and without options."""
         session = self._sessions.get(str(params.get("sessionId")))
         if session is None or session.turn is None:
             log(f"hubbub acp: the agent asked outside of a turn: {make_line(params.get('sessionId'), 100)}")
@@ -235,25 +235,25 @@ class AgentSessions:
         question = TurnQuestion(form, now())
         asking = asyncio.ensure_future(session.turn.ask(question))
         self._on_change(session)
-        decided = "no longer asked by the agent"
+        decision = "no longer asked by the agent"
         try:
             outcome = await asking
-            decided = name_decision(options, outcome)
+            decision = name_decision(options, outcome)
             return outcome
         finally:
             if question.problem:
                 session.warn(f"Nobody could be asked about {form.title}: {question.problem}")
-            session.add_event(f"- Asked: {form.title}. Decided: {decided}")
+            session.add_event(f"- Asked: {form.title}. Decided: {decision}")
             self._on_change(session)
 
-    def folder_of_active_session(self, session_id: str) -> str:
-        """Return the folder of a session. Raises AgentFault if the session has no turn under way."""
+    def get_active_folder(self, session_id: str) -> str:
+        """Return the folder of a session that has a turn under way. Raises AgentFault for another session."""
         session = self._sessions.get(session_id)
         if session is None or session.turn is None:
             raise AgentFault("NOT_FOUND", "the session has no turn under way")
         return session.cwd
 
-    def note_written(self, session_id: str, path: str) -> None:
+    def add_written_file(self, session_id: str, path: str) -> None:
         """Add a file that the agent has written to the changed files of its session."""
         self._sessions[session_id].calls.add_changed(path)
 
@@ -264,8 +264,8 @@ class AgentSessions:
         if sum(not turn.has_ended for turn in self.turns.values()) >= MAX_TURNS:
             raise AgentFault("TOO_MANY_TURNS", f"{MAX_TURNS} turns are under way: wait until one has ended")
 
-    def keep(self, turn: Turn) -> None:
-        """Keep a turn to be found by its id; forget the oldest ended ones, beyond MAX_ENDED_TURNS."""
+    def remember_turn(self, turn: Turn) -> None:
+        """Keep a turn, to be found by its id; of the ended turns, forget the oldest beyond MAX_ENDED_TURNS."""
         self.turns[turn.id] = turn
         ended = [each.id for each in self.turns.values() if each.has_ended]
         for turn_id in ended[: max(0, len(ended) - MAX_ENDED_TURNS)]:
@@ -277,14 +277,14 @@ class AgentSessions:
         turn = Turn()
         if session is not None:
             turn.session_id, session.turn = session.id, turn
-        self.keep(turn)
+        self.remember_turn(turn)
         turn.task = asyncio.create_task(self._run_turn(turn, opener, prompt))
         self._tasks.add(turn.task)
         turn.task.add_done_callback(self._tasks.discard)
         return turn
 
     async def _run_turn(self, turn: Turn, opener: SessionOpener, prompt: str) -> None:
-        """Open the session, send the prompt, and note how the turn ends."""
+        """Open the session, send the prompt, wait for the response, and end the turn with its reason or its fault."""
         client: AgentClient | None = None
         reason, fault = None, None
         try:
@@ -305,19 +305,19 @@ class AgentSessions:
                 reason = "cancelled"
             else:
                 fault = AgentFault("AGENT_ENDED", "the connection ended in the middle of the turn")
-        except Exception as exc:  # noqa: BLE001 - who waits for the turn is to know that it has ended
+        except Exception as exc:  # noqa: BLE001 - a waiting caller is to learn that the turn has ended
             fault = AgentFault("INTERNAL", f"the bridge failed, please report it: {exc!r}")
         self._finish_turn(turn, client, reason, fault)
 
     def _finish_turn(
         self, turn: Turn, client: AgentClient | None, reason: str | None, fault: AgentFault | None
     ) -> None:
-        """Set how a turn ended, in its session as well, and end an agent that is to get no more turns."""
+        """End a turn, and its session's turn, with a stop reason or a fault; end an agent that gets no more turns."""
         session = self._sessions.get(turn.session_id)
         if session is not None:
             session.turn = None
             self._requests.end_turn(session.id)
-            # What ends this program may have ended the agent before.
+            # A signal that ends this program may end the agent first: such a turn was interrupted as well.
             was_cut_off = self._is_closing or (fault is not None and fault.code == "AGENT_ENDED")
             session.interrupted = turn.id if was_cut_off else ""
             if turn.is_prompted or fault is not None:
@@ -349,7 +349,7 @@ class AgentSessions:
         ending.add_done_callback(lambda _: self._clients.discard(client))
 
     async def _find_client(self, session: AgentSession | None) -> AgentClient:
-        """Return the agent's process that has the session, else the one for new turns, started if there is none."""
+        """Return the client whose process has the session, else the one for new turns; start one if there is none."""
         home = session.home if session is not None else None
         if isinstance(home, AgentClient) and home.is_alive and not home.is_retiring:
             return home
@@ -360,23 +360,23 @@ class AgentSessions:
         return self._client
 
     async def _join_launch(self) -> AgentClient:
-        """Start the agent, once for all turns that wait; return its client. If all of them are cancelled, end it."""
-        if self._launch is None or self._launch.done():
-            self._launch = asyncio.create_task(self._launch_client())
-            self._tasks.add(self._launch)
-            self._launch.add_done_callback(self._tasks.discard)
-        launch = self._launch
-        self._waiting_for_launch += 1
+        """Start the agent once for all turns that wait; return its client. Cancel the start once no turn waits."""
+        if self._launch_task is None or self._launch_task.done():
+            self._launch_task = asyncio.create_task(self._launch_client())
+            self._tasks.add(self._launch_task)
+            self._launch_task.add_done_callback(self._tasks.discard)
+        launch = self._launch_task
+        self._launch_waiters += 1
         try:
             return await asyncio.shield(launch)
         finally:
-            self._waiting_for_launch -= 1
-            if not self._waiting_for_launch:
+            self._launch_waiters -= 1
+            if not self._launch_waiters:
                 launch.cancel()
-                self._launch = None  # a cancelled launch may take long to end: a further turn starts another
+                self._launch_task = None  # a cancelled launch may take long to end: a further turn starts another
 
     async def _launch_client(self) -> AgentClient:
-        """Start the agent, and have it get the turns from now on. Raises AgentFault."""
+        """Start the agent, and make it the one for new turns. Raises AgentFault."""
         client = await AgentClient.launch(
             self._options, self._start_agent, self._requests.handle, self.apply_update, self._warn_of_loss
         )
@@ -385,10 +385,10 @@ class AgentSessions:
         return client
 
     async def _load_session(self, client: AgentClient, session: AgentSession) -> None:
-        """Have the agent load a session that another process had. Raises AgentFault: SESSION_LOST."""
+        """Have the agent load a session that another process had, and set its mode. Raises AgentFault: SESSION_LOST."""
         method = "session/load" if client.has_capability("loadSession") else "session/resume"
         params = {"sessionId": session.id, "cwd": session.cwd, "mcpServers": self._mcp_servers}
-        before, session.home = session.home, client
+        previous_home, session.home = session.home, client
         history = session.forget_history() if method == "session/load" else None
         session.agent = client.info
         session.is_loading = True
@@ -397,7 +397,7 @@ class AgentSessions:
                 raise AgentFault("AGENT_REFUSED", f"{client.info.title} cannot load sessions")
             answer = as_object(await client.request(method, params))
         except BaseException as exc:
-            session.home = before
+            session.home = previous_home
             if history is not None:
                 session.restore_history(history)
             if not isinstance(exc, AgentFault) or exc.code != "AGENT_REFUSED":
@@ -436,7 +436,7 @@ class AgentSessions:
     def _add_session(self, session: AgentSession) -> None:
         """Add a session, apply the updates that came before its id was known, and forget the oldest idle ones."""
         self._sessions[session.id] = session
-        for update in [update for session_id, update in self._early if session_id == session.id]:
+        for update in [update for session_id, update in self._early_updates if session_id == session.id]:
             self.apply_update(session.id, update)
         idle = [each for each in self.list_sessions() if each.turn is None and each is not session]
         for each in idle[MAX_SESSIONS:]:

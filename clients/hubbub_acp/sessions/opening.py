@@ -1,4 +1,4 @@
-"""What opens a session: its prompt and folder, the MCP servers for the agent, its mode and model."""
+"""Steps that open a session: check its prompt and folder, open it with MCP servers, set its mode and model."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -36,29 +36,33 @@ def check_prompt(prompt: str) -> None:
         )
 
 
-def find_folder(given: str, root: Path | None) -> str:
+def find_folder(path: str, root: Path | None) -> str:
     """Return the path of a session's folder with its links resolved.
 
     Raises AgentFault (FOLDER_INVALID) if it is relative, is no folder, or is not below `root`. Blocks.
     """
-    shown = make_line(given, 500)
+    short_path = make_line(path, 500)
     # On Windows, a path from `/` on is not absolute; it is taken all the same.
-    if not given.startswith("/") and not Path(given).is_absolute():
-        raise AgentFault("FOLDER_INVALID", f"{shown!r} is no absolute path: name the agent's folder from the root on")
+    if not path.startswith("/") and not Path(path).is_absolute():
+        raise AgentFault(
+            "FOLDER_INVALID", f"{short_path!r} is no absolute path: name the agent's folder from the root on"
+        )
     try:
-        folder = Path(given).resolve(strict=True)
+        folder = Path(path).resolve(strict=True)
         is_folder = folder.is_dir()
     except (OSError, ValueError, RuntimeError) as exc:
         problem = exc.strerror if isinstance(exc, OSError) else str(exc)
-        raise AgentFault("FOLDER_INVALID", f"{shown!r} cannot be the agent's folder: {problem}") from None
+        raise AgentFault("FOLDER_INVALID", f"{short_path!r} cannot be the agent's folder: {problem}") from None
     if not is_folder:
-        raise AgentFault("FOLDER_INVALID", f"{shown!r} is no folder")
+        raise AgentFault("FOLDER_INVALID", f"{short_path!r} is no folder")
     try:
         str(folder).encode()
     except UnicodeEncodeError:
-        raise AgentFault("FOLDER_INVALID", f"{shown!r} leads to a folder whose name is no UTF-8: rename it") from None
+        raise AgentFault(
+            "FOLDER_INVALID", f"{short_path!r} leads to a folder whose name is no UTF-8: rename it"
+        ) from None
     if root is not None and not folder.is_relative_to(root):
-        raise AgentFault("FOLDER_INVALID", f"{shown!r} is not below {root}, where --fs allows this agent to work")
+        raise AgentFault("FOLDER_INVALID", f"{short_path!r} is not below {root}, where --fs allows this agent to work")
     return str(folder)
 
 
@@ -105,17 +109,17 @@ async def select_choices(
 
 def _find_config(answer: Mapping[str, Any], category: str) -> dict[str, Any] | None:
     """Return the option of the session's configuration that chooses the mode or the model; None if there is none."""
-    given = answer.get("configOptions")
-    for each in as_list(given):
+    options = answer.get("configOptions")
+    for each in as_list(options):
         option = as_object(each)
         if isinstance(option.get("id"), str) and category in (option.get("category"), option["id"]):
             return option
     return None
 
 
-def _list_config_values(given: object) -> list[Any]:
+def _list_config_values(raw_values: object) -> list[Any]:
     """Return the values that an option offers; if they are in groups, those of all groups."""
-    entries = as_list(given)
+    entries = as_list(raw_values)
     groups = [
         cast("dict[str, Any]", each)["options"] for each in entries if isinstance(each, dict) and "options" in each
     ]
@@ -123,13 +127,13 @@ def _list_config_values(given: object) -> list[Any]:
 
 
 def _find_choice(kind: str, wanted: str, listed: Sequence[Any], id_key: str, agent: str) -> str:
-    """Return the id of a mode or model that has this id or this name. Raises AgentFault."""
+    """Return the id of the mode or model that has the wanted id or name. Raises AgentFault: KIND_UNKNOWN."""
     choices = [choice for each in listed[:MAX_CHOICES] if isinstance((choice := as_object(each)).get(id_key), str)]
     for key in (id_key, "name"):
         for choice in choices:
             if choice.get(key) == wanted:
                 return choice[id_key]
-    known = [make_line(choice[id_key], 100) for choice in choices[:MAX_SHOWN]]
-    has = f"it has {', '.join(known)}" if known else "it has none to choose from"
+    available = [make_line(choice[id_key], 100) for choice in choices[:MAX_SHOWN]]
+    has = f"it has {', '.join(available)}" if available else "it has none to choose from"
     message = f"{agent} has no {kind} {make_line(wanted, 100)!r}: {has}"
-    raise AgentFault(f"{kind.upper()}_UNKNOWN", message, known=known)
+    raise AgentFault(f"{kind.upper()}_UNKNOWN", message, known=available)

@@ -27,7 +27,7 @@ RAW_BYTES: Final = 32 * 1024
 """The most bytes of a tool call's raw input."""
 
 RAW_LEVELS: Final = 100
-"""The most levels of a tool call's raw input: as many as all programs on its way can read and write."""
+"""The most levels of a tool call's raw input: as many as all programs that pass it on can read and write."""
 
 WISHES: Final = {
     "edit": "wants to change a file",
@@ -49,7 +49,7 @@ CANCELLED: Final[dict[str, Any]] = {"outcome": {"outcome": "cancelled"}}
 
 @dataclass(frozen=True, slots=True)
 class PermissionOption:
-    """One of the agent's choices. `kind` is what the agent says, known or not."""
+    """One of the agent's choices. `kind` is the agent's own text, which may be none of KINDS."""
 
     id: str
     name: str
@@ -67,30 +67,30 @@ class PermissionForm:
 
 
 class _Budget:
-    """How many bytes are left for the texts of a tool call, and how many were cut off (`omitted`)."""
+    """Counts the bytes that remain for the texts of a tool call, and those that were cut off (`omitted_bytes`)."""
 
-    def __init__(self, left: int) -> None:
-        self.left = left
-        self.omitted = 0
+    def __init__(self, remaining_bytes: int) -> None:
+        self.remaining_bytes = remaining_bytes
+        self.omitted_bytes = 0
 
     def cut(self, text: str, limit: int) -> str:
-        """Return the beginning of a text, within `limit` bytes and those left; count what is left out as omitted."""
-        limit = min(limit, self.left)
+        """Return the beginning of a text, within `limit` and the remaining bytes; count the rest as omitted."""
+        limit = min(limit, self.remaining_bytes)
         if len(text) <= limit and (size := count_bytes(text)) <= limit:
-            self.left -= size
+            self.remaining_bytes -= size
             return text
         raw = text.encode(errors="replace")
-        kept = raw[:limit].decode(errors="ignore")
-        size = count_bytes(kept)
-        self.left -= size
-        self.omitted += len(raw) - size
-        return kept
+        beginning = raw[:limit].decode(errors="ignore")
+        size = count_bytes(beginning)
+        self.remaining_bytes -= size
+        self.omitted_bytes += len(raw) - size
+        return beginning
 
 
-def read_options(given: object) -> tuple[PermissionOption, ...]:
+def read_options(raw_options: object) -> tuple[PermissionOption, ...]:
     """Return the choices of a request, in the order of KINDS: each id once, at most MAX_OPTIONS, no broken ones."""
     options: dict[str, PermissionOption] = {}
-    for each in cast("list[Any]", given)[: 10 * MAX_OPTIONS] if isinstance(given, list) else []:
+    for each in cast("list[Any]", raw_options)[: 10 * MAX_OPTIONS] if isinstance(raw_options, list) else []:
         if not isinstance(each, dict):
             continue
         option = cast("dict[str, Any]", each)
@@ -103,7 +103,7 @@ def read_options(given: object) -> tuple[PermissionOption, ...]:
 
 
 def _option_rank(option: PermissionOption) -> int:
-    """Return where an option stands: what allows least is first, what rejects is last, the unknown between."""
+    """Return the rank of an option by KINDS: the lowest is offered first; unknown kinds are in the middle."""
     return KINDS.index(option.kind) if option.kind in KINDS else KINDS.index("")
 
 
@@ -114,7 +114,7 @@ def make_form(
 
     `tool_call` has all that is known of the call; `agent` is the agent's name for people.
     """
-    shown, omitted = bound_tool_call(tool_call)
+    bounded_call, omitted_bytes = bound_tool_call(tool_call)
     title = make_line(tool_call.get("title"), TITLE_CHARACTERS)
     wish = WISHES.get(str(tool_call.get("kind")), "wants to use a tool")
     message = f"{agent} {wish} in {make_line(cwd, PATH_CHARACTERS)}"
@@ -123,19 +123,19 @@ def make_form(
         "title": "Decision",
         "oneOf": [{"const": each.id, "title": each.name} for each in options],
     }
-    asked: dict[str, Any] = {
+    details: dict[str, Any] = {
         "session": session_id,
         "cwd": cwd,
-        "toolCall": shown,
+        "toolCall": bounded_call,
         "options": [{"optionId": each.id, "name": each.name, "kind": each.kind} for each in options],
     }
-    if omitted:
-        asked |= {"truncated": True, "omittedBytes": omitted}
+    if omitted_bytes:
+        details |= {"truncated": True, "omittedBytes": omitted_bytes}
     params = {
         "mode": "form",
         "message": f"{message}: {title}" if title else message,
         "requestedSchema": {"type": "object", "properties": {"decision": decision}, "required": ["decision"]},
-        "_meta": {"acp/toolCall": asked},
+        "_meta": {"acp/toolCall": details},
     }
     return PermissionForm(title or wish, str(params["message"]), tuple(options), params)
 
@@ -162,54 +162,56 @@ def name_decision(options: Sequence[PermissionOption], outcome: Mapping[str, Any
 
 
 def bound_tool_call(tool_call: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
-    """Return a tool call as frontends get it, in the form of ACP, and how many bytes were left out to bound it."""
+    """Return a tool call within the limits for frontends, in the form of ACP, and how many bytes were cut off."""
     budget = _Budget(CALL_BYTES)
-    shown: dict[str, Any] = {}
+    bounded: dict[str, Any] = {}
     for key, limit in (("toolCallId", ID_CHARACTERS), ("title", TITLE_CHARACTERS), ("kind", 50)):
         if isinstance(value := tool_call.get(key), str):
-            shown[key] = budget.cut(value, limit * 4)  # a character has at most 4 bytes
+            bounded[key] = budget.cut(value, limit * 4)  # a character has at most 4 bytes
     if tool_call.get("rawInput") is not None:
-        shown["rawInput"] = _bound_raw(tool_call["rawInput"], budget)
+        bounded["rawInput"] = _bound_raw(tool_call["rawInput"], budget)
     contents = as_list(tool_call.get("content"))
-    shown["content"] = [found for each in contents[:MAX_CONTENTS] if (found := _bound_content(each, budget))]
-    budget.omitted += sum(map(_count_json, contents[MAX_CONTENTS:]))
+    bounded["content"] = [
+        bounded_content for each in contents[:MAX_CONTENTS] if (bounded_content := _bound_content(each, budget))
+    ]
+    budget.omitted_bytes += sum(map(_count_json, contents[MAX_CONTENTS:]))
     locations = as_list(tool_call.get("locations"))
-    shown["locations"] = [
+    bounded["locations"] = [
         {"path": budget.cut(path, PATH_CHARACTERS), **({"line": line} if isinstance(line, int) else {})}
         for path, line in map(_read_location, locations[:MAX_LOCATIONS])
         if path
     ]
-    budget.omitted += sum(map(_count_json, locations[MAX_LOCATIONS:]))
-    return shown, budget.omitted
+    budget.omitted_bytes += sum(map(_count_json, locations[MAX_LOCATIONS:]))
+    return bounded, budget.omitted_bytes
 
 
 def _count_json(value: object) -> int:
-    """Return how many bytes a value has as JSON; 1 for one that nests too deep."""
+    """Return how many bytes a value has as JSON; 1 for a value that nests deeper than RAW_LEVELS."""
     return 1 if is_deeper(value, RAW_LEVELS) else len(orjson.dumps(value))
 
 
-def _read_location(given: object) -> tuple[str, object]:
+def _read_location(value: object) -> tuple[str, object]:
     """Return the path and the line of a location; an empty path if it has none."""
-    location = as_object(given)
+    location = as_object(value)
     path = location.get("path")
     return (path if isinstance(path, str) else ""), location.get("line")
 
 
 def _bound_raw(raw: object, budget: _Budget) -> Any:
-    """Return the raw input, or the beginning of its JSON if it is too long, or a word for it if it nests too deep."""
+    """Return the raw input; the beginning of its JSON if it is too long; a note if it nests deeper than RAW_LEVELS."""
     if is_deeper(raw, RAW_LEVELS):
-        budget.omitted += 1  # at least: what nests so deep has no JSON whose bytes could be counted
+        budget.omitted_bytes += 1  # at least: what nests so deep has no JSON whose bytes could be counted
         return "it nests too deep to be shown"
     document = orjson.dumps(raw)
-    if len(document) <= min(RAW_BYTES, budget.left):
-        budget.left -= len(document)
+    if len(document) <= min(RAW_BYTES, budget.remaining_bytes):
+        budget.remaining_bytes -= len(document)
         return raw
     return budget.cut(document.decode(), RAW_BYTES)
 
 
-def _bound_content(given: object, budget: _Budget) -> dict[str, Any] | None:
-    """Return an entry of a tool call's content, within the budget; None for an entry that people cannot read."""
-    content = as_object(given)
+def _bound_content(entry: object, budget: _Budget) -> dict[str, Any] | None:
+    """Return an entry of a tool call's content, cut to the budget; None for an entry that is no diff and no text."""
+    content = as_object(entry)
     if (
         content.get("type") == "diff"
         and isinstance(content.get("path"), str)

@@ -1,4 +1,4 @@
-"""A session of an agent: what its updates say, and its state as frontends get it."""
+"""A session of an agent: its updates applied, and its state as frontends get it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ TEXT_BYTES: Final = 64 * 1024
 """The most bytes of the text of a turn; its end is kept."""
 
 LISTED_CHARACTERS: Final = 500
-"""So much of that text is in a list of sessions."""
+"""The most characters of that text in a list of sessions."""
 
 TITLE_CHARACTERS: Final = 200
 MAX_PLAN: Final = 100
@@ -24,7 +24,7 @@ ERROR_CHARACTERS: Final = 4000
 
 
 History = tuple[Transcript, ToolCalls, list[dict[str, str]], TextTail]
-"""What was said in a session: the transcript, the tool calls, the plan, and the last text."""
+"""The history of a session: the transcript, the tool calls, the plan, and the text of the last turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class AgentSession:
     """A session. `home` is the connection to the agent's process that has it; None if no process has.
 
     `interrupted` is the id of the turn that an earlier process did not end, "" if there is none. `is_lost`: the agent
-    could not load it into another process. `is_loading`: the agent loads it, and says again what was said in it.
+    could not load it into another process. `is_loading`: the agent loads it, and sends its history again.
     """
 
     def __init__(self, session_id: str, cwd: str, agent: AgentInfo, started_at: str) -> None:
@@ -68,7 +68,7 @@ class AgentSession:
         self.text = TextTail(TEXT_BYTES)
         self.transcript = Transcript()
         self.warnings: list[str] = []
-        self._is_amid_speech = False
+        self._is_amid_speech = False  # the last update was a piece of what the agent says
 
     def begin_turn(self, prompt: str, at: str) -> None:
         """Set the state to that of a new turn with this prompt."""
@@ -85,7 +85,7 @@ class AgentSession:
         self.transcript.add(PROMPT, prompt)
 
     def end_turn(self, at: str, *, stop_reason: str | None = None, error: str | None = None) -> None:
-        """Set how the turn ended; say so in the transcript, unless ACP's reason is the usual one (`end_turn`)."""
+        """Set how the turn ended; add it to the transcript, unless it has the usual stop reason of ACP, `end_turn`."""
         self.updated_at = at
         self.stop_reason = stop_reason
         self.error = None if error is None else shorten(strip_escapes(error), ERROR_CHARACTERS)
@@ -105,13 +105,13 @@ class AgentSession:
         self.transcript.add(EVENT, text)
 
     def forget_history(self) -> History:
-        """Forget what was said, as the agent is about to say it again; return it, in case the agent fails to."""
+        """Clear the history, since the agent is about to send it again; return it for `restore_history`."""
         history = (self.transcript, self.calls, self.plan, self.text)
         self.restore_history((Transcript(), ToolCalls(), [], TextTail(TEXT_BYTES)))
         return history
 
     def restore_history(self, history: History) -> None:
-        """Set what was said in the session to what `forget_history` returned."""
+        """Set the history to what `forget_history` returned, when the agent did not send it again."""
         self.transcript, self.calls, self.plan, self.text = history
 
     def apply_update(self, update: Mapping[str, Any], at: str) -> str | None:
@@ -122,7 +122,7 @@ class AgentSession:
                 self._add_speech(_block_text(update.get("content")))
             case "agent_thought_chunk":
                 self.transcript.add(THOUGHT, _block_text(update.get("content")))
-            case "user_message_chunk":  # only history is sent so
+            case "user_message_chunk":  # only the history of a loaded session has these
                 self.transcript.add(PROMPT, _block_text(update.get("content")))
             case "tool_call" | "tool_call_update":
                 return self._apply_tool_call(update, at)
@@ -146,21 +146,21 @@ class AgentSession:
 
     def _apply_tool_call(self, update: Mapping[str, Any], at: str) -> str | None:
         """Apply an update of a tool call; return a line about it if its title or status has changed."""
-        before = None
+        previous = None
         call = self.calls.find(update)
         if call is not None:
-            before = (call.title, call.status)
+            previous = (call.title, call.status)
         call = self.calls.update(update, at)
-        if call is None or before == (call.title, call.status):
+        if call is None or previous == (call.title, call.status):
             return None
         self._is_amid_speech = False
         line = describe_call(call)
         self.transcript.add(EVENT, f"- {line}")
         return line
 
-    def _apply_plan(self, given: object) -> str | None:
+    def _apply_plan(self, raw_entries: object) -> str | None:
         """Set the plan; return a line about it if it has changed."""
-        entries = cast("list[Any]", given)[:MAX_PLAN] if isinstance(given, list) else []
+        entries = cast("list[Any]", raw_entries)[:MAX_PLAN] if isinstance(raw_entries, list) else []
         plan = [
             {
                 "content": make_line(entry.get("content"), PLAN_CHARACTERS),
@@ -184,7 +184,7 @@ class AgentSession:
         return "lost" if self.is_lost else "idle"
 
     def to_wire(self, *, is_listed: bool = False) -> dict[str, Any]:
-        """Return the state of the session as JSON; in a list of sessions with the end of its text alone."""
+        """Return the state of the session as JSON; with `is_listed`, only the last LISTED_CHARACTERS of its text."""
         text = self.text.read()
         question = next(iter(self.turn.questions.values()), None) if self.turn is not None else None
         return {
@@ -223,7 +223,7 @@ def describe_call(call: ToolCallView) -> str:
 
 
 def _block_text(content: object) -> str:
-    """Return the text of a content block; of another kind its type and its link, in square brackets."""
+    """Return the text of a content block; for a block without text, its type and its link in square brackets."""
     block = as_object(content)
     text = block.get("text")
     if isinstance(text, str):

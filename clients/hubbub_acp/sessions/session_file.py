@@ -1,4 +1,4 @@
-"""What outlives the process: the sessions of an agent, with their folders, in a file of the person's data folder."""
+"""Stores the sessions of an agent, with their folders, in a file that later processes read."""
 
 import asyncio
 import hashlib
@@ -26,7 +26,7 @@ FILE_BYTES: Final = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class StoredSession:
-    """What is kept of a session. `turn` is the id of the turn under way, "" if none was."""
+    """What the file has of a session. `turn` is the id of the turn under way, "" if none was."""
 
     id: str
     cwd: str
@@ -38,7 +38,7 @@ class StoredSession:
 
     @classmethod
     def from_session(cls, session: AgentSession) -> "StoredSession":
-        """Return what is kept of a session."""
+        """Return what the file is to have of a session."""
         return cls(
             id=session.id,
             cwd=session.cwd,
@@ -60,7 +60,7 @@ class SessionFile:
         self._saving: asyncio.Task[None] | None = None
 
     def read(self) -> list[StoredSession]:
-        """Return what was kept, the latest first; nothing if there is no file that can be read. Blocks."""
+        """Return the stored sessions, the latest first; none if there is no file that can be read. Blocks."""
         if self._path is None:
             return []
         try:
@@ -86,8 +86,8 @@ class SessionFile:
             try:
                 files.lock(lock, wait=True)
                 merged = {each.id: each for each in self.read()} | {each.id: each for each in sessions}
-                kept = sorted(merged.values(), key=lambda each: each.updated_at, reverse=True)[:MAX_STORED]
-                write_private(self._path, orjson.dumps(kept))
+                newest = sorted(merged.values(), key=lambda each: each.updated_at, reverse=True)[:MAX_STORED]
+                write_private(self._path, orjson.dumps(newest))
             finally:
                 os.close(lock)
         except OSError as exc:
@@ -100,20 +100,20 @@ class SessionFile:
             self._saving = asyncio.create_task(self._write_unsaved())
 
     async def wait_until_saved(self) -> None:
-        """Wait until the file has what was to be kept."""
+        """Wait until the sessions of the last `write_soon` are in the file."""
         if self._saving is not None:
             await asyncio.wait({self._saving})
 
     async def _write_unsaved(self) -> None:
-        """Write the sessions until nobody has asked for a further write."""
+        """Write the sessions, and again for each `write_soon` during a write."""
         while self._unsaved is not None:
             sessions, self._unsaved = self._unsaved, None
             await asyncio.to_thread(self.write, [StoredSession.from_session(each) for each in sessions.values()])
 
 
-def _read_entry(given: object) -> StoredSession | None:
+def _read_entry(value: object) -> StoredSession | None:
     """Return a stored session; None for an entry that cannot be read."""
-    entry = as_object(given)
+    entry = as_object(value)
     texts = [entry.get(key, "") for key in ("id", "cwd", "title", "started_at", "updated_at", "turn")]
     if not all(isinstance(text, str) and len(text) <= 4096 for text in texts) or not 0 < len(texts[0]) <= ID_CHARACTERS:
         return None

@@ -1,4 +1,4 @@
-"""The tool calls of a session: what an agent says of each, merged over its updates, and the files they change."""
+"""The tool calls of a session, each merged from the agent's updates, and the files that they change."""
 
 from collections.abc import Mapping
 from itertools import islice
@@ -22,20 +22,20 @@ TITLE_CHARACTERS: Final = 300
 
 CHANGING_KINDS: Final = frozenset({"edit", "delete", "move"})
 
-KEPT_KEYS: Final = ("title", "kind", "rawInput", "content", "locations")
-"""What a permission request may leave out, if the agent said it before of the same tool call."""
+RETAINED_KEYS: Final = ("title", "kind", "rawInput", "content", "locations")
+"""Keys that a permission request may leave out if an earlier update of the same tool call had them."""
 
-KEPT_CHARACTERS: Final = 128 * 1024
-"""The most characters of each of these that is kept for a later permission request."""
+RETAINED_CHARACTERS: Final = 128 * 1024
+"""The most characters of each value of RETAINED_KEYS that is kept for a later permission request."""
 
-KEPT_CALLS: Final = 8
-"""Of how many calls, the last ones, that is kept."""
+RETAINED_CALLS: Final = 8
+"""Of how many calls, the last ones, these values are kept."""
 
 
 class ToolCallView:
-    """One tool call. `said_last` has what the agent said of it last, by KEPT_KEYS, in the form of ACP.
+    """One tool call. `last_values` has the last value that the agent sent for each of RETAINED_KEYS, as ACP has it.
 
-    It is for a later permission request; None stands for what is too large to keep.
+    They complete a later permission request; None stands for a value that is too large to keep.
     """
 
     def __init__(self, call_id: str) -> None:
@@ -46,10 +46,10 @@ class ToolCallView:
         self.paths: list[str] = []
         self.diff_paths: list[str] = []
         self.at = ""
-        self.said_last: dict[str, Any] = {}
+        self.last_values: dict[str, Any] = {}
 
     def merge(self, update: Mapping[str, Any], at: str) -> None:
-        """Apply an update of the call, which came `at` this time: what the update says replaces what was known."""
+        """Apply an update of the call, received `at` this time: each value in it replaces the earlier one."""
         self.at = at
         self.title = make_line(update.get("title"), TITLE_CHARACTERS) or self.title
         self.kind = make_line(update.get("kind"), 50) or self.kind
@@ -60,9 +60,9 @@ class ToolCallView:
         if diff_paths := read_paths(diffs):
             self.diff_paths = diff_paths
             self.paths = list(dict.fromkeys([*self.paths, *diff_paths]))[:MAX_PATHS]
-        for key in KEPT_KEYS:
+        for key in RETAINED_KEYS:
             if update.get(key) is not None:
-                self.said_last[key] = update[key] if estimate_size(update[key]) <= KEPT_CHARACTERS else None
+                self.last_values[key] = update[key] if estimate_size(update[key]) <= RETAINED_CHARACTERS else None
 
     @property
     def changed(self) -> list[str]:
@@ -100,36 +100,38 @@ class ToolCalls:
             if len(self._calls) > MAX_CALLS:
                 del self._calls[next(iter(self._calls))]
             # One call is new, so one has left the last KEPT_CALLS.
-            for older in islice(reversed(self._calls.values()), KEPT_CALLS, KEPT_CALLS + 1):
-                older.said_last.clear()
+            for older in islice(reversed(self._calls.values()), RETAINED_CALLS, RETAINED_CALLS + 1):
+                older.last_values.clear()
         call.merge(update, at)
         self.add_changed(*call.changed)
         if call.status in ("completed", "failed"):
-            call.said_last.clear()
+            call.last_values.clear()
         return call
 
     def add_changed(self, *paths: str) -> None:
         """Add files to those that were changed, as far as the limits allow."""
         for path in paths:
-            has_room = self._changed_characters + len(path) <= CHANGED_CHARACTERS and len(self.changed) < MAX_CHANGED
-            if has_room and path not in self.changed:
+            is_within_limits = (
+                self._changed_characters + len(path) <= CHANGED_CHARACTERS and len(self.changed) < MAX_CHANGED
+            )
+            if is_within_limits and path not in self.changed:
                 self.changed[path] = None
                 self._changed_characters += len(path)
 
     def forget_changed(self) -> None:
-        """Begin the list of changed files again."""
+        """Clear the list of changed files, when a new turn begins."""
         self.changed.clear()
         self._changed_characters = 0
 
     def complete_request(self, tool_call: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the tool call of a permission request; what the request leaves out is as the agent said it before."""
+        """Return the tool call of a permission request; earlier updates fill in values that it leaves out."""
         call = self._calls.get(str(tool_call.get("toolCallId")))
-        said = {key: value for key, value in tool_call.items() if value not in (None, [], {})}
+        sent = {key: value for key, value in tool_call.items() if value not in (None, [], {})}
         if call is None:
-            return said
-        merged = {**call.said_last, **said}
-        if isinstance(said.get("rawInput"), dict) and (before := as_object(call.said_last.get("rawInput"))):
-            merged["rawInput"] = {**before, **as_object(said.get("rawInput"))}
+            return sent
+        merged = {**call.last_values, **sent}
+        if isinstance(sent.get("rawInput"), dict) and (earlier_input := as_object(call.last_values.get("rawInput"))):
+            merged["rawInput"] = {**earlier_input, **as_object(sent.get("rawInput"))}
         return merged
 
     def to_wire(self) -> list[dict[str, Any]]:
@@ -137,15 +139,15 @@ class ToolCalls:
         return [call.to_wire() for call in self._calls.values()]
 
 
-def read_paths(given: object) -> list[str]:
+def read_paths(entries: object) -> list[str]:
     """Return the paths of locations, or of diffs; at most MAX_PATHS, of PATHS_CHARACTERS together."""
     found: dict[str, None] = {}
-    left = PATHS_CHARACTERS
-    for each in as_list(given)[:MAX_PATHS]:
+    remaining = PATHS_CHARACTERS
+    for each in as_list(entries)[:MAX_PATHS]:
         path = as_object(each).get("path")
-        if isinstance(path, str) and 0 < len(path) <= min(PATH_CHARACTERS, left):
+        if isinstance(path, str) and 0 < len(path) <= min(PATH_CHARACTERS, remaining):
             found[strip_escapes(path)] = None
-            left -= len(path)
+            remaining -= len(path)
     return list(found)
 
 
@@ -153,7 +155,7 @@ def estimate_size(value: object) -> int:
     """Return about how many characters a value has: its texts, and 1 for each value in it.
 
     Only 1000 values of each level are looked into. A value that nests deeper than six levels counts KEPT_CHARACTERS
-    more, so that it is not kept.
+    more than its size, so that it is not kept.
     """
     total, level = 0, [value]
     for _ in range(6):
@@ -167,4 +169,4 @@ def estimate_size(value: object) -> int:
                 below += cast("list[Any]", each)
         total += len(level)
         level = below
-    return total + KEPT_CHARACTERS * bool(level)
+    return total + RETAINED_CHARACTERS * bool(level)

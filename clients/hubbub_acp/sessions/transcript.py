@@ -22,7 +22,7 @@ class Transcript:
     def __init__(self) -> None:
         self._entries: deque[tuple[str, list[str], int]] = deque()
         self._bytes = 0
-        self._has_lost = False
+        self._is_pruned = False
 
     def add(self, kind: str, text: str) -> None:
         """Add a text. A piece of speech or of a thought goes into the last entry if that is of its kind, with room."""
@@ -45,12 +45,12 @@ class Transcript:
         self._bytes += size
         while self._bytes > TRANSCRIPT_BYTES or len(self._entries) > MAX_ENTRIES:
             self._bytes -= self._entries.popleft()[2]
-            self._has_lost = True
+            self._is_pruned = True
 
     def render(self, title: str) -> str:
         """Return the transcript as Markdown, below a title."""
         blocks = [f"# {title}"]
-        if self._has_lost:
+        if self._is_pruned:
             blocks.append("*What was before is no longer kept.*")
         for kind, parts, _ in self._entries:
             text = strip_escapes("".join(parts)).strip()

@@ -1,4 +1,4 @@
-"""A turn: one prompt, from the opening of its session to the agent's response; nobody has to wait for it."""
+"""A turn: one prompt, from the opening of its session to the agent's response. It runs in the background."""
 
 import asyncio
 import secrets
@@ -14,16 +14,16 @@ MAX_QUESTIONS: Final = 50
 
 
 class TurnQuestion:
-    """A permission request that waits for a person. `is_asked`: it was put to the host.
+    """A permission request that waits for a person. `is_sent`: the host was sent it as a request.
 
     `problem` says why no person decided, if none could.
     """
 
-    def __init__(self, form: PermissionForm, since: str) -> None:
+    def __init__(self, form: PermissionForm, asked_at: str) -> None:
         self.form = form
-        self.since = since
+        self.asked_at = asked_at
         self.outcome: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
-        self.is_asked = False
+        self.is_sent = False
         self.problem = ""
 
     def drop(self, problem: str = "") -> None:
@@ -34,21 +34,21 @@ class TurnQuestion:
 
     def to_wire(self) -> dict[str, str]:
         """Return the question as JSON, for the state of a session."""
-        return {"question": self.form.message, "title": self.form.title, "since": self.since}
+        return {"question": self.form.message, "title": self.form.title, "since": self.asked_at}
 
 
 class Turn:
     """A turn. It has ended once `result` or `fault` is there; `session_id` is "" until its session is open.
 
-    `moved_at` is the loop's time when it began, or when a question of it was answered last. `is_prompted`: the agent
-    was sent its prompt. `is_withdrawn`: its caller has cancelled it, and wants no result.
+    `resumed_at` is the loop's time when it began, or when one of its questions was answered last. `is_prompted`: the
+    agent was sent its prompt. `is_withdrawn`: its caller has cancelled it, and wants no result.
     """
 
     def __init__(self, turn_id: str | None = None) -> None:
         """Make a turn under way; `turn_id` is that of a turn of an earlier process, None for a new turn."""
         self.id = turn_id or secrets.token_urlsafe(18)
         self.created_at = self.updated_at = now()
-        self.moved_at = asyncio.get_running_loop().time()
+        self.resumed_at = asyncio.get_running_loop().time()
         self.session_id = ""
         self.questions: dict[str, TurnQuestion] = {}
         self.result: dict[str, Any] | None = None
@@ -57,10 +57,10 @@ class Turn:
         self.is_withdrawn = False
         self.is_prompted = False
         self.task: asyncio.Task[None] | None = None
-        self.progress = 0
+        self.progress = 0  # counts the reports
         self.progress_line = ""
-        self._asked = 0
-        self._news: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._question_count = 0
+        self._change: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     @property
     def has_ended(self) -> bool:
@@ -68,35 +68,35 @@ class Turn:
         return self.result is not None or self.fault is not None
 
     def publish(self) -> None:
-        """Note that something has happened now, and wake all who wait for news."""
+        """Set the time of the last change to now, and wake all callers of `wait_for_change`."""
         self.updated_at = now()
-        news, self._news = self._news, asyncio.get_running_loop().create_future()
-        news.set_result(None)
+        change, self._change = self._change, asyncio.get_running_loop().create_future()
+        change.set_result(None)
 
-    async def wait_for_news(self) -> None:
+    async def wait_for_change(self) -> None:
         """Wait until something happens: progress, a question, an answer, the end."""
-        await asyncio.shield(self._news)  # others wait for the same future
+        await asyncio.shield(self._change)  # others wait for the same future
 
     async def wait_for_end(self) -> None:
         """Wait until the turn has ended."""
         while not self.has_ended:
-            await self.wait_for_news()
+            await self.wait_for_change()
 
     def report(self, line: str) -> None:
-        """Set what the agent does now, as progress of the turn, and wake those who wait."""
+        """Set the line that says what the agent does now, and wake all callers of `wait_for_change`."""
         self.progress += 1
         self.progress_line = line
         self.publish()
 
     async def ask(self, question: TurnQuestion) -> dict[str, Any]:
-        """Wait until a person has decided; return the outcome: CANCELLED if the turn ends, or too many are open."""
+        """Wait until a person has decided; return the outcome: CANCELLED if the turn ends or has too many questions."""
         if self.has_ended or self.is_cancelled:
             return CANCELLED
         if len(self.questions) >= MAX_QUESTIONS:
             question.problem = f"{MAX_QUESTIONS} questions are open"
             return CANCELLED
-        self._asked += 1
-        key = f"permission-{self._asked}"
+        self._question_count += 1
+        key = f"permission-{self._question_count}"
         self.questions[key] = question
         self.publish()
         try:
@@ -111,7 +111,7 @@ class Turn:
         if question is None or question.outcome.done():
             return False
         question.outcome.set_result(choose_outcome(question.form.options, result))
-        self.moved_at = asyncio.get_running_loop().time()
+        self.resumed_at = asyncio.get_running_loop().time()
         return True
 
     def drop_questions(self) -> None:

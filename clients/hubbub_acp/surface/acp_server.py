@@ -55,13 +55,13 @@ class AcpServer:
         self.tasks.register(self.server)
 
     def make_introduction(self) -> InitializationOptions:
-        """Return what the server says of itself in the handshake."""
+        """Return the server's name, version and capabilities for the handshake."""
         options = self.server.create_initialization_options(NotificationOptions(resources_changed=True))
         self.tasks.declare(options.capabilities)
         return options
 
     def _on_change(self, session: AgentSession | None) -> None:
-        """Have the subscribers of resources notified."""
+        """Notify the subscribers of resources of a changed session, or of the changed list of sessions (None)."""
         self.resources.note_change(session)
 
     async def _set_level(self, context: Context, params: SetLevelRequestParams) -> EmptyResult:
@@ -124,7 +124,7 @@ class AcpServer:
             raise
 
     async def _begin_turn(self, tool: str, arguments: Mapping[str, Any]) -> Turn:
-        """Begin the turn of a call. Raises AgentFault."""
+        """Begin the turn of a call of `start` or `continue`, and return it. Raises AgentFault."""
         prompt = read_text(arguments, "prompt")
         if tool == "continue":
             return await self.sessions.continue_(read_text(arguments, "session"), prompt)

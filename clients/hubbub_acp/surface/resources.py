@@ -1,4 +1,4 @@
-"""Sessions as resources: their list, each one's state and transcript; and who is notified when they change."""
+"""Sessions as resources: their list, the state and the transcript of each; notifies subscribers of changes."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -54,8 +54,8 @@ class SessionResources:
         self._bus = InMemorySubscriptionBus()
         self._listen = ListenHandler(self._bus)
         self._subscribed: set[str] = set()  # URIs, by hosts of revisions up to 2025-11-25
-        self._host: ServerSession | None = None
-        self._changed: set[str] = set()
+        self._host: ServerSession | None = None  # the host that listed or subscribed last: it gets notifications
+        self._changed: set[str] = set()  # URIs that subscribers are to be notified of
         self._is_list_changed = False
         self._notifying: asyncio.Task[None] | None = None
         self._listed: list[str] = []  # ids of the sessions, as subscribers know the list

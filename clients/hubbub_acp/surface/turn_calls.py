@@ -65,7 +65,7 @@ def make_elicitation(question: TurnQuestion) -> ElicitRequest:
 
 
 class QuestionAsker:
-    """Puts the questions of a turn to the host by requests of this server; for revisions up to 2025-11-25."""
+    """Sends the questions of a turn to the host as requests of this server; for revisions up to 2025-11-25."""
 
     def __init__(self, turn: Turn, session: ServerSession, request_id: Any, meta: Mapping[str, Any] | None = None):
         self._turn = turn
@@ -74,11 +74,11 @@ class QuestionAsker:
         self._meta = meta or {}
         self._asking: set[asyncio.Task[None]] = set()
 
-    def ask_new(self) -> None:
-        """Begin to put each new question of the turn to the host; do not wait for answers."""
+    def ask_new_questions(self) -> None:
+        """Begin to send each new question of the turn to the host; do not wait for answers."""
         for key, question in self._turn.questions.items():
-            if not question.is_asked:
-                question.is_asked = True
+            if not question.is_sent:
+                question.is_sent = True
                 asking = asyncio.create_task(self._ask(key, question))
                 self._asking.add(asking)
                 asking.add_done_callback(self._asking.discard)
@@ -91,15 +91,15 @@ class QuestionAsker:
             await asyncio.wait(self._asking)
 
     async def _ask(self, key: str, question: TurnQuestion) -> None:
-        """Put one question to the host until it is answered, here or elsewhere; a cancelled one can be asked again."""
-        asking = asyncio.create_task(self._send_elicitation(question))
+        """Send a question to the host until it is answered, here or elsewhere; a cancelled one can be sent again."""
+        sending = asyncio.create_task(self._send_elicitation(question))
         try:
-            await asyncio.wait({asking, question.outcome}, return_when=asyncio.FIRST_COMPLETED)
-            if asking.done():
-                self._turn.answer(key, asking.result())
+            await asyncio.wait({sending, question.outcome}, return_when=asyncio.FIRST_COMPLETED)
+            if sending.done():
+                self._turn.answer(key, sending.result())
         finally:
-            question.is_asked = question.outcome.done()
-            asking.cancel()
+            question.is_sent = question.outcome.done()
+            sending.cancel()
 
     async def _send_elicitation(self, question: TurnQuestion) -> Mapping[str, Any]:
         """Return the host's answer to a question; a decline if the host cannot be asked."""
@@ -121,8 +121,8 @@ async def follow_turn(turn: Turn, context: Context, cancel: Callable[[], Any]) -
     reporting = asyncio.create_task(report_progress(turn, context))
     try:
         while not turn.has_ended:
-            asker.ask_new()
-            await turn.wait_for_news()
+            asker.ask_new_questions()
+            await turn.wait_for_change()
     except asyncio.CancelledError:
         cancel()
         raise
@@ -133,11 +133,11 @@ async def follow_turn(turn: Turn, context: Context, cancel: Callable[[], Any]) -
 
 
 async def wait_for_round(turn: Turn, context: Context) -> CallToolResult | InputRequiredResult:
-    """Wait until a turn has ended or asks, and return its result or its questions; for revisions from 2026-07-28 on."""
+    """Wait until a turn has ended or asks; return its result or its questions, for revisions from 2026-07-28 on."""
     reporting = asyncio.create_task(report_progress(turn, context))
     try:
         while not turn.has_ended and not turn.questions:
-            await turn.wait_for_news()
+            await turn.wait_for_change()
     finally:
         reporting.cancel()
     if turn.has_ended:
@@ -148,7 +148,7 @@ async def wait_for_round(turn: Turn, context: Context) -> CallToolResult | Input
 
 
 def _cancel_open_questions(questions: list[TurnQuestion]) -> None:
-    """Cancel those of the questions that are not answered, since the call that was to bring answers stayed away."""
+    """Cancel the questions that are not answered, since no further call has brought answers within ABANDONED_S."""
     for question in questions:
         question.drop(f"the call did not come back within {ABANDONED_S / 3600:g} h")
 
@@ -164,7 +164,7 @@ async def report_progress(turn: Turn, context: Context) -> None:
                 await _log_progress(turn.progress_line, context)
                 await asyncio.sleep(PROGRESS_S)
             else:
-                await turn.wait_for_news()
+                await turn.wait_for_change()
 
 
 async def _log_progress(line: str, context: Context) -> None:

@@ -32,7 +32,7 @@ POLLS: Final = ((20.0, 250), (120.0, 1000))
 """Until so many seconds after its beginning, or after an answer, a turn is to be polled every so many ms."""
 
 SLOW_POLL_MS: Final = 5000
-"""And every so many ms from then on: a turn may go on for hours."""
+"""The interval from then on, in ms: a turn may go on for hours."""
 
 MAX_ANSWERS: Final = 100
 
@@ -62,7 +62,7 @@ class TurnTasks:
     def register(self, server: Server[Any]) -> None:
         """Add the extension, the handlers of tasks, and the middleware that makes a call a task, to the server."""
         server.extensions = {**(server.extensions or {}), EXTENSION: {}}
-        server.middleware.append(self._create_for_caller)
+        server.middleware.append(self._create_requested_task)
         server.add_request_handler("tasks/get", _TaskParams, self._get_task)
         server.add_request_handler("tasks/result", _TaskParams, self._wait_for_result)
         server.add_request_handler("tasks/list", PaginatedRequestParams, self._list_tasks)
@@ -70,7 +70,7 @@ class TurnTasks:
         server.add_request_handler("tasks/cancel", _TaskParams, self._cancel_task)
 
     def declare(self, capabilities: ServerCapabilities) -> None:
-        """Say in a handshake that calls of tools can be tasks. No revision that has a handshake has extensions."""
+        """Declare, for a handshake, that calls of tools can be tasks; drop extensions, which no such revision has."""
         wire: dict[str, Any] = {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}
         capabilities.tasks = ServerTasksCapability.model_validate(wire)
         capabilities.extensions = None
@@ -112,14 +112,14 @@ class TurnTasks:
         self._background.add(cancelling)
         cancelling.add_done_callback(self._background.discard)
 
-    async def _create_for_caller(self, ctx: Context, call_next: CallNext) -> HandlerResult:
-        """Make a call a task where its caller wants one (2025-11-25), and pass on all other requests.
+    async def _create_requested_task(self, ctx: Context, call_next: CallNext) -> HandlerResult:
+        """Make a call a task if its caller requests one (2025-11-25), and pass on all other requests.
 
         This is middleware, since the SDK has no such result of a call.
         """
         params = ctx.params or {}
-        is_wanted = ctx.method == "tools/call" and ctx.protocol_version == REVISION and "task" in params
-        if not is_wanted or params.get("name") not in TURN_TOOLS:
+        is_task_requested = ctx.method == "tools/call" and ctx.protocol_version == REVISION and "task" in params
+        if not is_task_requested or params.get("name") not in TURN_TOOLS:
             return self._restore_meta(await call_next(ctx))
         arguments = params.get("arguments")
         try:
@@ -127,14 +127,14 @@ class TurnTasks:
         except AgentFault as fault:  # the task has failed: its result says why
             turn = Turn()
             turn.end(fault=fault)
-            self._sessions.keep(turn)
-        following = asyncio.create_task(self._notify_of_status(turn, ctx))
-        self._background.add(following)
-        following.add_done_callback(self._background.discard)
+            self._sessions.remember_turn(turn)
+        notifying = asyncio.create_task(self._notify_of_status(turn, ctx))
+        self._background.add(notifying)
+        notifying.add_done_callback(self._background.discard)
         return {"task": _task_to_wire(turn)}
 
     def _restore_meta(self, result: HandlerResult) -> HandlerResult:
-        """Return a result with the `_meta` of its questions, which the SDK has dropped, as it knows none there."""
+        """Return a result with the `_meta` of its questions, which the SDK drops since its models have none there."""
         if isinstance(result, dict) and result.get("resultType") == "input_required":
             turn = self.find(str(result.get("requestState")))
             for key, request in as_object(result.get("inputRequests")).items():
@@ -144,15 +144,15 @@ class TurnTasks:
 
     async def _notify_of_status(self, turn: Turn, context: Context) -> None:
         """Notify the host of each status of a task, until the task has ended."""
-        told = ""
+        sent_status = ""
         with suppress(MCPError, ConnectionError):
             while True:
                 wire = _task_to_wire(turn)
-                if told != (told := wire["status"]):
+                if sent_status != (sent_status := wire["status"]):
                     await context.session._connection.notify("notifications/tasks/status", wire)  # pyright: ignore
                 if turn.has_ended:
                     return
-                await turn.wait_for_news()
+                await turn.wait_for_change()
 
     async def _get_task(self, context: Context, params: _TaskParams) -> dict[str, Any]:
         """Return the state of a task."""
@@ -166,8 +166,8 @@ class TurnTasks:
         asker = QuestionAsker(turn, context.session, context.request_id, related)
         try:
             while not turn.has_ended:
-                asker.ask_new()
-                await turn.wait_for_news()
+                asker.ask_new_questions()
+                await turn.wait_for_change()
         finally:
             await asker.close()
         result = make_result(turn).model_dump(mode="json", by_alias=True, exclude_none=True)
@@ -178,7 +178,7 @@ class TurnTasks:
         return {"tasks": [_task_to_wire(turn) for turn in self._sessions.turns.values()]}
 
     async def _update_task(self, context: Context, params: _UpdateParams) -> dict[str, Any]:
-        """Answer questions of a task; an answer to a question that is not open is passed over."""
+        """Answer questions of a task; ignore an answer to a question that is not open."""
         turn = self.find(params.task_id)
         for key, answer in params.input_responses.items():
             turn.answer(key, as_object(answer))
@@ -239,5 +239,5 @@ def _task_to_extension(turn: Turn) -> dict[str, Any]:
 
 def _poll_interval_ms(turn: Turn) -> int:
     """Return how many ms a host is to wait before it asks for the state of a turn again."""
-    since = asyncio.get_running_loop().time() - turn.moved_at
-    return next((interval_ms for within_s, interval_ms in POLLS if since < within_s), SLOW_POLL_MS)
+    elapsed_s = asyncio.get_running_loop().time() - turn.resumed_at
+    return next((interval_ms for within_s, interval_ms in POLLS if elapsed_s < within_s), SLOW_POLL_MS)
