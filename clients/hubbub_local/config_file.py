@@ -1,6 +1,7 @@
 """The configuration file of the hub, changed in one place and kept in all others, comments and spaces included.
 
-Each change is made to the text, and then read: unless it says what it did before, with the change, it is refused.
+Each change is made to the text, which is then parsed: unless it has the same values as before, but for the change,
+the change is refused.
 """
 
 import tomllib
@@ -106,7 +107,7 @@ def split_key(key: str) -> tuple[str, ...]:
 
 
 def parse_value(text: str) -> Any:
-    """Return the value that somebody typed: parsed if the text is a value of TOML, else the text itself."""
+    """Return the value of a text that a person typed: parsed if it is a value of TOML, else the text itself."""
     try:
         found = tomllib.loads(f"value = {text}")
     except (ValueError, RecursionError):

@@ -35,7 +35,7 @@ END_LIMIT_S: Final = 120.0
 
 POLL_S: Final = 0.05
 REPORT_S: Final = 3.0
-"""Seconds between signs of life while a hub ends."""
+"""Seconds between the progress reports of `end_hub`."""
 
 SECOND_SIGNAL_S: Final = 0.5
 """Seconds between the two signals by which a hub does without its grace period."""
@@ -54,7 +54,7 @@ class NotEnded(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A hub that has said it is ready: its line as it was said, and the file of its log."""
+    """A hub that is ready: the ready line that it printed, parsed, and the file of its log."""
 
     ready: Mapping[str, Any]
     log: Path

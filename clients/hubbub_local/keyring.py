@@ -7,7 +7,7 @@ SERVICE: Final = "hubbub"
 """What the hub's secrets belong to, in the keyring."""
 
 MAX_PER_NAME: Final = 100
-"""Secrets of one name that stay; one more takes the place of the first."""
+"""The most secrets of one name; a further one replaces the first."""
 
 
 class NoKeyring(Exception):

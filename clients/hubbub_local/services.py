@@ -24,7 +24,7 @@ PID: Final = re.compile(r'^MainPID=(\d+)$|"PID" = (\d+);', re.MULTILINE)
 END_LIMIT_S: Final = 60
 """Seconds that the hub has to end: it gives calls under way `shutdown_grace_s`, and ends its servers itself."""
 
-AGAIN_S: Final = 30
+RESTART_INTERVAL_S: Final = 30
 """Seconds between two starts at launchd, which tries again also where the configuration is wrong (exit status 2)."""
 
 COMMAND_LIMIT_S: Final = 60.0
@@ -34,7 +34,7 @@ Kind = Literal["systemd", "launchd"]
 
 
 class ServiceFailed(Exception):
-    """The system did not do what was asked; the text says what it said, in a line for people."""
+    """The system refused an action, or failed; the message is one line for people, with the system's own text."""
 
 
 class NoServices(ServiceFailed):
@@ -52,10 +52,10 @@ class UserService:
     environ: Mapping[str, str] = field(default_factory=dict[str, str])
     log: Path
     home: Path = field(default_factory=Path.home)
-    """The folder in which those of the hub's servers start that name none."""
+    """The folder in which the hub starts servers that name no folder."""
 
     member: bool = False
-    """Whether the hub is a member of a fleet, which is then told of the hub's end, however that comes."""
+    """Whether the hub is a member of a fleet: then systemd releases its lease after it ends, even killed."""
 
 
 def find_service_kind(machine: Machine) -> Kind:
@@ -140,7 +140,7 @@ def _render_plist(service: UserService) -> bytes:
             "RunAtLoad": True,
             # Started again after a crash, and not after it was asked to end.
             "KeepAlive": {"SuccessfulExit": False},
-            "ThrottleInterval": AGAIN_S,
+            "ThrottleInterval": RESTART_INTERVAL_S,
             "ExitTimeOut": END_LIMIT_S,
             "ProcessType": "Interactive",
             "Umask": 0o077,
@@ -156,9 +156,9 @@ def write_service_file(machine: Machine, service: UserService) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         if service_kind == "launchd":  # it makes the file of the log, and no folder
             service.log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        draft = path.with_name(f".{path.name}.{os.getpid()}")
-        draft.write_bytes(text)
-        draft.replace(path)
+        draft_file = path.with_name(f".{path.name}.{os.getpid()}")
+        draft_file.write_bytes(text)
+        draft_file.replace(path)
     except OSError as error:
         raise ServiceFailed(f"{path} cannot be written: {error.strerror}") from None
     return path
@@ -226,8 +226,8 @@ def make_log_command(machine: Machine, log: Path, lines: int, *, follow: bool) -
     find_installed_file(machine)  # raises if there is none
     if find_service_kind(machine) == "launchd":
         return ["tail", "-n", str(lines), *(["-F"] if follow else []), str(log)]
-    following = ["--follow"] if follow else ["--no-pager"]
-    return ["journalctl", "--user-unit", UNIT, "--output", "cat", "--lines", str(lines), *following]
+    options = ["--follow"] if follow else ["--no-pager"]
+    return ["journalctl", "--user-unit", UNIT, "--output", "cat", "--lines", str(lines), *options]
 
 
 def find_service_pid(machine: Machine) -> int | None:

@@ -35,22 +35,22 @@ async def read_lines(descriptor: int, max_bytes: int) -> AsyncGenerator[bytes | 
     LineTooLong stands for a line of more than `max_bytes`. What comes after the last line end is dropped.
     """
     parts: list[bytes] = []
-    length, skipping, beginning = 0, False, b""
+    length, is_skipping, beginning = 0, False, b""
     while chunk := await _read(descriptor):
-        *ended, rest = chunk.split(b"\n")
-        for line in ended:
+        *complete, rest = chunk.split(b"\n")
+        for line in complete:
             whole = b"".join((*parts, line))
             parts.clear()
-            if skipping or len(whole) > max_bytes:
-                yield LineTooLong(beginning if skipping else whole[:BEGINNING_BYTES])
+            if is_skipping or len(whole) > max_bytes:
+                yield LineTooLong(beginning if is_skipping else whole[:BEGINNING_BYTES])
             elif whole.strip():
                 yield whole
-            length, skipping = 0, False
+            length, is_skipping = 0, False
         length += len(rest)
         if length > max_bytes:
-            if not skipping:
+            if not is_skipping:
                 beginning = b"".join((*parts, rest))[:BEGINNING_BYTES]
-            skipping = True
+            is_skipping = True
             parts.clear()
         elif rest:
             parts.append(rest)
@@ -58,23 +58,23 @@ async def read_lines(descriptor: int, max_bytes: int) -> AsyncGenerator[bytes | 
 
 async def _read(descriptor: int) -> bytes:
     """Return the next bytes of a descriptor; empty at its end, and when it is reset."""
-    with suppress(OSError):  # a program that has left may reset it
+    with suppress(OSError):  # a program that has ended may reset it
         return await pipes.read(descriptor, READ_BYTES)
     return b""
 
 
 class PipeLineWriter:
-    """Lines for the other program, in order. `on_left` is called once if that program reads no more."""
+    """Writes lines to the other program, in order. `on_closed` is called once if that program reads no more."""
 
-    def __init__(self, descriptor: int, on_left: Callable[[], None]) -> None:
-        """Write nothing yet: `run` writes the queued lines."""
+    def __init__(self, descriptor: int, on_closed: Callable[[], None]) -> None:
+        """Write nothing yet: `run` writes the lines that `queue_line` queues."""
         self._descriptor = descriptor
-        self._on_left = on_left
+        self._on_closed = on_closed
         self._queued: deque[bytes] = deque()
         self._queued_bytes = 0
         self._has_capacity = asyncio.Event()
         self._has_capacity.set()
-        self._has_lines = asyncio.Event()
+        self._has_lines = asyncio.Event()  # wakes `run`
         self._written = asyncio.Event()
         self._written.set()
 
@@ -88,11 +88,11 @@ class PipeLineWriter:
         self._has_lines.set()
 
     async def wait_for_capacity(self) -> None:
-        """Wait until the other end has at most MAX_UNREAD_BYTES to read: perhaps for ever, if that end is gone."""
+        """Wait until the other end has at most MAX_UNREAD_BYTES to read; for ever if that end is closed first."""
         await self._has_capacity.wait()
 
     async def wait_until_written(self) -> None:
-        """Wait until all lines are written; that may be for ever, if the other end has left."""
+        """Wait until all lines are written; for ever if the other end is closed first."""
         await self._written.wait()
 
     async def run(self) -> None:
@@ -101,11 +101,11 @@ class PipeLineWriter:
             await self._has_lines.wait()
             self._has_lines.clear()
             while self._queued:
-                together = b"".join(line + b"\n" for line in self._queued)
+                data = b"".join(line + b"\n" for line in self._queued)
                 self._queued.clear()
                 self._queued_bytes = 0
-                if not await self._write(together):
-                    self._on_left()
+                if not await self._write(data):
+                    self._on_closed()
                     return
                 if self._queued_bytes <= MAX_UNREAD_BYTES:
                     self._has_capacity.set()

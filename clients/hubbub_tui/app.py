@@ -84,12 +84,12 @@ class HubbubApp(App[None]):
         self.boards = Boards(hub, max_rows)
         self._output_filter = CleanOutput()
         self._follows_sessions = False
-        # Claims that were asked for, and the pending requests of claims to release, both by the claim's id.
+        # By the id of a claim: claims that the hub has not answered, and the pending requests of claims to release.
         self._claiming: dict[str, asyncio.Future[PendingRequest]] = {}
         self._to_release: dict[str, str] = {}
 
     def compose(self) -> ComposeResult:
-        """Yield the header, a tab for each pane, what the last answer led to, and the keys."""
+        """Yield the header, a tab for each pane, the outcome of the last answer, and the keys."""
         yield Header()
         with TabbedContent(initial="inbox", id="panes"):
             for number, (name, pane) in enumerate(PANES, 1):
@@ -271,6 +271,7 @@ class HubbubApp(App[None]):
         """Ask a question; after yes, run an action in the background, and notify of `done` or of the error."""
 
         def start_if_confirmed(confirmed: bool | None) -> None:
+            """Start the action after yes; None: the person left."""
             if confirmed:
                 self.start_action(action(), done)
 
@@ -308,7 +309,7 @@ class HubbubApp(App[None]):
         await asyncio.shield(claiming)
 
     def _end_claiming(self, claim_id: str, claiming: asyncio.Future[PendingRequest]) -> None:
-        """Forget a claim that was asked for, once the hub has answered."""
+        """Forget a requested claim once the hub has answered."""
         if self._claiming.get(claim_id) is claiming:
             del self._claiming[claim_id]
         if not claiming.cancelled():

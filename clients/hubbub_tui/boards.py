@@ -100,12 +100,12 @@ class Board(Generic[R]):
     def describe_count(self, noun: str) -> str:
         """Return the count in words, and which rows are shown: `the newest 1000 of 1200 calls`."""
         which = "oldest" if self._keep_oldest else "newest"
-        shown = f"the {which} {len(self.rows)} of " if self.hidden else ""
-        return f"{shown}{self.total} {noun}{'' if self.total == 1 else 's'}"
+        visible_part = f"the {which} {len(self.rows)} of " if self.hidden else ""
+        return f"{visible_part}{self.total} {noun}{'' if self.total == 1 else 's'}"
 
     @property
-    def has_room_for_hidden(self) -> bool:
-        """Return whether half of the rows are free while others are hidden: reading all again would show them."""
+    def can_show_hidden(self) -> bool:
+        """Return whether rows are hidden though half of `max_rows` is free: reading all again would show them."""
         return bool(self.hidden) and len(self.rows) < self._max_rows // 2
 
 
@@ -172,17 +172,17 @@ class Boards:
         self.hosts.synced = True
 
     async def follow_sessions(self) -> None:
-        """Keep the sessions of coding agents live, forever; also the reasons why some cannot be read."""
+        """Keep the sessions of coding agents live, forever, and with them the reasons why some cannot be read."""
         from hubbub_frontend.coding_sessions import SessionFeed  # imported late: it is followed once it is shown
 
         def update_rows() -> None:
             """Set the rows to the sessions that the feed has now."""
-            shown = {row.key: row.record for row in self.sessions.rows.values()}
+            current = {row.key: row.record for row in self.sessions.rows.values()}
             found = {f"{each.server} {each.id}": each for agent in feed.agents.values() for each in agent.sessions}
-            for key in shown.keys() - found.keys():
+            for key in current.keys() - found.keys():
                 self.sessions.drop(key)
             for key, session in found.items():
-                if session != shown.get(key):
+                if session != current.get(key):
                     self.sessions.put(BoardRow(key, session, line(session.title)))
             self.agents = set(feed.agents)
             self.agent_problems = {name: agent.problem for name, agent in feed.agents.items() if agent.problem}
@@ -242,14 +242,14 @@ class Boards:
                     async for event in events:
                         self.refusal = None
                         self._apply(event, put, boards)
-                        if boards[0].has_room_for_hidden:  # the first of the inbox's two boards has the open requests
+                        if boards[0].can_show_hidden:  # the first of the inbox's two boards has the open requests
                             break
             except HubbubError as error:
                 self.refusal = line(error.message)
                 await anyio.sleep(RETRY_S)
 
     def _apply(self, event: Any, put: Callable[[Any], None], boards: tuple[Board[Any], ...]) -> None:
-        """Apply an event of a watch: `put` takes a record, and the boards are those that may show it."""
+        """Apply an event of a watch: `put` adds a record to its board; a removal or a reset applies to all `boards`."""
         match event:
             case Upsert(record=record) | Progressed(progress=record):
                 put(record)

@@ -105,7 +105,7 @@ def test_both_systems_give_the_hub_the_same_time_to_end() -> None:
 def test_files_that_the_hub_makes_are_its_persons_alone_and_launchd_does_not_start_it_in_a_loop() -> None:
     agent = plistlib.loads(services.render_service_file(service(), "launchd"))
     assert agent["Umask"] == int(unit(service())["Service"]["UMask"], 8) == 0o077
-    assert agent["ThrottleInterval"] == services.AGAIN_S > 10  # which is the system's own
+    assert agent["ThrottleInterval"] == services.RESTART_INTERVAL_S > 10  # which is the system's own
 
 
 PRINTED = st.text(st.characters(exclude_categories=["C", "Z"]) | st.sampled_from(" &<>\"'~%$äÖß"), max_size=30)

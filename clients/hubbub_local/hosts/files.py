@@ -1,7 +1,7 @@
 """Changes entries of a host's file of settings, and nothing else in it.
 
-Each change is made to the text, and then read: unless it says what it did before, with the changed entries, it is
-refused. YAML cannot be read here, so only the plainest form of it is changed.
+Each change is made to the text, which is then parsed: unless it has the same values as before, but for the changed
+entries, the change is refused. YAML cannot be read here, so only the plainest form of it is changed.
 """
 
 import json
@@ -46,7 +46,8 @@ def preview_changes(file: Path, changes: Changes) -> str:
 def change_file(file: Path, changes: Changes, *, private: bool = False) -> tuple[bool, Path | None]:
     """Make changes in a file, which is made if there is none.
 
-    Return whether it is changed, and where the old file is now. With `private`, nobody but its owner can read it then.
+    Return whether the file changed, and the path of the backup, None without one. With `private`, only its owner can
+    read the file then.
     Raises UnchangeableHostFile, OSError.
     """
     file = file.resolve()  # a link stays a link: what it leads to is replaced
@@ -85,8 +86,8 @@ def _apply_members(root: Mapping[str, Any], path: tuple[str, ...], members: Mapp
     Raises UnchangeableHostFile.
     """
     if not path:
-        kept = {name: value for name, value in root.items() if name not in members}
-        return kept | {name: value for name, value in members.items() if value is not None}
+        unchanged = {name: value for name, value in root.items() if name not in members}
+        return unchanged | {name: value for name, value in members.items() if value is not None}
     table: object = root.get(path[0], {})
     if not isinstance(table, dict):
         raise UnchangeableHostFile(f"`{path[0]}` is no table")
@@ -95,7 +96,7 @@ def _apply_members(root: Mapping[str, Any], path: tuple[str, ...], members: Mapp
 
 
 def _check_outcome(after: Mapping[str, Any], expected: Mapping[str, Any], changes: Changes) -> None:
-    """Raise UnchangeableHostFile unless a changed file says what is expected."""
+    """Raise UnchangeableHostFile unless a changed file parses to what is expected."""
     if after != expected:
         sections = ", ".join(dict.fromkeys(f"`{path[0]}`" for path in changes if path))
         raise UnchangeableHostFile(f"{sections or 'it'} is written in a way that cannot be changed here")
@@ -192,14 +193,14 @@ def _parse_toml(text: str, why: str = "it is not TOML") -> dict[str, Any]:
 def _remove_tables(text: str, section: str, name: str) -> str:
     """Return the text without the tables of an entry and those within them, each up to the next header."""
     header_pattern = re.compile(rf"\s*\[\s*{section}\s*\.\s*{_make_key_pattern(name)}\s*[.\]]")
-    kept_lines: list[str] = []
-    skipping = False
+    remaining_lines: list[str] = []
+    is_in_entry = False
     for line in text.splitlines(keepends=True):
         if line.lstrip().startswith("["):
-            skipping = header_pattern.match(line) is not None
-        if not skipping:
-            kept_lines.append(line)
-    return "".join(kept_lines)
+            is_in_entry = header_pattern.match(line) is not None
+        if not is_in_entry:
+            remaining_lines.append(line)
+    return "".join(remaining_lines)
 
 
 def _make_key_pattern(name: str) -> str:

@@ -1,6 +1,6 @@
 """An entry of a host as a server of the hub: its spec, and what could not be taken over, with the reason.
 
-Pure, but for files of variables, which it is given a function to read.
+Pure, but for files of variables, which `TextEnvironment.read` reads.
 """
 
 import re
@@ -31,7 +31,7 @@ MAX_NOTE: Final = 300
 """The most notes on a server, and the longest, in characters."""
 
 MAX_SHOWN: Final = 1000
-"""Characters of a command that are shown; that there are more is said."""
+"""The most characters of a command that are shown; a note says how many more there are."""
 
 TRANSPORTS: Final[Mapping[str, str]] = {
     "stdio": "stdio",
@@ -144,10 +144,12 @@ def import_server(found: FoundServer, environment: TextEnvironment) -> Imported:
 def is_hub(found: FoundServer) -> bool:
     """Return whether a server of a host is Hubbub itself."""
     entry = found.entry
-    words: list[object] = []
+    arguments: list[object] = []
     for part in (entry.get("command", entry.get("cmd")), entry.get("args")):
-        words += cast("list[object]", part) if isinstance(part, list) else [part]
-    names = [PureWindowsPath(word).stem for word in words if isinstance(word, str)]  # also of paths with slashes
+        arguments += cast("list[object]", part) if isinstance(part, list) else [part]
+    names = [
+        PureWindowsPath(argument).stem for argument in arguments if isinstance(argument, str)
+    ]  # also of paths with slashes
     return found.name == NAME or (NAME in names and "mcp" in names)
 
 
@@ -179,7 +181,7 @@ def give_unique_names(servers: list[Imported], taken: Mapping[str, object]) -> l
 
 
 class _Translation:
-    """Translates one entry of a host to a spec of the hub."""
+    """Translates one entry of a host to a spec of the hub; notes and prompts for a person are in `texts`."""
 
     def __init__(self, found: FoundServer, environment: TextEnvironment) -> None:
         self._found = found

@@ -1,4 +1,4 @@
-"""MCP hosts: where each keeps its servers, and what it wants to know of one."""
+"""MCP hosts: where each keeps its servers, and which entry it needs for the hub."""
 
 import base64
 import json
@@ -53,7 +53,7 @@ class Url:
 class HostProgram:
     """One host. `file` is JSON, TOML or YAML by its ending; servers are in its member `section`, by name.
 
-    `files` are all that it reads for the person, if there are several.
+    `files` are all files that the host reads for the person, if there are several.
 
     `stdio` and `http` make the hub's entry for the file; `http` is None where a host takes no URL there. `link` makes
     an entry a link that installs it.
@@ -98,18 +98,22 @@ class Listing:
 
 
 def _find_claude_code_file(machine: Machine) -> Path:
+    """Return Claude Code's file of settings that has its servers."""
     return Path(machine.environ.get("CLAUDE_CONFIG_DIR") or machine.home) / ".claude.json"
 
 
 def _find_codex_file(machine: Machine) -> Path:
+    """Return Codex's file of settings."""
     return Path(machine.environ.get("CODEX_HOME") or machine.home / ".codex") / "config.toml"
 
 
 def _find_gemini_file(machine: Machine) -> Path:
+    """Return Gemini CLI's file of settings."""
     return machine.home / ".gemini" / "settings.json"
 
 
 def _find_qwen_file(machine: Machine) -> Path:
+    """Return Qwen Code's file of settings."""
     return machine.home / ".qwen" / "settings.json"
 
 
@@ -134,6 +138,7 @@ def _find_opencode_file(machine: Machine) -> Path:
 
 
 def _find_copilot_file(machine: Machine) -> Path:
+    """Return Copilot CLI's file of servers."""
     return Path(machine.environ.get("COPILOT_HOME") or machine.home / ".copilot") / "mcp-config.json"
 
 

@@ -1,4 +1,4 @@
-"""What a host's own command that lists its servers says of one of them. Pure."""
+"""Reads the state of a server from the output of a host's own command that lists its servers. Pure."""
 
 import re
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""What of the servers of hosts is new to the hub: found, translated, told apart, compared with the configuration."""
+"""Finds the servers of hosts, translates them, and compares them with the hub's configuration."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -156,11 +156,11 @@ def _may_be_import_of(name: str, server: Imported) -> bool:
     return name == server.name or name.startswith(f"{server.name[:48]}-")
 
 
-def _are_same_specs(there: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
-    """Return whether the spec `there` has all that `new` has, and perhaps more; a reference may stand for any text."""
-    if there.keys() < new.keys():
+def _are_same_specs(configured: Mapping[str, Any], found: Mapping[str, Any]) -> bool:
+    """Return whether the `configured` spec has all values of the `found` one; a reference may stand for any text."""
+    if configured.keys() < found.keys():
         return False
-    return all(key in there and _are_alike(there[key], value) for key, value in new.items())
+    return all(key in configured and _are_alike(configured[key], value) for key, value in found.items())
 
 
 def _are_alike(first: object, second: object) -> bool:

@@ -63,7 +63,7 @@ class ServerTable:
     """Whether the person has put it there; False for what a folder brings, which may be from anybody."""
 
     off_list: OffList | None = None
-    """Where the names of those are that are switched off, if the host has such a list."""
+    """The host's list of the names of servers that are switched off; None if the host has no such list."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,10 +165,10 @@ TITLES: Final[Mapping[str, str]] = {
 """Hosts whose servers can be read, by name; `folder` is the `.mcp.json` of a folder."""
 
 
-def list_possible_tables(file: Path, known: Iterable[ServerTable]) -> list[ServerTable]:
-    """Return the tables that a file may have, in the order to try them: the known ones, else by ending and folder."""
-    if known_tables := [place for place in known if os.path.realpath(place.file) == os.path.realpath(file)]:
-        return known_tables
+def list_possible_tables(file: Path, host_tables: Iterable[ServerTable]) -> list[ServerTable]:
+    """Return the tables that a file may have, in the order to try them: those of `host_tables`, else by its name."""
+    if matching_tables := [place for place in host_tables if os.path.realpath(place.file) == os.path.realpath(file)]:
+        return matching_tables
     title, folder = file.name, file.absolute().parent
     if folder.name.startswith("."):  # .vscode, .gemini and the like are in the folder that they are about
         folder = folder.parent
@@ -206,7 +206,7 @@ def read_servers(place: ServerTable) -> list[FoundServer | Trouble]:
 def list_servers(place: ServerTable, root: Mapping[str, Any]) -> list[FoundServer | Trouble]:
     """Return the servers of a table in a parsed file, MAX_SERVERS at most, and a Trouble for what is wrong with it."""
     found: list[FoundServer | Trouble] = list(_find_servers(place, root))
-    if place.host == "claude-code":  # its file has those of single folders, too
+    if place.host == "claude-code":  # its file has the servers of single folders, too
         found += _find_project_servers(place, root)
     if len(found) > MAX_SERVERS:
         why = f"it has {len(found)} servers; those after the first {MAX_SERVERS} are left out"
@@ -302,14 +302,14 @@ def _blank_unless_text(found: re.Match[str]) -> str:
 
 def _count_values(root: object) -> int:
     """Return how many values there are in a parsed file; beyond MAX_VALUES the count stops."""
-    ahead, count = [root], 0
-    while ahead and count <= MAX_VALUES:
-        value = ahead.pop()
+    unvisited, count = [root], 0
+    while unvisited and count <= MAX_VALUES:
+        value = unvisited.pop()
         count += 1
         if isinstance(value, dict):
-            ahead += cast("dict[object, object]", value).values()
+            unvisited += cast("dict[object, object]", value).values()
         elif isinstance(value, list):
-            ahead += cast("list[object]", value)
+            unvisited += cast("list[object]", value)
     return count
 
 

@@ -1,4 +1,4 @@
-"""What changes in a host's files switch its own entries of servers off: by its flag, by its list, or by taking out."""
+"""Plans the changes in a host's files that switch servers off: by its flag, by its list, or by removing them."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field

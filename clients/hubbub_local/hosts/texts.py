@@ -1,4 +1,4 @@
-"""The texts of a host's entry, in the hub's form: what they refer to, and within which bounds they are taken."""
+"""Translates the texts of a host's entry to the hub's form, with the references in them, and checks their bounds."""
 
 import os
 import re
@@ -146,8 +146,12 @@ class Texts:
             case "braces":
                 return self._translate_braces(body, key)
             case _:
-                known = _VARIABLE.fullmatch(body)
-                return self.translate_variable(known[1], known[2], key) if known is not None else escape(f"${{{body}}}")
+                variable = _VARIABLE.fullmatch(body)
+                return (
+                    self.translate_variable(variable[1], variable[2], key)
+                    if variable is not None
+                    else escape(f"${{{body}}}")
+                )
 
     def _translate_braces(self, body: str, key: str) -> str:
         """Return what `{env:VAR}` or `{file:PATH}` is in the hub's form."""
@@ -164,8 +168,8 @@ class Texts:
         folder = self._found.place.folder
         kind, _, rest = body.partition(":")
         match kind:
-            case "env" if known := _VARIABLE.fullmatch(rest):
-                return self.translate_variable(known[1], None, key)
+            case "env" if variable := _VARIABLE.fullmatch(rest):
+                return self.translate_variable(variable[1], None, key)
             case "input" if rest in self._found.inputs:
                 return self._translate_input(rest)
             case "userHome":

@@ -98,8 +98,8 @@ class AgentsPane(ListPane):
     def action_answer(self) -> None:
         """Open the question that the session waits for."""
         if (row := self.current) is not None:
-            asked = self._find_question_id(row.record)
-            self.hub_app.open_first_open([asked] if asked else [])
+            question_id = self._find_question_id(row.record)
+            self.hub_app.open_first_open([question_id] if question_id else [])
 
     def action_continue(self) -> None:
         """Ask for a prompt, and send it to the session. While a turn is under way, only notify of that."""

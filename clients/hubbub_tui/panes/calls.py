@@ -96,7 +96,7 @@ def render_progress(progress: Progress) -> Text:
 
 
 def _add_requests(page: DetailText, call: Call, boards: Boards) -> None:
-    """List the requests that the call waits for, and say how to answer those that it may have caused."""
+    """Add the requests that the call waits for, and a hint on how to answer requests that it may have caused."""
     candidates = len(boards.candidate_requests(call))
     if candidates:
         wanted = "an answer" if candidates == 1 else f"{candidates} answers"

@@ -1,4 +1,4 @@
-"""The pane of the catalog: what the servers offer, as a tree, and the way to use it."""
+"""The pane of the catalog: a tree of what the servers offer; entries can be used from it."""
 
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, ClassVar, cast
@@ -56,7 +56,7 @@ class CatalogPane(FilteredPane):
         # By list: its state when its entries were fetched, the entries, and those that its branch shows.
         self._fetched: dict[str, CatalogList] = {}
         self._entries: dict[str, Sequence[CatalogEntry]] = {}
-        self._shown: dict[str, Sequence[CatalogEntry]] = {}
+        self._drawn_entries: dict[str, Sequence[CatalogEntry]] = {}
 
     def on_mount(self) -> None:
         """Look for changes of the lists, every TICK_S seconds."""
@@ -84,9 +84,9 @@ class CatalogPane(FilteredPane):
 
     def _remove_lists_except(self, list_ids: Collection[str]) -> None:
         """Forget and remove all lists other than these."""
-        for gone in [id_ for id_ in self._fetched if id_ not in list_ids]:
-            del self._fetched[gone]
-            self._entries.pop(gone, None)
+        for list_id in [id_ for id_ in self._fetched if id_ not in list_ids]:
+            del self._fetched[list_id]
+            self._entries.pop(list_id, None)
         list_branches = [key for key, branch in self._branches.items() if branch.data is not None]
         for key in list_branches:
             if key not in list_ids:
@@ -103,7 +103,7 @@ class CatalogPane(FilteredPane):
             boards = self.hub_app.boards
             summary = boards.loading_status(boards.lists) or "No server offers anything yet"
         if words := self._filter.words:
-            summary += f" · {sum(map(len, self._shown.values()))} with {text.line(' '.join(words))}"
+            summary += f" · {sum(map(len, self._drawn_entries.values()))} with {text.line(' '.join(words))}"
         return summary
 
     def _draw_list(self, entries: CatalogList, *, expand: bool) -> None:
@@ -124,13 +124,13 @@ class CatalogPane(FilteredPane):
         elif entries.id not in self._branches and not entries.count and entries.freshness in SETTLED_FRESHNESS:
             return
         branch = self._ensure_branch(entries)
-        shown = self._shown.get(entries.id)
-        if (filtering and shown != found) or (expand and shown is None):
+        drawn = self._drawn_entries.get(entries.id)
+        if (filtering and drawn != found) or (expand and drawn is None):
             branch.expand()
         if branch.is_expanded and self._fetched.get(entries.id) != entries:
             self._start_fetch(entries)
-        if found is not None and shown != found:
-            self._shown[entries.id] = found
+        if found is not None and drawn != found:
+            self._drawn_entries[entries.id] = found
             branch.remove_children()
             for entry in found[:MAX_ROWS]:
                 branch.add_leaf(Text(text.line(entry.title or entry.name, 60)), data=entry)
@@ -160,7 +160,7 @@ class CatalogPane(FilteredPane):
     def _remove_branch(self, list_id: str) -> None:
         """Remove the branch of a list; remove the branch of its server, too, if it has no other list."""
         branch = self._branches.pop(list_id, None)
-        self._shown.pop(list_id, None)
+        self._drawn_entries.pop(list_id, None)
         if branch is None or branch.parent is None:
             return
         server = branch.parent
@@ -177,11 +177,11 @@ class CatalogPane(FilteredPane):
             self._start_fetch(entries)
 
     def _start_fetch(self, entries: CatalogList) -> None:
-        """Fetch the entries of a list in the background, and draw them."""
+        """Fetch the entries of a list in the background; the next refresh draws them."""
         self._fetched[entries.id] = entries  # noted before the fetch, so that no refresh fetches the same state again
 
         async def fetch() -> None:
-            """Fetch the entries; the next refresh draws them."""
+            """Fetch the entries and store them; after an error, show it and let a refresh fetch again."""
             try:
                 found, _ = await self.hub_app.hub.catalog.read(entries.kind, entries.server)
             except HubbubError as error:
@@ -199,8 +199,8 @@ class CatalogPane(FilteredPane):
         self.focus_list()
 
     @on(Input.Submitted, ".filter")
-    def _leave_filter(self) -> None:
-        """Put the focus on the first entry that matches."""
+    def _focus_first_match(self) -> None:
+        """Put the focus on the tree, and once it is drawn, the cursor on the first entry that matches."""
         self.focus_list()
         # The cursor can move to a node only after the node was drawn.
         self.call_after_refresh(self._select_first_entry)

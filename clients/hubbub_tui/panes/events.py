@@ -1,4 +1,4 @@
-"""The pane of events and logs: what servers tell, as it happens."""
+"""The pane of events and logs: what servers report, as it happens."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, get_args
@@ -99,6 +99,7 @@ class EventsPane(ListPane):
         """Ask for the server whose events are shown."""
 
         def set_server(server: str | None) -> None:
+            """Show only the events of this server; None shows those of all servers."""
             self._server = server
 
         self._ask_choice(
@@ -109,6 +110,7 @@ class EventsPane(ListPane):
         """Ask for the kind of events that is shown."""
 
         def set_kind(kind: str | None) -> None:
+            """Show only the events of this kind; None shows those of all kinds."""
             self._kind = kind
 
         self._ask_choice("Which events?", "of all kinds", list(get_args(EventKind)), self._kind, set_kind)

@@ -44,8 +44,8 @@ class HostsPane(ListPane):
 
     def __init__(self) -> None:
         super().__init__()
-        self._read_at = -REFRESH_S
-        self._with_gone = False
+        self._read_at = -REFRESH_S  # of `time.monotonic`, when the hosts were read last
+        self._includes_gone = False
 
     @property
     def board(self) -> Board[Any]:
@@ -54,16 +54,16 @@ class HostsPane(ListPane):
 
     def version(self) -> object:
         """Return a value that changes with the hosts and with which of them are shown."""
-        return self._with_gone, self.board.version
+        return self._includes_gone, self.board.version
 
     def rows(self) -> Sequence[BoardRow[ConnectedHost]]:
         """Return the hosts, newest first; those that have probably gone only if the person asked for them."""
-        return [row for row in self.board.rows.values() if self._with_gone or not row.record.gone]
+        return [row for row in self.board.rows.values() if self._includes_gone or not row.record.gone]
 
     def refresh_rows(self, *, at_once: bool = False) -> None:
         """Show the hosts; read them again from time to time while the pane is visible."""
         now = time.monotonic()
-        if self.is_shown and now >= self._read_at + REFRESH_S:
+        if self.is_visible_pane and now >= self._read_at + REFRESH_S:
             self._read_at = now
             self.run_worker(self.boards.read_newest_hosts(), group="hosts", exclusive=True)
         super().refresh_rows(at_once=at_once)
@@ -73,7 +73,9 @@ class HostsPane(ListPane):
         rows = self.board.rows.values()
         gone = sum(row.record.gone for row in rows)
         connected = self.board.total - gone
-        gone_note = f" · {gone} probably gone: {'shown, too' if self._with_gone else 'h shows them'}" if gone else ""
+        gone_note = (
+            f" · {gone} probably gone: {'shown, too' if self._includes_gone else 'h shows them'}" if gone else ""
+        )
         if not connected:
             return "" if self.boards.hosts_refused else f"No host is connected{gone_note}"
         newest = "of the newest: " if self.boards.more_hosts else ""
@@ -109,13 +111,13 @@ class HostsPane(ListPane):
         page = DetailText().fact("state", text.styled_state(hosts.host_state(host))).heading("What it waits for")
         can_answer = False
         for request in host.requests:
-            since = f"{request.created_at.astimezone():%H:%M:%S}"
-            page.paragraph(f"• {_describe_request(request, self.boards)}, since {since}")
-            perhaps = "" if request.pending_request_ids else "perhaps: "
+            requested_at = f"{request.created_at.astimezone():%H:%M:%S}"
+            page.paragraph(f"• {_describe_request(request, self.boards)}, since {requested_at}")
+            certainty = "" if request.pending_request_ids else "perhaps: "
             for id_ in _waiting_requests(request, self.boards):
                 can_answer = True
                 open_row = self.boards.open.rows.get(id_)
-                page.paragraph(f"  {perhaps}{open_row.about if open_row else text.line(id_)}", "yellow")
+                page.paragraph(f"  {certainty}{open_row.about if open_row else text.line(id_)}", "yellow")
         if not host.requests:
             page.paragraph("nothing at the moment", "dim")
         elif can_answer:
@@ -129,18 +131,18 @@ class HostsPane(ListPane):
         return page.fact("id", host.id).text
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Offer `gone` or `present`, whichever changes the list that is shown, and every other action."""
+        """Return whether to offer an action: of `gone` and `present` the one that changes the list, and all others."""
         if action in ("gone", "present"):
-            return self._with_gone == (action == "present")
+            return self._includes_gone == (action == "present")
         return True
 
     def action_gone(self) -> None:
         """Show also the hosts that have probably gone."""
-        self._show_hosts(with_gone=True)
+        self._show_hosts(include_gone=True)
 
     def action_present(self) -> None:
         """Show only the hosts that are connected."""
-        self._show_hosts(with_gone=False)
+        self._show_hosts(include_gone=False)
 
     def action_answer(self) -> None:
         """Open the first pending request that the host waits for."""
@@ -148,9 +150,9 @@ class HostsPane(ListPane):
             ids = [id_ for request in row.record.requests for id_ in _waiting_requests(request, self.boards)]
             self.hub_app.open_first_open(ids)
 
-    def _show_hosts(self, *, with_gone: bool) -> None:
-        """Show the connected hosts, and with `with_gone` also those that have probably gone."""
-        self._with_gone = with_gone
+    def _show_hosts(self, *, include_gone: bool) -> None:
+        """Show the connected hosts; with `include_gone`, also the hosts that have probably gone."""
+        self._includes_gone = include_gone
         self.refresh_rows(at_once=True)
         self.refresh_bindings()
 

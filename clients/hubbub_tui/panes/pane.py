@@ -21,7 +21,7 @@ from hubbub_tui.widgets.part import AbstractWidget, Part, Scroll
 from hubbub_tui.widgets.table import Column, RecordTable
 
 TICK_S = 0.2
-# After a refresh, so many times as long as it took pass before the next: refreshing takes a sixth of the time at most.
+# The pause after a refresh, in durations of that refresh: refreshing takes a sixth of the time at most.
 PAUSE_PER_REFRESH = 5
 # Details are loaded only when the cursor has rested for so long, seconds.
 CURSOR_REST_S = 0.08
@@ -57,7 +57,7 @@ class PaneFilter(Input):
 
 
 class FilteredPane(Part, Vertical):
-    """A pane for a list or a tree, with a line and a filter above it, and beside it what is under the cursor."""
+    """A pane with a list or a tree, a summary and a filter above, and beside them the detail of the selected row."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("slash", "filter", "Filter", key_display="/"),
@@ -66,7 +66,7 @@ class FilteredPane(Part, Vertical):
 
     def __init__(self, listed: Widget) -> None:
         super().__init__()
-        self._drawn_version: object = None
+        self._drawn_version: object = None  # the version of what is on the screen; None: draw again
         self._listed = listed
         self._summary = Static(classes="summary", markup=False)
         self._filter = PaneFilter()
@@ -97,12 +97,12 @@ class ListPane(FilteredPane, metaclass=AbstractWidget):
     def __init__(self) -> None:
         self.table = RecordTable(self.COLUMNS, follows_newest=self.FOLLOWS)
         super().__init__(self.table)
-        self._next_at = 0.0
+        self._next_at = 0.0  # of `time.monotonic`, before which `refresh_rows` does nothing unless `at_once`
         # Whether the rows of a complete snapshot have been shown.
-        self._was_whole = False
+        self._has_shown_snapshot = False
         self._drawn_summary = ""
         # The key of the row whose detail is shown, and the version of that detail.
-        self._detailed: tuple[str, object] = ("", "")
+        self._detail_state: tuple[str, object] = ("", "")
 
     @property
     def boards(self) -> Boards:
@@ -115,7 +115,7 @@ class ListPane(FilteredPane, metaclass=AbstractWidget):
         return self.table.current
 
     @property
-    def is_shown(self) -> bool:
+    def is_visible_pane(self) -> bool:
         """Return whether the pane is the visible one."""
         return self.is_attached and self.parent is not None and cast("Widget", self.parent).display
 
@@ -163,11 +163,15 @@ class ListPane(FilteredPane, metaclass=AbstractWidget):
         self.set_interval(TICK_S, self.refresh_rows)
 
     def refresh_rows(self, *, at_once: bool = False) -> None:
-        """Show changes, while the pane is visible; unless `at_once`, not too often and only if something changed."""
+        """Draw the rows of a visible pane again: if they have changed, and not too often, or else with `at_once`."""
         now = time.monotonic()
-        whole = self.board is None or self.board.synced
+        is_complete = self.board is None or self.board.synced
         # A snapshot after a restart of the hub is shown when it is complete.
-        if not self.is_shown or (now < self._next_at and not at_once) or (self._was_whole and not whole):
+        if (
+            not self.is_visible_pane
+            or (now < self._next_at and not at_once)
+            or (self._has_shown_snapshot and not is_complete)
+        ):
             return
         words = self._filter.words
         version = (self.version(), words, int(now))  # ages of records change each second
@@ -179,8 +183,8 @@ class ListPane(FilteredPane, metaclass=AbstractWidget):
         if words:
             rows = [row for row in rows if self._filter.matches(self.search_text(row))]
             summary += f" · {len(rows)} with {line(' '.join(words))}"
-        self.table.show(rows, at_top=not self._was_whole)
-        self._was_whole |= whole
+        self.table.show(rows, at_top=not self._has_shown_snapshot)
+        self._has_shown_snapshot |= is_complete
         if summary != self._drawn_summary:
             self._drawn_summary = summary
             self._summary.update(summary, layout=False)
@@ -227,7 +231,7 @@ class ListPane(FilteredPane, metaclass=AbstractWidget):
         self.focus_list()
 
     @on(Input.Submitted, ".filter")
-    def _leave_filter(self) -> None:
+    def _focus_list_after_filter(self) -> None:
         """Put the focus on the table when the words are complete."""
         self.focus_list()
 
@@ -244,14 +248,14 @@ class ListPane(FilteredPane, metaclass=AbstractWidget):
 
     @on(DataTable.RowHighlighted)
     def _show_detail(self) -> None:
-        """Show the detail of the row under the cursor, if it is another one or has changed."""
+        """Show the detail of the row under the cursor, if the row is another one or its detail has changed."""
         row = self.current
-        detailed = (row.key, self.detail_version(row)) if row is not None else ("", self._empty_hint().plain)
-        if detailed == self._detailed:
+        detail_state = (row.key, self.detail_version(row)) if row is not None else ("", self._empty_hint().plain)
+        if detail_state == self._detail_state:
             return
-        old_key, _ = self._detailed
-        new_key, _ = detailed
-        self._detailed = detailed
+        old_key, _ = self._detail_state
+        new_key, _ = detail_state
+        self._detail_state = detail_state
         self.run_worker(self._load_detail(row, scroll_home=new_key != old_key), group="detail", exclusive=True)
 
     async def _load_detail(self, row: BoardRow[Any] | None, *, scroll_home: bool) -> None:

@@ -67,8 +67,8 @@ class ServersPane(ListPane):
         if not servers:
             return "No servers yet"
         connected = sum(server.state == "connected" for server in servers)
-        shown = f" (the newest {len(servers)} are shown)" if self.board.hidden else ""
-        return f"{connected} of {self.board.total} connected{shown}"
+        limit_note = f" (the newest {len(servers)} are shown)" if self.board.hidden else ""
+        return f"{connected} of {self.board.total} connected{limit_note}"
 
     def empty_detail(self) -> Text:
         """Return how to add the first server."""

@@ -40,7 +40,7 @@ MAX_BANNER_CHARS = 1000
 ELICITATIONS = frozenset(("elicitation_form", "elicitation_url"))
 
 MIN_ROOMY_LINES: Final = 30
-"""Lines of a screen that has room for more than the question."""
+"""The fewest lines of a screen that shows the arguments of a call below a sampling or roots request."""
 
 
 class AnswerScreen(Part, Screen[None]):
@@ -65,9 +65,10 @@ class AnswerScreen(Part, Screen[None]):
         self._has_claim = False
         # Whether nothing can be answered here any more: the request has ended, or this person may only look.
         self._is_closed = False
-        # What the screen says at the moment: its headline, who else has the claim, whether the call is over.
-        self._shown_headline = Text()
-        self._shown_claimer = ""
+        # What is on the screen: the headline, the message on who else has the claim, whether the banner stays when this
+        # screen gets the claim, and whether the person was warned that the call is over.
+        self._drawn_headline = Text()
+        self._claimer_message = ""
         self._banner_stays = False
         self._warned_of_end = False
         # Whether the same person has the claim in another window or program, and wants to take it over.
@@ -279,8 +280,8 @@ class AnswerScreen(Part, Screen[None]):
         headline_ = headline_text(self._request).append("\n").append_text(self.second_line)
         if (deadline := self._request.deadline) is not None:
             headline_.append(" · time left ").append_text(time_left(deadline))
-        if headline_ != self._shown_headline:
-            self._shown_headline = headline_
+        if headline_ != self._drawn_headline:
+            self._drawn_headline = headline_
             self._headline.update(headline_)
         current = self.hub_app.boards.request(self._request.id)
         if current is None:
@@ -301,7 +302,7 @@ class AnswerScreen(Part, Screen[None]):
         return headline(self._request)
 
     def follow_changes(self, current: PendingRequest) -> None:
-        """Handle what the board has of the open request now; nothing here. `current` is without payloads."""
+        """Do nothing; a subclass handles changes of the open request here. `current` is it without payloads."""
 
     async def _fetch_end(self) -> None:
         """Read the ended request, and show how it ended. If it cannot be read, the next refresh tries again."""
@@ -313,13 +314,13 @@ class AnswerScreen(Part, Screen[None]):
             self._is_closed = False
 
     async def _show_arguments(self) -> None:
-        """Show the arguments of the call that asks: who approves it has to know them."""
+        """Fetch and show the arguments of the call that asks, since the person has to know them for an answer."""
         page = DetailText()
         add_arguments(page, await fetch_asking_call(self.hub_app.hub, self._request))
         self._arguments.update(page.text)
         # On a low screen the arguments would push the text of a sampling request out of sight.
-        has_room = self._request.kind in ELICITATIONS or self.size.height >= MIN_ROOMY_LINES
-        self._arguments.display = bool(page.text) and has_room
+        is_space_enough = self._request.kind in ELICITATIONS or self.size.height >= MIN_ROOMY_LINES
+        self._arguments.display = bool(page.text) and is_space_enough
 
     @property
     def _sending(self) -> bool:
@@ -400,10 +401,10 @@ class AnswerScreen(Part, Screen[None]):
 
     def _show_claimer(self, message: str) -> None:
         """Show the message that says who else has the claim, if it is new; empty: this screen has the claim."""
-        if message != self._shown_claimer:
+        if message != self._claimer_message:
             if message or not self._banner_stays:
                 self._show_banner(message, "bad")
-            self._shown_claimer = message
+            self._claimer_message = message
         if not message:
             self._is_claimed_elsewhere = False
 

@@ -145,7 +145,7 @@ class Consent(Static, can_focus=True):
         self.action_tick()
 
     def action_tick(self) -> None:
-        """Tick the box or clear it, and tell the body."""
+        """Tick the box or clear it, and post `Changed` to the body."""
         self.agreed = not self.agreed
         self.post_message(self.Changed())
 
@@ -273,8 +273,8 @@ class ApprovalBody(Body):
     @property
     def arguments(self) -> Mapping[str, Any]:
         """Return the arguments that are to be approved, as they are shown."""
-        asked = self.request.approval
-        return asked.current_arguments if asked is not None else {}
+        approval = self.request.approval
+        return approval.current_arguments if approval is not None else {}
 
     def show_request(self, request: PendingRequest) -> None:
         """Show the call as it is now; what a person has changed here is kept."""
@@ -297,7 +297,7 @@ class ApprovalBody(Body):
     def answer(self) -> dict[str, Any]:
         """Return the approval: the digest of the arguments that are shown, and changed arguments. Raises Incomplete."""
         self.problem.set_problem("")
-        given: dict[str, Any] = {"digest": self.request.arguments_digest or ""}
+        decision: dict[str, Any] = {"digest": self.request.arguments_digest or ""}
         if self._editor.display:
             try:
                 arguments: object = parse_json(self._editor.text)
@@ -306,8 +306,8 @@ class ApprovalBody(Body):
             if not isinstance(arguments, dict):
                 self.reject_answer("a JSON object is needed")
             if not _is_same_json(cast("object", arguments), self.arguments):
-                given["arguments"] = cast("dict[str, Any]", arguments)
-        return {"approve": given}
+                decision["arguments"] = cast("dict[str, Any]", arguments)
+        return {"approve": decision}
 
 
 def _is_same_json(one: object, other: object) -> bool:

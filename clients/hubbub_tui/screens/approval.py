@@ -35,10 +35,10 @@ class ApprovalScreen(AnswerScreen):
         super().__init__(request)
         assert isinstance(self._body, ApprovalBody)
         self._call = self._body
-        # Whether the arguments have changed since the person last tried to approve: the next attempt may be meant for
-        # what was shown before, so it only clears this.
-        self._must_look = False
-        self._reading = False  # whether the call is being read again
+        # Whether the arguments have changed since the person last tried to approve. The next attempt may be meant for
+        # the old arguments, so it sends nothing and only clears this.
+        self._must_review = False
+        self._is_reading = False  # whether the call is being read again
 
     @property
     def _view(self) -> ApprovalView | None:
@@ -69,9 +69,9 @@ class ApprovalScreen(AnswerScreen):
 
     def follow_changes(self, current: PendingRequest) -> None:
         """Read the call again when somebody has approved it or changed its arguments."""
-        news = (current.arguments_digest, current.approvals)
-        if news != (self._request.arguments_digest, self._request.approvals) and not self._reading:
-            self._reading = True
+        state = (current.arguments_digest, current.approvals)
+        if state != (self._request.arguments_digest, self._request.approvals) and not self._is_reading:
+            self._is_reading = True
             self.run_worker(self._read_again(), group="news")
 
     async def _read_again(self) -> None:
@@ -81,14 +81,14 @@ class ApprovalScreen(AnswerScreen):
         except HubbubError:
             return  # the next `follow_changes` tries again
         finally:
-            self._reading = False
+            self._is_reading = False
         if request.state != "open":
             return
         is_changed = request.arguments_digest != self._request.arguments_digest
         self._request = request
         self._call.show_request(request)
         if is_changed:
-            self._must_look = True
+            self._must_review = True
             view = self._view
             self._show_banner(
                 f"{view.changed if view else 'this call has changed'}: look at it again", "bad", stays=True
@@ -156,8 +156,8 @@ class ApprovalScreen(AnswerScreen):
         if self._is_closed:
             self.action_leave()
             return
-        if self._must_look:
-            self._must_look = False
+        if self._must_review:
+            self._must_review = False
             self._show_banner("this is not what you saw before: look at it, then press it once more", "bad", stays=True)
             return
         try:
@@ -172,7 +172,7 @@ class ApprovalScreen(AnswerScreen):
 
         def send_if_confirmed(confirmed: bool | None) -> None:
             """Send the changed arguments, if the person said yes and nothing has changed meanwhile."""
-            if confirmed and not self._must_look:
+            if confirmed and not self._must_review:
                 self._start_answering(answer)
 
         self.hub_app.push_screen(Confirm(question), send_if_confirmed)

@@ -142,7 +142,7 @@ class Form(Vertical):
         yield self._problem
 
     def on_mount(self) -> None:
-        """Show the given values as JSON if fields would change or leave out any of them: a field has one line."""
+        """Show the initial values as JSON if fields would change or leave out any of them: a field has one line."""
         values = self._filled_in
         if not values or self._as_json:
             return
@@ -268,8 +268,8 @@ def _make_control(field: Field) -> Widget:
             return Select([("yes", True), ("no", False)], prompt=prompt, value=value, compact=True)
         case "choice" if len(field.choices) <= MAX_CHOICES:
             options = [(Content(line(title, 100)), value) for value, title in field.choices]
-            is_known = isinstance(default, str) and default in dict(field.choices)
-            return Select(options, prompt=prompt, value=default if is_known else Select.NULL, compact=True)
+            is_choice = isinstance(default, str) and default in dict(field.choices)
+            return Select(options, prompt=prompt, value=default if is_choice else Select.NULL, compact=True)
         case "choices" if len(field.choices) <= MAX_CHOICES:
             selected = {str(each) for each in as_list(default)}
             options = [(Content(line(title, 100)), value, value in selected) for value, title in field.choices]

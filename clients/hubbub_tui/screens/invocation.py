@@ -138,7 +138,7 @@ class InvokeScreen(Part, Screen[None]):
 
     @cached_property
     def _modes(self) -> CallModes:
-        """Return the ways to call the entry (plainly, as a task), as far as its server's declarations are known."""
+        """Return how the entry can be called (plainly, as a task), as far as its server's declarations are known."""
         if self._entry.kind != "tool":
             return CallModes(task=False)
         row = self.hub_app.boards.servers.rows.get(self._entry.server)
@@ -186,7 +186,7 @@ class CallScreen(Part, Screen[None]):
     def __init__(self, call_id: str) -> None:
         super().__init__()
         self._id = call_id
-        self._shown_version: object = None
+        self._drawn_version: object = None
         self._headline = Static(id="headline", markup=False)
         self._text = Static(markup=False)
 
@@ -221,8 +221,8 @@ class CallScreen(Part, Screen[None]):
         boards = self.hub_app.boards
         row = boards.calls.rows.get(self._id)
         version = (row, row and waiting_version(row.record, boards))
-        if version != self._shown_version:
-            self._shown_version = version
+        if version != self._drawn_version:
+            self._drawn_version = version
             self.run_worker(self._fetch_and_show(), group="show", exclusive=True)
 
     async def _fetch_and_show(self) -> None:
@@ -230,7 +230,7 @@ class CallScreen(Part, Screen[None]):
         try:
             call, detail = await fetch_call_text(self.hub_app.hub, self._id, self.hub_app.boards)
         except HubbubError as error:
-            self._shown_version = None  # so that the next refresh tries again
+            self._drawn_version = None  # so that the next refresh tries again
             self._headline.update(text.line(error.message))
             return
         self._headline.update(f"{text.line(short_call_title(call))} on {text.line(call.server)}")

@@ -49,7 +49,7 @@ def styled_kind(request: PendingRequest) -> Text:
     return Text(KINDS.get(request.kind, "-"), style=STYLES.get(request.kind, ""))
 
 
-def question_words(request: PendingRequest) -> str:
+def question_message(request: PendingRequest) -> str:
     """Return the text that is asked, without the address of a page; never empty."""
     if request.kind == "roots":
         return "Which directories may it use?"
@@ -60,18 +60,18 @@ def question_words(request: PendingRequest) -> str:
 
 def headline_text(request: PendingRequest) -> Text:
     """Return what is asked, in one bold line."""
-    return Text(text.line(fold_code(question_words(request)), MAX_TITLE_CHARS), style="bold")
+    return Text(text.line(fold_code(question_message(request)), MAX_TITLE_CHARS), style="bold")
 
 
 def fits_title(request: PendingRequest) -> bool:
     """Return whether the headline has the whole question."""
-    return text.line(question_words(request), MAX_TITLE_CHARS) == question_words(request).strip()
+    return text.line(question_message(request), MAX_TITLE_CHARS) == question_message(request).strip()
 
 
 def render_request(request: PendingRequest, about: str, call: Call | None, host: ConnectedHost | None) -> Text:
     """Render a pending request in full. `about` names its call; `call`, and the `host` that waits, may be unknown."""
     page = DetailText()
-    first_line, _, rest = text.safe_text(question_words(request)).strip().partition("\n")
+    first_line, _, rest = text.safe_text(question_message(request)).strip().partition("\n")
     page.paragraph(Text(first_line, style="bold")).paragraph(rest)
     for_call = f" · for {text.line(about)}" if about else ""
     page.paragraph(Text.assemble(styled_kind(request), (f" · {text.line(request.server)}{for_call}", "dim")))

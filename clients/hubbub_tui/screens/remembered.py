@@ -67,6 +67,7 @@ class RememberedScreen(Part, ModalScreen[None]):
             self._start_fetch()
 
         def revoke_if_confirmed(confirmed: bool | None) -> None:
+            """Revoke the approval after yes; None: the person left."""
             if confirmed:
                 self.run_worker(revoke_and_reload(), group="revoke")
 

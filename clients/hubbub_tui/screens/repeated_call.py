@@ -18,7 +18,7 @@ USED_BY_METHOD: dict[str, tuple[CatalogKind, str]] = {
 
 
 class NotRepeatable(Exception):
-    """A call cannot be made again; the words say why."""
+    """A call cannot be made again; the message says why."""
 
 
 async def find_repeated_call(hub: Hub, id_: str) -> tuple[CatalogEntry, dict[str, Any]]:

@@ -7,7 +7,7 @@ from hubbub_frontend.display.text import line
 from hubbub_tui.widgets.part import Part
 
 LOOK_S = 0.3
-# From this width on there is room for words.
+# From this width on, the line has words beside its signs.
 MIN_ROOMY_WIDTH = 100
 NOUNS = {"elicitation_form": "form", "elicitation_url": "page", "sampling": "sampling", "roots": "roots"}
 
@@ -17,7 +17,7 @@ class Header(Part, Static):
 
     def __init__(self) -> None:
         super().__init__(markup=False)
-        self._shown = Text()
+        self._drawn_text = Text()
 
     def on_mount(self) -> None:
         """Draw the line, and look for changes every LOOK_S seconds."""
@@ -28,28 +28,28 @@ class Header(Part, Static):
         """Draw the line again, if it has changed."""
         app = self.hub_app
         text = Text(no_wrap=True, overflow="ellipsis")
-        roomy = self.size.width >= MIN_ROOMY_WIDTH
+        is_wide = self.size.width >= MIN_ROOMY_WIDTH
         text.append(" Hubbub ", style="bold reverse").append(f" {line(app.hub.address, 40)} ")
-        if roomy and len(app.hub.addresses) > 1:
+        if is_wide and len(app.hub.addresses) > 1:
             text.append(f"(one of {len(app.hub.addresses)}) ")
         if not app.hub.connected:
             text.append("● lost, reconnecting", style="bold red")
         elif app.boards.refusal:
             text.append(f"● {app.boards.refusal}", style="bold red")
         else:
-            text.append("● live" if roomy else "●", style="green")
+            text.append("● live" if is_wide else "●", style="green")
         if app.who:
             text.append(f" · as {line(app.who, 20)}")
         kinds = app.boards.count_open_kinds()
         # Without a connection a narrow line has no room for counts. The tab of the inbox shows one anyway.
-        if app.hub.connected or roomy:
+        if app.hub.connected or is_wide:
             if kinds:
                 counts = ", ".join(_count_text(count, NOUNS.get(kind, kind)) for kind, count in sorted(kinds.items()))
-                text.append(" · waiting: " if roomy else " · ").append(counts, style="bold")
+                text.append(" · waiting: " if is_wide else " · ").append(counts, style="bold")
             elif not app.boards.loading_status(app.boards.open):
                 text.append(" · nothing waits", style="dim")
-        if text != self._shown or text.spans != self._shown.spans:
-            self._shown = text
+        if text != self._drawn_text or text.spans != self._drawn_text.spans:
+            self._drawn_text = text
             self.update(text, layout=False)
 
 

@@ -9,7 +9,7 @@ from hubbub_frontend.display.answers import answer_line
 from hubbub_frontend.display.records import outcome, short_call_title
 from hubbub_frontend.display.text import STYLES, line
 from hubbub_tui.boards import BoardRow
-from hubbub_tui.screens.question import describe_return, has_failed, question_words
+from hubbub_tui.screens.question import describe_return, has_failed, question_message
 from hubbub_tui.widgets.part import Part
 
 LOOK_S = 0.2
@@ -24,7 +24,7 @@ class Outcome(Part, Static):
         # The call that asked what was answered, if that call is certain; else the calls of which one asked.
         self._call_ids: tuple[str, ...] = ()
         self._is_caller_certain = True
-        self._shown_row: object = None
+        self._drawn_row: object = None
         self._sent = Text()
         self.display = False
 
@@ -36,13 +36,13 @@ class Outcome(Part, Static):
         """Show an answer that was accepted, and follow the call that asked. If that call is not certain, follow those
         that may have asked and have not ended.
         """
-        self._is_caller_certain, self._shown_row = request.call_id is not None, None
+        self._is_caller_certain, self._drawn_row = request.call_id is not None, None
         if request.call_id:
             self._call_ids = (request.call_id,)
         else:
             rows = {id_: self._find_row(id_) for id_ in request.candidate_call_ids}
             self._call_ids = tuple(id_ for id_, row in rows.items() if row is None or not row.record.ended)
-        question, answer = line(question_words(request), MAX_QUESTION_CHARS), answer_line(request)
+        question, answer = line(question_message(request), MAX_QUESTION_CHARS), answer_line(request)
         style = STYLES.get(outcome(request), "")
         self._sent = Text.assemble(("✓ Sent", f"bold {style}"), f": {question} ", (answer, "bold"))
         self._show_text("")
@@ -64,9 +64,9 @@ class Outcome(Part, Static):
         row = next((row for row in rows if row.record.ended), None)
         if row is None and self._is_caller_certain and rows:
             row = rows[0]
-        if row is None or row is self._shown_row:
+        if row is None or row is self._drawn_row:
             return
-        self._shown_row = row
+        self._drawn_row = row
         call = row.record
         if call.ended:
             self.run_worker(self._show_return(row.key), group="outcome", exclusive=True)
@@ -86,8 +86,8 @@ class Outcome(Part, Static):
             return
         if id_ in self._call_ids:
             self._call_ids = ()
-            perhaps = "" if self._is_caller_certain else "Perhaps because of it: "
-            self._show_text(f"{perhaps}{describe_return(call)}", "red" if has_failed(call) else "")
+            certainty = "" if self._is_caller_certain else "Perhaps because of it: "
+            self._show_text(f"{certainty}{describe_return(call)}", "red" if has_failed(call) else "")
 
     def _show_text(self, text: str, style: str = "") -> None:
         """Show a line below the line about what was sent; an empty text shows no second line."""

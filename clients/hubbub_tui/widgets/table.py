@@ -39,17 +39,17 @@ class RecordTable(DataTable[Text]):
 
     def __init__(self, columns: Sequence[Column], *, follows_newest: bool = False) -> None:
         super().__init__(cursor_type="row", zebra_stripes=False, cell_padding=1)
-        self._all_columns = columns
+        self._all_columns = columns  # `_lay_out` chooses the visible ones
         self._follows_newest = follows_newest
-        self._shown_columns: tuple[Column, ...] = ()
+        self._visible_columns: tuple[Column, ...] = ()
         self._widths: tuple[int, ...] = ()
-        self._shown_rows: list[BoardRow[Any]] = []
-        self._cells: dict[str, tuple[Text, ...]] = {}
+        self._drawn_rows: list[BoardRow[Any]] = []
+        self._cells: dict[str, tuple[Text, ...]] = {}  # the cells that are drawn, by the key of their row
 
     @property
     def current(self) -> BoardRow[Any] | None:
         """Return the row under the cursor; None if there is no row."""
-        return self._shown_rows[self.cursor_row] if 0 <= self.cursor_row < len(self._shown_rows) else None
+        return self._drawn_rows[self.cursor_row] if 0 <= self.cursor_row < len(self._drawn_rows) else None
 
     def set_columns(self, columns: Sequence[Column]) -> None:
         """Replace the columns, and draw all rows again."""
@@ -60,19 +60,19 @@ class RecordTable(DataTable[Text]):
         """Replace the rows. The cursor stays on its row; it moves to the top with `at_top`, or if it follows the newest
         row and was there.
         """
-        if not self._shown_columns:
-            self._shown_rows = [*rows]
+        if not self._visible_columns:
+            self._drawn_rows = [*rows]
             self._lay_out()
             return
-        if [row.key for row in rows] == [row.key for row in self._shown_rows] and self.row_count == len(rows):
-            self._shown_rows = [*rows]
+        if [row.key for row in rows] == [row.key for row in self._drawn_rows] and self.row_count == len(rows):
+            self._drawn_rows = [*rows]
             self._update_cells()
         else:
             self._rebuild(rows, at_top=at_top)
 
     def go_to(self, key: str) -> bool:
         """Move the cursor to a row; return whether the row exists."""
-        for index, row in enumerate(self._shown_rows):
+        for index, row in enumerate(self._drawn_rows):
             if row.key == key:
                 self.move_cursor(row=index)
                 return True
@@ -88,23 +88,23 @@ class RecordTable(DataTable[Text]):
         table_width = self.size.width or self.screen.size.width
         if not table_width:
             return
-        self._shown_columns = tuple(
+        self._visible_columns = tuple(
             column for column in self._all_columns if table_width >= MIN_WIDE_WIDTH or not column.wide
         )
-        padding = 2 * self.cell_padding * len(self._shown_columns)
-        fixed = sum(column.width or 0 for column in self._shown_columns)
+        padding = 2 * self.cell_padding * len(self._visible_columns)
+        fixed = sum(column.width or 0 for column in self._visible_columns)
         rest = max(table_width - fixed - padding - self.scrollbar_size_vertical, MIN_COLUMN_WIDTH)
-        self._widths = tuple(column.width or rest for column in self._shown_columns)
-        self._rebuild(self._shown_rows, columns=True)
+        self._widths = tuple(column.width or rest for column in self._visible_columns)
+        self._rebuild(self._drawn_rows, columns=True)
 
     def _rebuild(self, rows: Sequence[BoardRow[Any]], *, at_top: bool = False, columns: bool = False) -> None:
         """Draw all rows again; with `columns`, the columns, too."""
         old_row, old_index = self.current, self.cursor_row  # clearing moves the cursor to the top
         old_scroll = self.scroll_y
-        self._shown_rows = [*rows]
+        self._drawn_rows = [*rows]
         self.clear(columns=columns)
         if columns:
-            for number, (column, width) in enumerate(zip(self._shown_columns, self._widths, strict=True)):
+            for number, (column, width) in enumerate(zip(self._visible_columns, self._widths, strict=True)):
                 title = Text(column.title.rjust(width) if column.right else column.title)
                 self.add_column(title, width=width, key=str(number))
         self._cells = {row.key: self._render_cells(row) for row in rows}
@@ -122,7 +122,7 @@ class RecordTable(DataTable[Text]):
 
     def _update_cells(self) -> None:
         """Draw the cells that have changed."""
-        for row in self._shown_rows:
+        for row in self._drawn_rows:
             cells, old_cells = self._render_cells(row), self._cells[row.key]
             for number, (cell, old_cell) in enumerate(zip(cells, old_cells, strict=True)):
                 if cell != old_cell or cell.style != old_cell.style:
@@ -131,7 +131,7 @@ class RecordTable(DataTable[Text]):
 
     def _render_cells(self, row: BoardRow[Any]) -> tuple[Text, ...]:
         """Return the cells of a row, one for each column that is shown."""
-        return tuple(_single_line(column.cell(row), right=column.right) for column in self._shown_columns)
+        return tuple(_single_line(column.cell(row), right=column.right) for column in self._visible_columns)
 
 
 def _single_line(cell: Text | str, *, right: bool) -> Text:
