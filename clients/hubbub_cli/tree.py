@@ -27,11 +27,11 @@ class LazyCommand(LightCommand):
     def load(self) -> LightCommand | LightGroup:
         """Import the command, or the group of commands, and return it."""
         module, _, name = self._where.partition(":")
-        found: Any = getattr(import_module(f"hubbub_cli.commands.{module}"), name)
-        if isinstance(found, Commands):
-            return cast("LightGroup", get_group(found))
+        loaded: Any = getattr(import_module(f"hubbub_cli.commands.{module}"), name)
+        if isinstance(loaded, Commands):
+            return cast("LightGroup", get_group(loaded))
         single = Commands(add_completion=False)
-        single.command(self.name, example=self._example)(found)
+        single.command(self.name, example=self._example)(loaded)
         return cast("LightCommand", get_command(single))
 
 

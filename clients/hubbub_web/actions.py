@@ -406,8 +406,8 @@ async def _whole_request(session: Session, record: PendingRequest) -> dict[str, 
     """Return a pending request as JSON; if it is a call to approve, with all that the page shows of the call."""
     if record.approval is None:
         return _request_json(record)
-    asked = approval_json(record, await (await session.hub()).admin.whoami())
-    return _request_json(record) | ({"approval": asked} if asked else {})
+    approval = approval_json(record, await (await session.hub()).admin.whoami())
+    return _request_json(record) | ({"approval": approval} if approval else {})
 
 
 def _request_json(record: PendingRequest) -> dict[str, Any]:

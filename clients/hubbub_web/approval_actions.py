@@ -25,11 +25,11 @@ action = partial(register, ACTIONS)
 async def compare(session: Session, id: Id, arguments: str) -> Any:  # noqa: A002 - the field's name
     """Return what is different in arguments that somebody has written, and the digest of the present arguments."""
     record = await (await session.hub()).inbox.get(id)
-    asked = record.approval
-    if asked is None:
+    approval = record.approval
+    if approval is None:
         raise InvalidArgument("this is no call to approve")
-    rows = changed_rows(asked.current_arguments, parse_arguments(arguments), asked.tool.input_schema)
-    return {"rows": rows, "digest": record.arguments_digest or asked.digest}
+    rows = changed_rows(approval.current_arguments, parse_arguments(arguments), approval.tool.input_schema)
+    return {"rows": rows, "digest": record.arguments_digest or approval.digest}
 
 
 @action
@@ -39,13 +39,15 @@ async def before(session: Session, id: Id) -> Any:  # noqa: A002
     Calls that the hub does not keep any more, or does not show this person, are left out.
     """
     hub = await session.hub()
-    asked = (await hub.inbox.get(id)).approval
+    approval = (await hub.inbox.get(id)).approval
     calls: list[dict[str, Any]] = []
-    for call_id in asked.before if asked else ():
+    for call_id in approval.before if approval else ():
         with contextlib.suppress(HubbubError):
             call = await hub.calls.get(call_id)
-            given = as_object(call.params).get("arguments")
-            calls.append(brief(call) | {"given": clip(json.dumps(given, ensure_ascii=False)) if given else ""})
+            call_arguments = as_object(call.params).get("arguments")
+            calls.append(
+                brief(call) | {"given": clip(json.dumps(call_arguments, ensure_ascii=False)) if call_arguments else ""}
+            )
     return {"calls": calls}
 
 

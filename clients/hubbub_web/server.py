@@ -128,8 +128,10 @@ async def serve(
         ssl_context_factory=(lambda _config, _default: tls.context) if tls else None,
         timeout_graceful_shutdown=STOP_S,
     )
-    named = _link_host(host, site)
-    url = f"{site.scheme}://{f'[{named}]' if ':' in named else named}:{port}/#login={sessions.create_link()}"
+    link_host = _link_host(host, site)
+    url = (
+        f"{site.scheme}://{f'[{link_host}]' if ':' in link_host else link_host}:{port}/#login={sessions.create_link()}"
+    )
     try:
         async with anyio.create_task_group() as group:
             group.start_soon(feed.follow, hub)

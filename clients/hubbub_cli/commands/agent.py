@@ -144,10 +144,10 @@ def _load_rulebook(file: str | None, document: dict[str, Any], capacity: int | N
     from hubbub_agent.rules.rulebook import ConfigProblem, load_rules, parse_rules
 
     try:
-        found = load_rules(Path(file)) if file is not None else parse_rules(document)
+        book = load_rules(Path(file)) if file is not None else parse_rules(document)
     except ConfigProblem as problem:
         raise Usage(str(problem)) from None
-    return found if capacity is None else found.model_copy(update={"capacity": capacity})
+    return book if capacity is None else book.model_copy(update={"capacity": capacity})
 
 
 def _check_keys(book: "Rulebook") -> None:
@@ -210,12 +210,12 @@ def eval_(
     if ask_models:
         _check_keys(book)
     try:
-        found = cases.load_cases(Path(folder))
+        eval_cases = cases.load_cases(Path(folder))
         replies = ScriptedReplies.load(Path(model_replies)) if model_replies is not None else None
     except ConfigProblem as problem:
         raise Usage(str(problem)) from None
     as_json = get_settings(context).json
-    verdicts = asyncio.run(_judge_cases(found, book, replies, ask_models=ask_models, programs=run_programs))
+    verdicts = asyncio.run(_judge_cases(eval_cases, book, replies, ask_models=ask_models, programs=run_programs))
     print_records(Verdict, verdicts, as_json)
     counts = summarize(verdicts)
     if as_json:

@@ -59,13 +59,13 @@ async def rules(hub: "Hub", settings: Settings) -> None:
     """Show the rules in their order: the first that matches a call counts."""
     from hubbub_client.services.approvals import ApprovalRule
 
-    found = await hub.approvals.rules()
+    rule_list = await hub.approvals.rules()
     if settings.json:
-        print_json(found.to_json())
+        print_json(rule_list.to_json())
         return
-    print_records(ApprovalRule, found.rules, as_json=False)
-    say(f"a call that no rule matches {ACTIONS.get(found.default_action, found.default_action)}")
-    _print_warnings(found.warnings)
+    print_records(ApprovalRule, rule_list.rules, as_json=False)
+    say(f"a call that no rule matches {ACTIONS.get(rule_list.default_action, rule_list.default_action)}")
+    _print_warnings(rule_list.warnings)
 
 
 @app.command(example="approvals check github delete_branch repo=shop branch=main --as deploy-bot")
@@ -88,21 +88,21 @@ def check(
 
     async def check_call(hub: "Hub") -> None:
         """Ask the hub which rule counts for the call, and print it."""
-        given = whole
-        if given is None:
-            given = arguments.parse_with_schema(words or (), await _find_schema(hub, server, tool))
-        found = await hub.approvals.check(
-            server, tool, given, caller=caller, roles=role or (), host=host, profile=profile
+        call_arguments = whole
+        if call_arguments is None:
+            call_arguments = arguments.parse_with_schema(words or (), await _find_schema(hub, server, tool))
+        verdict = await hub.approvals.check(
+            server, tool, call_arguments, caller=caller, roles=role or (), host=host, profile=profile
         )
         if get_settings(context).json:
-            print_json(found.to_json())
+            print_json(verdict.to_json())
             return
-        say(found.reason)
-        if found.rule is not None:
+        say(verdict.reason)
+        if verdict.rule is not None:
             from hubbub_client.services.approvals import ApprovalRule
 
             say()
-            print_records(ApprovalRule, [found.rule], as_json=False)
+            print_records(ApprovalRule, [verdict.rule], as_json=False)
 
     run_with_hub(context, check_call)
 
@@ -133,15 +133,15 @@ async def replay(
     """Run rules over the calls in the history: what they would have asked about and denied, and whom they ask."""
     since_s = parse_span("--since", since) if since is not None else None
     text = _read_rules(rules) if rules is not None else None
-    done = await hub.approvals.replay(server=server, since_s=since_s, rules=text)
+    report = await hub.approvals.replay(server=server, since_s=since_s, rules=text)
     if settings.json:
-        print_json(done.to_json())
+        print_json(report.to_json())
         return
     from hubbub_client.services.approvals import ReplayedCalls
 
-    print_records(ReplayedCalls, done.rows, as_json=False)
-    say(f"of {done.calls} calls, {done.asked} would have waited for approval, and {done.denied} been refused")
-    _print_warnings(done.warnings)
+    print_records(ReplayedCalls, report.rows, as_json=False)
+    say(f"of {report.calls} calls, {report.asked} would have waited for approval, and {report.denied} been refused")
+    _print_warnings(report.warnings)
 
 
 def _read_rules(path: Path) -> str:

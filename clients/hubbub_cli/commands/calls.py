@@ -82,13 +82,13 @@ def send(
     call_id: NewId = None,
 ) -> None:
     """Send any MCP request and print its result; progress goes to stderr."""
-    given = parse_json_object(params, "JSON")
+    mcp_params = parse_json_object(params, "JSON")
     settings = get_settings(context)
 
     async def send_request(hub: "Hub") -> bool:
         """Send the request and print its result; return False if a tool says that it failed."""
         options: CallOptions = {"timeout_s": timeout, "max_s": max_, "call_id": call_id}
-        return await _send_and_print(hub, settings, server, method, given, detach=detach, **options)
+        return await _send_and_print(hub, settings, server, method, mcp_params, detach=detach, **options)
 
     run_with_hub(context, send_request)
 
@@ -128,8 +128,8 @@ async def list_(
     limit: Limit = 100,
 ) -> None:
     """List calls, newest first."""
-    found = await hub.calls.list(server=server, states=state or (), limit=limit)
-    print_records(Call, found, settings.json)
+    calls = await hub.calls.list(server=server, states=state or (), limit=limit)
+    print_records(Call, calls, settings.json)
 
 
 @app.hub_command(example="calls get lunch")
@@ -154,13 +154,13 @@ async def show(
         return
     from hubbub_frontend.display.timeline import build_timeline
 
-    line = build_timeline(call, await hub.inbox.list(call_id=call.id), datetime.now(UTC))
+    timeline = build_timeline(call, await hub.inbox.list(call_id=call.id), datetime.now(UTC))
     if settings.json:
-        print_json({"call": call.id, "trace_id": call.trace_id, **line.to_json()})
+        print_json({"call": call.id, "trace_id": call.trace_id, **timeline.to_json()})
     else:
         from hubbub_cli.output.timeline import print_timeline  # imported here, since it imports rich
 
-        print_timeline(call, line)
+        print_timeline(call, timeline)
 
 
 @app.command(example="calls watch lunch")

@@ -63,10 +63,10 @@ async def search(
     server: OfServer = None,
 ) -> None:
     """Search names, titles and descriptions of all that the servers offer."""
-    wanted = [word.casefold() for word in words]
+    searched_words = [word.casefold() for word in words]
     entries, lists = await hub.catalog.read(None, server)
-    found = [entry for entry in entries if all(word in _join_searched_text(entry) for word in wanted)]
-    _print_entries(found, lists, settings)
+    matches = [entry for entry in entries if all(word in _join_searched_text(entry) for word in searched_words)]
+    _print_entries(matches, lists, settings)
 
 
 @app.hub_command(example="catalog tools --server demo")
@@ -132,16 +132,16 @@ def _join_searched_text(entry: CatalogEntry) -> str:
 def _warn_of_old_lists(lists: Sequence[CatalogList]) -> None:
     """Print on stderr, for each list that is not up to date, how old it is, and why if the fetch failed."""
     for each in lists:
-        what = f"{each.server}: its {each.kind}s"
+        list_name = f"{each.server}: its {each.kind}s"
         match each.freshness:
             case "fresh":
                 continue
             case "unknown":
-                note(f"{what} have not been fetched yet")
+                note(f"{list_name} have not been fetched yet")
             case "empty":
-                note(f"{what}: it says that it has some, and lists none")
+                note(f"{list_name}: it says that it has some, and lists none")
             case "error":
                 cause = describe_fault(each.error) if each.error else "the fetch failed"
-                note(f"{what} could not be fetched ({cause}); shown as of {relative_time(each.fetched_at)}")
+                note(f"{list_name} could not be fetched ({cause}); shown as of {relative_time(each.fetched_at)}")
             case _:
-                note(f"{what} are {each.freshness}, as of {relative_time(each.fetched_at)}")
+                note(f"{list_name} are {each.freshness}, as of {relative_time(each.fetched_at)}")

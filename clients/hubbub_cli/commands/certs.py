@@ -36,8 +36,8 @@ def dev(
         clients = {name: authority.issue_client(name) for name in client or ()}
     if get_settings(context).json:
         pairs = {name: {"cert": str(pair.cert), "key": str(pair.key)} for name, pair in clients.items()}
-        made = {"ca": str(authority.file), "cert": str(server.cert), "key": str(server.key), "clients": pairs}
-        print_json(made)
+        paths = {"ca": str(authority.file), "cert": str(server.cert), "key": str(server.key), "clients": pairs}
+        print_json(paths)
         return
     say("# The hub's configuration:\n[hub]")
     say(f"tls_cert = {json.dumps(str(server.cert))}\ntls_key = {json.dumps(str(server.key))}")

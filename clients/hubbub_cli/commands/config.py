@@ -79,22 +79,22 @@ def set_(
     from hubbub_local import config_file as files
 
     chosen = choose_config_file(file)
-    before = read_config(chosen)
+    old_text = read_config(chosen)
     try:
-        after = files.set_value(
-            before, key, _offer_keyring(get_settings(context), files.split_key(key), files.parse_value(value))
+        new_text = files.set_value(
+            old_text, key, _offer_keyring(get_settings(context), files.split_key(key), files.parse_value(value))
         )
     except files.Unchangeable as exc:
         raise Usage(f"{chosen} is left as it was: {exc}") from None
-    if after == before:
+    if new_text == old_text:
         backup = None
         note(f"{chosen} has it already")
     else:
-        backup = replace_checked(chosen, before, after)
+        backup = replace_checked(chosen, old_text, new_text)
     if get_settings(context).json:
-        changed = after != before
+        changed = new_text != old_text
         print_json({"file": str(chosen), "changed": changed, "backup": backup and str(backup)})
-    elif after != before:
+    elif new_text != old_text:
         say(f"{chosen}: {key} is set")
         print_when_effective(get_settings(context), chosen)
 
@@ -107,22 +107,22 @@ def edit(context: typer.Context, file: File = None) -> None:
 
     settings = get_settings(context)
     chosen = choose_config_file(file)
-    before = read_config(chosen)
-    shown = before or HEADER
+    old_text = read_config(chosen)
+    masked_text = old_text or HEADER
     directory = Path(tempfile.mkdtemp(prefix="hubbub-"))  # for its owner alone
     copy = directory / chosen.name
-    copy.write_text(shown, encoding="utf-8", newline="")
+    copy.write_text(masked_text, encoding="utf-8", newline="")
     written = False
     try:
-        after = _edit_until_accepted(settings, chosen, copy, shown)
-        backup = replace_unchanged(chosen, before, after) if after != shown else None
+        new_text = _edit_until_accepted(settings, chosen, copy, masked_text)
+        backup = replace_unchanged(chosen, old_text, new_text) if new_text != masked_text else None
         written = True
     finally:
-        if written or _is_unchanged(copy, shown):
+        if written or _is_unchanged(copy, masked_text):
             shutil.rmtree(directory, ignore_errors=True)
         else:
             note(f"what you wrote is in {copy}")
-    if after == shown:
+    if new_text == masked_text:
         note(f"{chosen} is as it was")
         return
     if settings.json:
@@ -148,25 +148,25 @@ def import_(
     settings = get_settings(context)
     if source in TITLES:
         tables = [place for place in list_server_tables(Machine.here(), Path.cwd()) if place.host == source]
-        found = [each for place in tables for each in read_servers(place)]
-        if not found:
+        found_servers = [each for place in tables for each in read_servers(place)]
+        if not found_servers:
             where = " or ".join(str(place.file) for place in tables)
             raise typer.TyperException(f"{TITLES[source]} has no servers: there are none in {where}")
     elif not ("/" in source or "." in source or Path(source).exists()):
         raise Usage(f"{source!r} is neither a file nor one of {', '.join(sorted(TITLES))}")
     else:
-        found = find_servers_of_file(Machine.here(), Path.cwd(), Path(source).expanduser())
+        found_servers = find_servers_of_file(Machine.here(), Path.cwd(), Path(source).expanduser())
     file_words = ("--file", file) if file is not None else ()
     same_command = settings.command("config", "import", source, *file_words)
     request = server_import.ImportRequest(
         settings=settings, file=choose_config_file(file), everything=yes, dry_run=dry_run, same_command=same_command
     )
-    outcome = server_import.import_servers(request, found)
+    outcome = server_import.import_servers(request, found_servers)
     if outcome is not None:
         server_import.print_outcome(request, outcome)
-        if outcome.taken and not settings.json:
+        if outcome.imported and not settings.json:
             print_when_effective(settings, request.file)
-    elif all(isinstance(each, Trouble) for each in found):
+    elif all(isinstance(each, Trouble) for each in found_servers):
         raise typer.Exit(1)
     elif not dry_run and not settings.json:
         note("nothing to do")
@@ -226,7 +226,7 @@ def _is_listed(file: Path, files: Iterable[str]) -> bool:
     return any(Path(each).resolve() == file.resolve() for each in files)
 
 
-def _edit_until_accepted(settings: Settings, chosen: Path, copy: Path, shown: str) -> str:
+def _edit_until_accepted(settings: Settings, chosen: Path, copy: Path, old_text: str) -> str:
     """Open a copy of the file `chosen` in the editor until the hub would accept its text, and return the text.
 
     `shown` is the text before; it is returned if nothing is changed. Raises TyperException if the editor fails, or the
@@ -237,26 +237,26 @@ def _edit_until_accepted(settings: Settings, chosen: Path, copy: Path, shown: st
     while True:
         _run_editor(copy)
         try:
-            after = copy.read_bytes().decode()
+            edited_text = copy.read_bytes().decode()
         except (OSError, ValueError) as exc:
             raise typer.TyperException(f"{chosen} is left as it was: {exc}") from None
-        if after == shown:
-            return after
-        problem = find_problem(chosen, after)
+        if edited_text == old_text:
+            return edited_text
+        problem = find_problem(chosen, edited_text)
         if problem is None:
-            return after
+            return edited_text
         if not problem.refused:
             note(f"a server of it cannot be connected, as seen from here: {problem.message}")
-            return after
+            return edited_text
         note(f"the hub does not take it: {problem.message}")
         if not settings.interactive or not _ask_to_edit_again():
             raise typer.TyperException(f"{chosen} is left as it was")
 
 
-def _is_unchanged(copy: Path, shown: str) -> bool:
+def _is_unchanged(copy: Path, old_text: str) -> bool:
     """Return whether a file has nothing worth keeping: the text that was put into it, or no text, since it is gone."""
     try:
-        return copy.read_bytes() == shown.encode()
+        return copy.read_bytes() == old_text.encode()
     except OSError:
         return True
 
@@ -284,11 +284,11 @@ def _run_editor(copy: Path) -> None:
     """Run the person's editor on a file, and wait for its end. Raises TyperException."""
     editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
     try:
-        done = subprocess.run([*shlex.split(editor), str(copy)], check=False)  # noqa: S603 - the person's own editor
+        process = subprocess.run([*shlex.split(editor), str(copy)], check=False)  # noqa: S603 - the person's own editor
     except (OSError, ValueError) as exc:
         raise typer.TyperException(f"the editor {editor!r} cannot be started: {exc}; set EDITOR") from None
-    if done.returncode:
-        raise typer.TyperException(f"the editor ended with {done.returncode}; nothing is changed")
+    if process.returncode:
+        raise typer.TyperException(f"the editor ended with {process.returncode}; nothing is changed")
 
 
 def _ask_to_edit_again() -> bool:

@@ -165,10 +165,10 @@ def _find_data_dir(settings: Settings) -> Path | None:
     return find_data_dir(settings.data_dir)
 
 
-def _keep_first_findings(found: Sequence[CheckResult]) -> list[CheckResult]:
+def _keep_first_findings(results: Sequence[CheckResult]) -> list[CheckResult]:
     """Return the findings without those about a subject that an earlier finding is about."""
     first_by_subject: dict[str, CheckResult] = {}
-    for each in found:
+    for each in results:
         first_by_subject.setdefault(each.finding.about, each)
     return list(first_by_subject.values())
 
@@ -204,19 +204,19 @@ async def _check_address(settings: Settings, status: HubStatus) -> Finding:
     about = f"address {settings.address}"
     try:
         async with settings.connect(patient=False) as hub:
-            other = await hub.admin.status()
+            other_status = await hub.admin.status()
     except HubbubError as error:
         return _make_finding(about, "warn", f"{error.message} ({error.reason})", "start it, or leave the address out")
-    if status.store and other.store and status.store.id != other.store.id:
+    if status.store and other_status.store and status.store.id != other_status.store.id:
         advice = "name only addresses of one hub: members of one fleet"
         return _make_finding(about, "fail", "it is of another hub, with records of its own", advice)
-    return _make_finding(about, "ok", f"{other.version}, started {relative_time(other.started_at)}")
+    return _make_finding(about, "ok", f"{other_status.version}, started {relative_time(other_status.started_at)}")
 
 
-def _drop_contradicted(found: Sequence[CheckResult]) -> list[CheckResult]:
+def _drop_contradicted(results: Sequence[CheckResult]) -> list[CheckResult]:
     """Return the findings, but without an `ok` about a subject with which another finding says something is wrong."""
-    problem_subjects = {each.finding.about for each in found if each.finding.verdict != "ok"}
-    return [each for each in found if each.finding.verdict != "ok" or each.finding.about not in problem_subjects]
+    problem_subjects = {each.finding.about for each in results if each.finding.verdict != "ok"}
+    return [each for each in results if each.finding.verdict != "ok" or each.finding.about not in problem_subjects]
 
 
 def _make_finding(about: str, verdict: Verdict, message: str, advice: str | None = None) -> Finding:

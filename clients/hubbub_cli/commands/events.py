@@ -54,10 +54,10 @@ def logs(
     async def print_logs(hub: "Hub") -> None:
         """Print the last lines, and with --follow those that come."""
         if not follow:
-            found = await hub.events.logs(server, lines=lines)
-            for event in found:
+            log_lines = await hub.events.logs(server, lines=lines)
+            for event in log_lines:
                 _print_event(event, as_json)
-            if not (found or as_json):
+            if not (log_lines or as_json):
                 note(f"{server} has logged nothing yet")
             return
         async with contextlib.aclosing(hub.events.follow_logs(server, lines=lines)) as events:

@@ -121,19 +121,19 @@ async def drain(
     It drains on if you press Ctrl-C. After its next start, or `hubbub fleet resume`, it takes servers again.
     """
     name = await hub.fleet.drain(member)
-    left = await _wait_until_drained(hub, name, ProgressLine(moving=not settings.json)) if wait else 0
+    remaining_servers = await _wait_until_drained(hub, name, ProgressLine(moving=not settings.json)) if wait else 0
     status = await hub.fleet.status()
     record = status.find(name)
     if settings.json:
         print_json(record.to_json() if record else {"name": name})
-    elif left:
-        say(f"{name} has {_format_server_count(left)} left, and does not drain any more")
+    elif remaining_servers:
+        say(f"{name} has {_format_server_count(remaining_servers)} left, and does not drain any more")
     else:
         say(f"{name} has no servers left" if wait else f"{name} drains")
     unowned = [each.server for each in status.unowned]
     if unowned:
         note(f"nobody has {', '.join(unowned)}; why: {settings.command('fleet', 'status')}")
-    return left == 0
+    return remaining_servers == 0
 
 
 async def _wait_until_drained(hub: "Hub", name: str, meter: ProgressLine) -> int:

@@ -32,15 +32,15 @@ def help_(
     ] = None,
 ) -> None:
     """Show how a command is used; without one, which commands there are."""
-    at: Any = context.find_root()
+    command_context: Any = context.find_root()
     if not words:
-        assert isinstance(at.command, Root)
-        streams.say(at.command.render_overview(at).rstrip())
+        assert isinstance(command_context.command, Root)
+        streams.say(command_context.command.render_overview(command_context).rstrip())
         return
     for word in words:
-        if not isinstance(at.command, LightGroup):
-            at.fail(f"{at.command_path} has no commands of its own, so no {word!r}")
-        name, command, _ = at.command.resolve_command(at, [word])
+        if not isinstance(command_context.command, LightGroup):
+            command_context.fail(f"{command_context.command_path} has no commands of its own, so no {word!r}")
+        name, command, _ = command_context.command.resolve_command(command_context, [word])
         assert isinstance(command, (LightCommand, LightGroup))
-        at = type(at)(command, info_name=name, parent=at)
-    streams.say(at.get_help())
+        command_context = type(command_context)(command, info_name=name, parent=command_context)
+    streams.say(command_context.get_help())

@@ -223,7 +223,7 @@ def answer(
     """Answer a pending request; without an answer, a terminal asks for it, and holds a claim meanwhile."""
     settings = get_settings(context)
     whole = arguments.parse_without_schema(words) if words else None
-    given: dict[str, Any] = {
+    answer_options: dict[str, Any] = {
         "accept": (parse_json_object(accept, "--accept") if accept else True) if accept is not None else False,
         "decline": decline,
         "cancel": cancel,
@@ -235,7 +235,7 @@ def answer(
     }
     if id_ is not None and are_key_values([id_]):
         raise Usage(f"Missing argument 'ID', before KEY=VALUE; `{settings.command(*LIST_OPEN)}` shows the ids")
-    count = bool(words) + sum(value is not None and value is not False for value in given.values())
+    count = bool(words) + sum(value is not None and value is not False for value in answer_options.values())
     if count > 1 or (count == 0 and not settings.interactive):
         raise Usage(ONE_ANSWER)
     if count and id_ is None:
@@ -246,11 +246,11 @@ def answer(
         from hubbub_cli.terminal.claimed_answer import answer_and_report, choose_request, print_given_answer
 
         if words and id_ is not None:
-            asked = as_object((await hub.inbox.get(id_)).request).get("requestedSchema")
-            given["accept"] = arguments.parse_with_schema(words, asked) if whole is None else whole
+            requested_schema = as_object((await hub.inbox.get(id_)).request).get("requestedSchema")
+            answer_options["accept"] = arguments.parse_with_schema(words, requested_schema) if whole is None else whole
         if count and id_ is not None:
-            done = await hub.inbox.answer(id_, **given, claim_id=claim, answer_id=answer_id)
-            await print_given_answer(hub, done, settings)
+            answered_request = await hub.inbox.answer(id_, **answer_options, claim_id=claim, answer_id=answer_id)
+            await print_given_answer(hub, answered_request, settings)
             return True
         request = await hub.inbox.get(id_) if id_ is not None else await choose_request(hub)
         return request is not None and await answer_and_report(hub, request, settings, claim)

@@ -45,9 +45,9 @@ def init(
             note(f"nothing to do; the configuration is {request.file}")
     else:
         server_import.print_outcome(request, outcome)
-        if outcome.taken and not settings.json:
+        if outcome.imported and not settings.json:
             note("nothing was changed in the files of the hosts")
             print_when_effective(settings, request.file)
-            hosts = dict.fromkeys(offer.server.found.place.host for offer in outcome.taken)
+            hosts = dict.fromkeys(offer.server.found.place.host for offer in outcome.imported)
             for host in (host for host in hosts if host in HOSTS):
                 note(f"to use them there through the hub: hubbub mcp install {host}")

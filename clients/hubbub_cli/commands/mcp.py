@@ -111,7 +111,7 @@ def install(
     if replace and only_print:
         raise Usage("--replace: --print changes nothing; leave one of them out")
     machine = Machine.here()
-    wanted = EntryRequest(
+    request = EntryRequest(
         host=HOSTS[host],
         profile=profile,
         server=server,
@@ -122,9 +122,9 @@ def install(
         permit_file=find_settings_file(machine) if permits else None,
     )
     if only_print:
-        install.print_entry(context, wanted)
+        install.print_entry(context, request)
     else:
-        install.install_entry(context, wanted, replace=replace)
+        install.install_entry(context, request, replace=replace)
 
 
 @app.command("check", example="mcp check claude-code")
@@ -153,23 +153,23 @@ def check(
         _check_host(context, host, limit_s)
         return
     settings = get_settings(context)
-    shown = ("--profile", profile) if profile else ("--server", server) if server else ()
-    words = install.make_own_args(settings, "mcp", *(word for word in shown if word))
+    endpoint_options = ("--profile", profile) if profile else ("--server", server) if server else ()
+    words = install.make_own_args(settings, "mcp", *(word for word in endpoint_options if word))
 
     async def check_hub(hub: "Hub") -> bool:  # connected first: without a hub, the trials would only wait for one
         """Print what came of connecting as a host does, and who is asked; return False if a trial failed."""
         from hubbub_bridge.uplink import fetch_question_routes
 
-        asked = await fetch_question_routes(make_bridge_options(settings, profile, server))
+        question_routes = await fetch_question_routes(make_bridge_options(settings, profile, server))
         tried = await trial.try_revisions((install.find_own_command(), *words), os.environ | settings.environment)
         for each in tried:
             if settings.json:
-                print_json({**each.to_json(), "questions": asked})
+                print_json({**each.to_json(), "questions": question_routes})
             else:
                 checks.print_trial(each)
         if not settings.json:
             checks.print_permits(tried[0], Machine.here())
-            checks.print_questions(asked)
+            checks.print_questions(question_routes)
             await print_hosts(hub)
         return not any(each.failure for each in tried)
 

@@ -146,12 +146,12 @@ def _send_tests(targets: "Sequence[Service]", settings: Settings) -> None:
         """Send a test to each service, print what came of it, and return whether all arrived."""
         all_sent = True
         for target in targets:
-            outcome, why = await target.send(compose_test_notice(secrets.token_hex(8)))
+            outcome, reason = await target.send(compose_test_notice(secrets.token_hex(8)))
             all_sent = all_sent and outcome == "sent"
             if settings.json:
-                print_json({"event": "tested", "target": target.name, "sent": outcome == "sent", "why": why or None})
+                print_json({"event": "tested", "target": target.name, "sent": outcome == "sent", "why": reason or None})
             else:
-                say(f"{target.name}: sent" if outcome == "sent" else f"{target.name}: not sent: {why}")
+                say(f"{target.name}: sent" if outcome == "sent" else f"{target.name}: not sent: {reason}")
         return all_sent
 
     if not anyio.run(send_to_all):
@@ -171,16 +171,16 @@ def _print_news(news: "News", as_json: bool) -> None:
     if as_json:
         print_json(news.to_json())
         return
-    what = news.requests[0] if len(news.requests) == 1 else f"{len(news.requests)} questions"
+    subject = news.requests[0] if len(news.requests) == 1 else f"{len(news.requests)} questions"
     match news.event:
         case "told":
-            say(f"{what}: told {news.target}")
+            say(f"{subject}: told {news.target}")
         case "answered":
-            say(f"{what}: answered before {news.target} was notified")
+            say(f"{subject}: answered before {news.target} was notified")
         case "failed":
             later = f"; again in {news.again_s:g} s" if news.again_s is not None else ""
-            note(f"{what}: {news.target} was not told: {news.why}{later}")
+            note(f"{subject}: {news.target} was not told: {news.why}{later}")
         case "gave_up":
-            note(f"{what}: {news.target} was not told, and is not tried again: {news.why}")
+            note(f"{subject}: {news.target} was not told, and is not tried again: {news.why}")
         case "unknown":
-            note(f"{what}: {news.target or 'somebody'} was perhaps told, so not again: {news.why}")
+            note(f"{subject}: {news.target or 'somebody'} was perhaps told, so not again: {news.why}")

@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 @hub_command()
 async def reload(hub: "Hub", settings: Settings) -> None:
     """Reload the hub's configuration; exit 1 when it is wrong, and nothing has changed."""
-    done = (await hub.admin.reload()).to_json()
+    report = (await hub.admin.reload()).to_json()
     if settings.json:
-        print_json(done)
+        print_json(report)
         return
-    for what, names in done.items():
+    for what, names in report.items():
         if names:
             say(f"{what.replace('_', ' ')}: {', '.join(names)}")
-    if not any(done.values()):
+    if not any(report.values()):
         say("nothing has changed")

@@ -75,8 +75,8 @@ def complete(
         raise Usage("give either --prompt NAME or --template URI")
     ref = {"type": "ref/resource", "uri": template} if prompt is None else {"type": "ref/prompt", "name": prompt}
     params: dict[str, Any] = {"ref": ref, "argument": {"name": argument, "value": value}}
-    if given := parse_json_object(known, "--context"):
-        params["context"] = {"arguments": given}
+    if known_arguments := parse_json_object(known, "--context"):
+        params["context"] = {"arguments": known_arguments}
     settings = get_settings(context)
     run_with_hub(context, lambda hub: _send_and_print(hub, settings, server, "completion/complete", params))
 
@@ -142,15 +142,15 @@ def roots(
 
     async def print_roots(hub: "Hub") -> None:
         """Set the roots if there are new ones, and print those that the server gets."""
-        found = await (hub.servers.roots(server) if action == "list" else hub.servers.set_roots(server, new))
+        roots_list = await (hub.servers.roots(server) if action == "list" else hub.servers.set_roots(server, new))
         if get_settings(context).json:
-            print_json(found)
-        elif isinstance(found, str):
+            print_json(roots_list)
+        elif isinstance(roots_list, str):
             say("ask")
-        elif not found:
+        elif not roots_list:
             note(f"{server} gets no directories")
         else:
-            for root in as_objects(found):
+            for root in as_objects(roots_list):
                 say("  ".join(str(root[key]) for key in ("uri", "name") if key in root))
 
     run_with_hub(context, print_roots)

@@ -97,14 +97,14 @@ async def list_(
     ] = 60.0,
 ) -> None:
     """List all servers."""
-    late: list[Server] = []
+    unconnected: list[Server] = []
     if wait:
         from hubbub_cli.terminal.wait import ServerWait  # imported late: anyio takes longer than a list needs
 
-        late = await ServerWait(hub).wait_until_connected(timeout)
+        unconnected = await ServerWait(hub).wait_until_connected(timeout)
     print_records(Server, await hub.servers.list(), settings.json)
-    if late:
-        raise _make_not_connected_error(late, timeout)
+    if unconnected:
+        raise _make_not_connected_error(unconnected, timeout)
 
 
 @app.hub_command(example="servers get demo")
@@ -200,25 +200,25 @@ async def _print_when_connected(hub: "Hub", server: Server, as_json: bool, timeo
     from hubbub_cli.terminal.wait import ServerWait, is_hopeless
     from hubbub_client.errors import HubbubError
 
-    wait, late = ServerWait(hub, [server.name]), list[Server]()
+    wait, unconnected = ServerWait(hub, [server.name]), list[Server]()
     try:
-        late = await wait.wait_until_connected(START_FAILURE_S if timeout_s is None else timeout_s)
+        unconnected = await wait.wait_until_connected(START_FAILURE_S if timeout_s is None else timeout_s)
     except HubbubError:  # a caller may add servers that it may not watch
         if timeout_s is not None:
             raise
     print_record(wait.servers.get(server.name, server), as_json)
-    if late and (timeout_s is not None or is_hopeless(late[0])):
-        raise _make_not_connected_error(late, timeout_s)
+    if unconnected and (timeout_s is not None or is_hopeless(unconnected[0])):
+        raise _make_not_connected_error(unconnected, timeout_s)
 
 
-def _make_not_connected_error(late: list[Server], timeout_s: float | None) -> Exception:
+def _make_not_connected_error(unconnected: list[Server], timeout_s: float | None) -> Exception:
     """Return the error for servers that are not connected: not within `timeout_s`, or not until a person mends them."""
     from hubbub_cli.terminal.wait import is_hopeless
     from hubbub_client.errors import DeadlineExceeded, FailedPrecondition
 
-    names = ", ".join(each.name for each in late)
-    metadata = {"servers": ",".join(each.name for each in late)}
-    if all(map(is_hopeless, late)):
+    names = ", ".join(each.name for each in unconnected)
+    metadata = {"servers": ",".join(each.name for each in unconnected)}
+    if all(map(is_hopeless, unconnected)):
         message = f"not connected, and not tried again before that is mended: {names}"
         return FailedPrecondition(message, reason="NOT_CONNECTED", metadata=metadata)
     return DeadlineExceeded(f"after {timeout_s:g} s not connected: {names}", reason="NOT_CONNECTED", metadata=metadata)

@@ -112,9 +112,13 @@ def _list_facts(status: "HubStatus", where: str) -> Iterator[tuple[str, str, str
         f"{serving[0]} at {where}, started {relative_time(status.started_at)}, process {status.pid}",
         serving[1],
     )
-    if made := status.versions:
-        yield "versions", f"hubbubd {status.version}, Python {made.python}, MCP SDK {made.mcp}, gRPC {made.grpc}", ""
-        yield "MCP", ", ".join(made.revisions), ""
+    if versions := status.versions:
+        yield (
+            "versions",
+            f"hubbubd {status.version}, Python {versions.python}, MCP SDK {versions.mcp}, gRPC {versions.grpc}",
+            "",
+        )
+        yield "MCP", ", ".join(versions.revisions), ""
     yield "servers", _describe_counts(status.servers), ""
     yield "calls", _describe_counts(status.calls), ""
     oldest = f"; the oldest came {relative_time(status.oldest_open_at)}" if status.oldest_open_at else ""

@@ -123,12 +123,12 @@ def copy(
 
     settings = get_settings(context)
     order = CopyOrder(source=source, target=target, secrets=secrets, verify=verify, config=tuple(config or ()))
-    done = run_in_loop(context, copy_store(order, settings.data_dir, ProgressLine(moving=not settings.json)))
+    report = run_in_loop(context, copy_store(order, settings.data_dir, ProgressLine(moving=not settings.json)))
     if settings.json:
-        print_json(done)
+        print_json(report)
     else:
-        print_copy_report(done)
-    if done["equal"] is False:
+        print_copy_report(report)
+    if report["equal"] is False:
         raise Failed
 
 

@@ -26,8 +26,8 @@ async def list_(
     limit: Limit = 100,
 ) -> None:
     """List tasks, newest first."""
-    found = await hub.tasks.list(server=server, role=role, statuses=status or (), limit=limit)
-    print_records(Task, found, settings.json)
+    tasks = await hub.tasks.list(server=server, role=role, statuses=status or (), limit=limit)
+    print_records(Task, tasks, settings.json)
 
 
 @app.hub_command(example="tasks get TASK")

@@ -62,11 +62,11 @@ def create(
 
     async def create_token(hub: "Hub") -> None:
         """Make the token at the hub, and print its secret."""
-        made = await hub.tokens.create(name, grants, ttl_s=ttl_s, may_name_others=may_name_others, hold_s=hold_s)
+        token = await hub.tokens.create(name, grants, ttl_s=ttl_s, may_name_others=may_name_others, hold_s=hold_s)
         if get_settings(context).json:
-            print_json(made.to_json())
+            print_json(token.to_json())
         else:
-            say(made.secret)
+            say(token.secret)
             note("save it now, since the hub keeps only a digest; use it with --token or HUBBUB_TOKEN")
 
     run_with_hub(context, create_token)

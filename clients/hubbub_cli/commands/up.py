@@ -83,10 +83,10 @@ def _print_other_hubs(directory: Path, beside_command: str) -> None:
     """Print the hubs of other data directories that run, since one of them may have the address of this one."""
     from hubbub_local import other_hubs
 
-    others = [each for each in other_hubs.find_hubs() if each.data_dir != directory]
-    for other in others:
+    running_hubs = [each for each in other_hubs.find_hubs() if each.data_dir != directory]
+    for other in running_hubs:
         note(f"another Hubbub runs: process {other.pid} at {other.address}, its data in {other.data_dir}")
-    if others:
+    if running_hubs:
         note(f"if it has the address, `{beside_command}` starts one beside it")
 
 

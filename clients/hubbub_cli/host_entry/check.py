@@ -50,16 +50,16 @@ def print_questions(routes: dict[str, str]) -> None:
 def print_host(findings: "HostFindings") -> None:
     """Print what was found at a host, each fault with what to do next."""
     host = findings.host
-    say(f"{host.title}: {findings.file}" + (f" has {findings.way}" if findings.way else ""))
+    say(f"{host.title}: {findings.file}" + (f" has {findings.route}" if findings.route else ""))
     if host.listing is None:
         say("  it has no command that lists its servers: its file was checked, and its entry tried")
     elif findings.program is None:
         say(f"  {host.listing.command[0]} is not in PATH: its file was checked, and its entry tried")
     else:
-        said = findings.said
+        listed_server = findings.listed_server
         hint = "" if host.listing.connects else " (it lists, and does not connect)"
-        say(f"  `{shlex.join(host.listing.command)}` says{hint}:" + ("" if said else " nothing of the hub"))
-        for line in (*(said.lines if said else ()), *findings.warnings):
+        say(f"  `{shlex.join(host.listing.command)}` says{hint}:" + ("" if listed_server else " nothing of the hub"))
+        for line in (*(listed_server.lines if listed_server else ()), *findings.warnings):
             say(f"    {line}")
     if findings.direct:
         say(f"  there directly as well, past the inbox: {', '.join(findings.direct)}")

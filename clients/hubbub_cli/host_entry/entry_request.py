@@ -41,8 +41,8 @@ class EntryRequest:
     @property
     def endpoint_options(self) -> tuple[str, ...]:
         """The options that name the endpoint: a profile, or a server."""
-        named = (("--profile", self.profile), ("--server", self.server))
-        return tuple(word for option, value in named if value for word in (option, value))
+        option_pairs = (("--profile", self.profile), ("--server", self.server))
+        return tuple(word for option, value in option_pairs if value for word in (option, value))
 
     @property
     def connection_options(self) -> tuple[str, ...]:

@@ -153,21 +153,21 @@ def find_login_url(url: str) -> str | None:
     """
     parts = urlsplit(url)
     try:
-        said = _fetch(urllib.request.Request(f"{parts.scheme}://{parts.netloc}{RESOURCE}{parts.path}"), LOGIN_LIMIT_S)  # noqa: S310 - the hub's own
-        shown = json.loads(said)["resource"]
+        body = _fetch(urllib.request.Request(f"{parts.scheme}://{parts.netloc}{RESOURCE}{parts.path}"), LOGIN_LIMIT_S)  # noqa: S310 - the hub's own
+        resource_url = json.loads(body)["resource"]
     except urllib.error.HTTPError as error:
         return None if error.code == NOT_FOUND else url
     except (OSError, ValueError, KeyError, TypeError):
         return url
-    return shown if _is_endpoint_url(shown, parts.path) else url
+    return resource_url if _is_endpoint_url(resource_url, parts.path) else url
 
 
-def _is_endpoint_url(shown: object, path: str) -> bool:
+def _is_endpoint_url(value: object, path: str) -> bool:
     """Return whether a value that an endpoint has sent is an http or https URL with the path `path`."""
-    if not isinstance(shown, str) or len(shown) > MAX_URL_CHARS or not shown.isascii() or not shown.isprintable():
+    if not isinstance(value, str) or len(value) > MAX_URL_CHARS or not value.isascii() or not value.isprintable():
         return False
     try:
-        parts = urlsplit(shown)
+        parts = urlsplit(value)
     except ValueError:
         return False
     return parts.scheme in ("http", "https") and bool(parts.netloc) and parts.path == path
@@ -189,7 +189,7 @@ def _describe_refusal(error: urllib.error.HTTPError, *, has_token: bool) -> Entr
         return EntryTrial("it has no token, and this hub lets no host log in", is_log_in_off=True)
     try:
         body: Any = json.loads(error.read(MAX_RESPONSE_BYTES))
-        said = str(body["error"]["message"])
+        message = str(body["error"]["message"])
     except (ValueError, KeyError, TypeError, OSError):
-        said = str(error.reason)
-    return EntryTrial(f"the hub refuses it with HTTP {error.code}: {said[:MAX_REASON_CHARS]}")
+        message = str(error.reason)
+    return EntryTrial(f"the hub refuses it with HTTP {error.code}: {message[:MAX_REASON_CHARS]}")

@@ -47,7 +47,7 @@ class HostFindings:
 
     host: HostProgram
     file: Path
-    way: str = ""
+    route: str = ""
     """How the host's entry reaches the hub, for people; empty if it has no entry."""
 
     faults: list[EntryFault] = field(default_factory=list[EntryFault])
@@ -60,18 +60,20 @@ class HostFindings:
     program: str | None = None
     """The path of the host's own command that lists its servers; None if it has none, or none on PATH."""
 
-    said: ListedServer | None = None
-    """What that command says of the hub; None if nothing."""
+    listed_server: ListedServer | None = None
+    """The line of that command about the hub; None if it prints none."""
     warnings: list[str] = field(default_factory=list[str])
 
     def to_json(self) -> dict[str, Any]:
         """Return the findings as JSON values."""
-        listed = {"state": self.said.state, "lines": list(self.said.lines)} if self.said else None
+        listed = (
+            {"state": self.listed_server.state, "lines": list(self.listed_server.lines)} if self.listed_server else None
+        )
         return {
             "host": self.host.name,
             "file": str(self.file),
             "entries": self.entries,
-            "way": self.way,
+            "way": self.route,
             "direct": self.direct,
             "program": self.program,
             "listed": listed,
@@ -89,16 +91,16 @@ async def check_host(settings: "Settings", host: HostProgram, limit_s: float) ->
     findings = HostFindings(host, host.file(machine))
     install = settings.command("mcp", "install", host.name)
     tables = [each for each in list_server_tables(machine, Path.cwd()) if _is_read_by(host, each)]
-    found = _find_entries(findings, tables, install)
+    hub_entry = _find_entries(findings, tables, install)
     findings.direct = [format_server_name(each) for each in list_direct_servers(tables)]
     if host.listing is not None:
         await _run_listing(findings, host.listing, limit_s)
-    if found is None:
+    if hub_entry is None:
         findings.faults.append(EntryFault(f"{findings.file} has no entry of the hub", install))
         return findings
     # Otherwise the host itself has said that it works, or why the entry is not used.
-    if findings.said is None or findings.said.state in ("failed", "listed", "needs log-in"):
-        await _try_entry(findings, found.entry, install)
+    if findings.listed_server is None or findings.listed_server.state in ("failed", "listed", "needs log-in"):
+        await _try_entry(findings, hub_entry.entry, install)
     return findings
 
 
@@ -123,34 +125,38 @@ def _find_entries(findings: HostFindings, tables: list[ServerTable], install: st
     findings.entries = [format_server_name(each) for each in entries]
     if not entries:
         return None
-    found = next((each for each in entries if each.name == NAME), entries[0])
-    url = find_url(found.entry)
-    has_token = has_variables(found.entry) or any(name.lower() == "authorization" for name in find_headers(found.entry))
-    findings.way = f"{url}, {'with a token' if has_token else 'where it logs in'}" if url else "the bridge"
+    hub_entry = next((each for each in entries if each.name == NAME), entries[0])
+    url = find_url(hub_entry.entry)
+    has_token = has_variables(hub_entry.entry) or any(
+        name.lower() == "authorization" for name in find_headers(hub_entry.entry)
+    )
+    findings.route = f"{url}, {'with a token' if has_token else 'where it logs in'}" if url else "the bridge"
     if len({each.name for each in entries}) > 1:
         names = ", ".join(findings.entries)
         findings.faults.append(EntryFault(f"the hub is there {len(entries)} times: {names}", "take out all but one"))
-    if has_token and is_readable_by_others(found.place.file):
-        step = shlex.join(("chmod", "600", str(found.place.file)))
-        findings.faults.append(EntryFault(f"others can read {found.place.file}, which has a token", step))
-    if import_server(found, make_text_environment(Machine.here())).disabled:
-        findings.faults.append(EntryFault(f"{found.name} is switched off there", _find_switch(findings.host, found)))
-    return found
+    if has_token and is_readable_by_others(hub_entry.place.file):
+        step = shlex.join(("chmod", "600", str(hub_entry.place.file)))
+        findings.faults.append(EntryFault(f"others can read {hub_entry.place.file}, which has a token", step))
+    if import_server(hub_entry, make_text_environment(Machine.here())).disabled:
+        findings.faults.append(
+            EntryFault(f"{hub_entry.name} is switched off there", _find_switch(findings.host, hub_entry))
+        )
+    return hub_entry
 
 
-def _find_switch(host: HostProgram, found: FoundServer) -> str:
+def _find_switch(host: HostProgram, server: FoundServer) -> str:
     """Return in words how to switch on a server that is switched off at a host."""
-    off = found.place.off_list
-    if off is not None and found.is_off:
-        return f"take {found.name} out of `{'.'.join(off.path)}` in {off.file}"
+    off_list = server.place.off_list
+    if off_list is not None and server.is_off:
+        return f"take {server.name} out of `{'.'.join(off_list.path)}` in {off_list.file}"
     flag = ", ".join(f"`{key}` to {str(not value).lower()}" for key, value in (host.flag_off or {}).items())
-    return f"set {flag} in its entry in {found.place.file}" if flag else f"switch it on in {host.title}"
+    return f"set {flag} in its entry in {server.place.file}" if flag else f"switch it on in {host.title}"
 
 
 async def _run_listing(findings: HostFindings, listing: Listing, limit_s: float) -> None:
     """Run the host's own command, if it is on PATH, and add to the findings what it says of the hub."""
     command = listing.command
-    shown = shlex.join(command)
+    command_text = shlex.join(command)
     program = shutil.which(command[0])
     if program is None:
         return
@@ -159,18 +165,18 @@ async def _run_listing(findings: HostFindings, listing: Listing, limit_s: float)
     lines = split_lines(output)
     findings.warnings = find_warnings(lines)
     # An entry for a folder is called `NAME in FOLDER` in the findings, and NAME in the host's list.
-    findings.said = find_listed_server(lines, next(iter(findings.entries), NAME).partition(" in ")[0])
+    findings.listed_server = find_listed_server(lines, next(iter(findings.entries), NAME).partition(" in ")[0])
     if status is None:
         step = "start it by hand; a server of its own may keep it waiting (`--limit S` waits longer)"
-        findings.faults.append(EntryFault(f"`{shown}` did not end within {limit_s:g} s", step))
+        findings.faults.append(EntryFault(f"`{command_text}` did not end within {limit_s:g} s", step))
     elif status:
         last = next((line.strip() for line in reversed(lines) if line.strip()), "it says nothing")
         findings.faults.append(
-            EntryFault(f"`{shown}` ended with status {status}: {last}", f"start it by hand: {shown}")
+            EntryFault(f"`{command_text}` ended with status {status}: {last}", f"start it by hand: {command_text}")
         )
-    elif findings.said is None and findings.entries:
+    elif findings.listed_server is None and findings.entries:
         findings.faults.append(
-            EntryFault(f"`{shown}` does not list the hub", f"does it read another file than {findings.file}?")
+            EntryFault(f"`{command_text}` does not list the hub", f"does it read another file than {findings.file}?")
         )
     findings.faults += _find_listing_faults(findings)
 
@@ -180,8 +186,8 @@ def _find_listing_faults(findings: HostFindings) -> Iterator[EntryFault]:
 
     If the findings already say that the hub is switched off, this is not repeated.
     """
-    host, said = findings.host, findings.said
-    match said.state if said else None:
+    host, listed_server = findings.host, findings.listed_server
+    match listed_server.state if listed_server else None:
         case "not approved":
             yield EntryFault(f"{host.title} does not use it before you approve it", "start it here, and approve it")
         case "switched off" if not any("switched off" in each.what for each in findings.faults):
@@ -229,7 +235,7 @@ async def _try_entry(findings: HostFindings, entry: Mapping[str, Any], install: 
 
     An entry with variables is not tried. What the host itself said of the hub decides how a failure is explained.
     """
-    host, state = findings.host, findings.said.state if findings.said else None
+    host, state = findings.host, findings.listed_server.state if findings.listed_server else None
     if has_variables(entry):
         findings.warnings.append(f"the entry was not tried: only {host.title} knows the variables in it")
         return

@@ -267,5 +267,5 @@ def _report_permits(hook: dict[str, Any]) -> None:
 
 def _make_unchanged_error(file: Path, error: Exception) -> typer.TyperException:
     """Return the error for a file that could not be changed."""
-    why = error.strerror if isinstance(error, OSError) else error
-    return typer.TyperException(f"{file} is left as it is: {why}; put in what `--print` shows by hand")
+    reason = error.strerror if isinstance(error, OSError) else error
+    return typer.TyperException(f"{file} is left as it is: {reason}; put in what `--print` shows by hand")

@@ -36,11 +36,11 @@ async def log_host_in(
     if profile and server:
         raise Usage("--profile and --server are two ways to say what the host sees: name one")
     code = await hub.hosts.create_login_code()
-    place = f"/p/{quote(profile, safe='')}" if profile else f"/s/{quote(server, safe='')}" if server else ""
+    endpoint_path = f"/p/{quote(profile, safe='')}" if profile else f"/s/{quote(server, safe='')}" if server else ""
     if settings.json:
-        print_json({**code.to_json(), "endpoint": f"{code.endpoint}{place}"})
+        print_json({**code.to_json(), "endpoint": f"{code.endpoint}{endpoint_path}"})
         return
-    say(f"1. Give the host this address:  {code.endpoint}{place}")
+    say(f"1. Give the host this address:  {code.endpoint}{endpoint_path}")
     say("2. Let the host log in: it opens the hub's page in your browser.")
     say(f"3. Type this code there:        {code.code}   (once, until {local_time(code.expires_at)})")
     say(f"   or open it in that browser:  {code.link}")

@@ -30,7 +30,7 @@ NAMES: Final = ", ".join((*AGENTS, ANY))
 
 @dataclass(frozen=True, slots=True)
 class AgentWish:
-    """What a person wants behind the hub: an agent by its name. `command`, unless empty, is how to start it instead."""
+    """The agent that a person wants as a server, by its name. `command`, unless empty, replaces its usual command."""
 
     name: str | None
     command: Sequence[str]
@@ -49,31 +49,31 @@ def make_command(settings: Settings, wish: AgentWish) -> tuple[list[str], Mappin
         raise Usage(f"--mcp and --fs are for a coding agent: name one with --agent ({NAMES})")
     if wish.url:
         raise Usage("--agent starts a program on the hub's machine; leave --url out")
-    known = AGENTS.get(wish.name)
-    if known is None and wish.name != ANY:
+    agent = AGENTS.get(wish.name)
+    if agent is None and wish.name != ANY:
         raise Usage(
             f"--agent: {wish.name!r} is not one of {NAMES}; with `--agent {ANY} -- COMMAND ARGS...` it is any other "
             "agent that speaks ACP"
         )
-    words = [*(wish.command or (known.command if known else ()))]
-    if not words:
+    agent_command = [*(wish.command or (agent.command if agent else ()))]
+    if not agent_command:
         raise Usage(f"--agent {ANY}: give the agent's command as well, -- COMMAND ARGS...")
-    here = _is_local(settings)
-    if here:
-        words[0] = _find_program(words[0], known)
-    root = str(Path(wish.root).absolute()) if wish.root and here else wish.root
-    options = (("--mcp", wish.profile), ("--fs", root), ("--mode", known.mode if known else ""))
-    given = [word for option, value in options if value for word in (option, value)]
+    is_local = _is_local(settings)
+    if is_local:
+        agent_command[0] = _find_program(agent_command[0], agent)
+    root = str(Path(wish.root).absolute()) if wish.root and is_local else wish.root
+    options = (("--mcp", wish.profile), ("--fs", root), ("--mode", agent.mode if agent else ""))
+    option_words = [word for option, value in options if value for word in (option, value)]
     # The bridge has to find the hub only if it gives the agent the hub's servers.
     bridge_args = make_own_args(settings, "acp") if wish.profile else ("acp",)
-    line = [find_own_command() if here else "hubbub", *bridge_args, *given, "--", *words]
-    return line, known.env if known else {}
+    command_line = [find_own_command() if is_local else "hubbub", *bridge_args, *option_words, "--", *agent_command]
+    return command_line, agent.env if agent else {}
 
 
 def print_next_steps(settings: Settings, server: str, agent: str) -> None:
     """Print how to log in at the agent, and how to start it."""
-    if (known := AGENTS.get(agent)) is not None:
-        note(f"if {known.title} is not logged in yet: {known.log_in}")
+    if (coding_agent := AGENTS.get(agent)) is not None:
+        note(f"if {coding_agent.title} is not logged in yet: {coding_agent.log_in}")
     note(f"to start it: {settings.command('call', server, 'start')} prompt='...' cwd=/FOLDER --detach")
 
 
@@ -85,10 +85,10 @@ def _is_local(settings: Settings) -> bool:
         return True
 
 
-def _find_program(name: str, known: CodingAgent | None) -> str:
+def _find_program(name: str, agent: CodingAgent | None) -> str:
     """Return the file of an agent's program. Raises TyperException if there is none."""
-    found = shutil.which(name)
-    if found is not None:
-        return str(Path(found).absolute())
-    advice = f"; install it: {known.install}; then log in: {known.log_in}" if known else ""
+    program = shutil.which(name)
+    if program is not None:
+        return str(Path(program).absolute())
+    advice = f"; install it: {agent.install}; then log in: {agent.log_in}" if agent else ""
     raise typer.TyperException(f"there is no program {name} on this machine{advice}")

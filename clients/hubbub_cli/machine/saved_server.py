@@ -25,8 +25,8 @@ def offer_keyring(settings: Settings, spec: "ServerSpec") -> "ServerSpec":
     """Return a spec with its secrets in the keyring, if a person at the terminal agrees."""
     from hubbub_cli.machine import server_import
 
-    kept = server_import.move_secrets_to_keyring(settings, spec.name, spec.to_json())
-    return replace(spec, **{key: kept[key] for key in ("args", "env", "headers", "url") if key in kept})
+    stored_spec = server_import.move_secrets_to_keyring(settings, spec.name, spec.to_json())
+    return replace(spec, **{key: stored_spec[key] for key in ("args", "env", "headers", "url") if key in stored_spec})
 
 
 async def save_server(hub: "Hub", settings: Settings, spec: "ServerSpec") -> "Server":

@@ -66,15 +66,15 @@ class ImportRequest:
 class ImportOutcome:
     """What came of an import."""
 
-    taken: list[Offer] = field(default_factory=list[Offer])
-    left: list[tuple[Offer, str]] = field(default_factory=list[tuple[Offer, str]])
-    """Those that were wanted and not taken, each with the reason."""
+    imported: list[Offer] = field(default_factory=list[Offer])
+    skipped: list[tuple[Offer, str]] = field(default_factory=list[tuple[Offer, str]])
+    """Offers that were chosen and not imported, each with the reason."""
 
-    kept: list[str] = field(default_factory=list[str])
-    """Secrets that are in the keyring, and what they are for."""
+    keyring_secrets: list[str] = field(default_factory=list[str])
+    """Descriptions of the secrets that were stored in the keyring."""
 
-    written: list[str] = field(default_factory=list[str])
-    """Secrets that are in the file."""
+    file_secrets: list[str] = field(default_factory=list[str])
+    """Descriptions of the secrets that were written into the file."""
 
     backup: Path | None = None
 
@@ -103,14 +103,14 @@ def import_servers(request: ImportRequest, found: Sequence[FoundServer | Trouble
         return None
     if not request.everything and not request.settings.interactive:
         raise Usage(f"nobody can be asked which to take: `{request.same_command} --yes` takes all that are new")
-    wanted = (
+    chosen_offers = (
         [each for each in importable if each.state == "new"]
         if request.everything
         else _ask_which_servers(listed, importable)
     )
-    if not wanted:
+    if not chosen_offers:
         return None
-    return _import_wanted(request, config_text, wanted)
+    return _import_wanted(request, config_text, chosen_offers)
 
 
 def read_config(file: Path) -> str:
@@ -245,34 +245,34 @@ def _parse_numbers(text: str, max_number: int) -> Iterator[int]:
     """Yield the numbers of a list as `1 3-5`, each once; for a wrong one 0 or `max_number + 1`; nothing for no list."""
     if not NUMBER_LIST.fullmatch(text):
         return
-    seen: set[int] = set()
+    yielded_numbers: set[int] = set()
     for part in re.split(r"[,\s]+", re.sub(r"\s*-\s*", "-", text.strip())):
         first, _, last = part.partition("-")
         low, high = (min(whole_text(each, LARGEST_NUMBER) or 0, max_number + 1) for each in (first, last or first))
         for number in range(low, high + 1) or (0,):  # a range such as 5-3 is wrong
-            if number not in seen:
-                seen.add(number)
+            if number not in yielded_numbers:
+                yielded_numbers.add(number)
                 yield number
 
 
-def _import_wanted(request: ImportRequest, before: str, wanted: Sequence[Offer]) -> ImportOutcome:
+def _import_wanted(request: ImportRequest, before: str, chosen_offers: Sequence[Offer]) -> ImportOutcome:
     """Ask for what the chosen servers need, add them to the text of the file, and write it if any could be added.
 
     Return the outcome. Raises TyperException, Abort.
     """
     text = before
     outcome = ImportOutcome()
-    keyring = _offer_keyring(request, wanted)
+    keyring = _offer_keyring(request, chosen_offers)
     confirms = _ask_about_approvals() if request.confirm is None and request.is_interactive else bool(request.confirm)
     known_values: dict[tuple[Path, str], str] = {}
-    for offer in wanted:
+    for offer in chosen_offers:
         server = _ask_for_values(request, offer.server, known_values)
         if server.asks:
             missing = ", ".join(ask.id for ask in server.asks)
             remedy = (
                 "nothing was given" if request.is_interactive else f"`{request.same_command}` on a terminal asks for it"
             )
-            outcome.left.append((offer, f"it needs {missing}; {remedy}"))
+            outcome.skipped.append((offer, f"it needs {missing}; {remedy}"))
             continue
         secret_paths = find_prompted_paths(offer.server.spec or {}, [ask.id for ask in offer.server.asks if ask.secret])
         spec = _move_secrets(server.name, server.spec or {}, secret_paths, keyring, outcome)
@@ -282,8 +282,8 @@ def _import_wanted(request: ImportRequest, before: str, wanted: Sequence[Offer])
             text = config_file.add_server(text, server.name, spec, f"From {place.title}: {place.file}")
         except Unchangeable as exc:
             raise typer.TyperException(f"{request.file} is left as it was: {exc}") from None
-        outcome.taken.append(offer)
-    if outcome.taken:
+        outcome.imported.append(offer)
+    if outcome.imported:
         outcome.backup = replace_checked(request.file, before, text)
     return outcome
 
@@ -316,13 +316,13 @@ def _ask_for_value(server: Imported, ask: InputPrompt) -> str | None:
         note(f"type one of {', '.join(ask.choices)}")
 
 
-def _offer_keyring(request: ImportRequest, wanted: Sequence[Offer]) -> Keyring | None:
+def _offer_keyring(request: ImportRequest, chosen_offers: Sequence[Offer]) -> Keyring | None:
     """Ask whether the secrets go into the system's keyring, and return it if so; with `everything` nobody is asked.
 
     None if the secrets go into the file, if there are none, or if there is no keyring, which is printed.
     """
-    written_secrets = [secret for offer in wanted for secret in find_secrets(offer.server.spec or {})]
-    prompted_secrets = [ask for offer in wanted for ask in offer.server.asks if ask.secret]
+    written_secrets = [secret for offer in chosen_offers for secret in find_secrets(offer.server.spec or {})]
+    prompted_secrets = [ask for offer in chosen_offers for ask in offer.server.asks if ask.secret]
     if not written_secrets and not prompted_secrets:
         return None
     try:
@@ -351,22 +351,22 @@ def _ask_about_approvals() -> bool:
 
 
 def move_secrets_to_keyring(settings: Settings, name: str, spec: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Move a server's secrets to the keyring, if a person at the terminal agrees, and return the spec as it is then.
+    """Move a server's secrets to the keyring, if a person at the terminal agrees, and return the changed spec.
 
     Prints where each secret goes. Raises Abort if the person leaves.
     """
-    found = find_secrets(spec)
-    if not found:
+    secrets = find_secrets(spec)
+    if not secrets:
         return spec
     keyring, outcome = None, ImportOutcome()
     if settings.interactive:
         with suppress(NoKeyring):
             keyring = open_system_keyring()
-            keyring = keyring if _ask_about_keyring(len(found)) else None
+            keyring = keyring if _ask_about_keyring(len(secrets)) else None
     spec = _move_secrets(name, spec, (), keyring, outcome)
-    for each in outcome.kept:
+    for each in outcome.keyring_secrets:
         note(f"in the keyring: {each}")
-    for each in outcome.written:
+    for each in outcome.file_secrets:
         note(f"goes into the file, which only you can read: {each}")
     return spec
 
@@ -378,7 +378,7 @@ def _move_secrets(
     keyring: Keyring | None,
     outcome: ImportOutcome,
 ) -> Mapping[str, Any]:
-    """Move the secrets of a spec to the keyring, note in `outcome` where each is, and return the spec as it is then.
+    """Move the secrets of a spec to the keyring, add each to `outcome`, and return the changed spec.
 
     Without a keyring, secrets stay in the spec. The texts at `prompted_paths` are secrets in any case.
     """
@@ -393,10 +393,10 @@ def _move_secrets(
         except NoKeyring as exc:
             if str(exc):
                 note(f"{description} goes into the file: {exc}")
-            outcome.written.append(description)
+            outcome.file_secrets.append(description)
             continue
         spec = replace_secret(spec, secret, reference)
-        outcome.kept.append(description)
+        outcome.keyring_secrets.append(description)
     return spec
 
 
@@ -422,29 +422,29 @@ def _prompt(prompt: str, *, hidden: bool = False) -> str:
 
 
 def print_outcome(request: ImportRequest, outcome: ImportOutcome) -> None:
-    """Print which servers were taken, which were left and why, and where their secrets are."""
+    """Print which servers were imported, which were skipped and why, and where their secrets are."""
     if request.settings.json:
         print_json(
             {
                 "file": str(request.file),
                 "backup": outcome.backup and str(outcome.backup),
-                "taken": [offer.server.name for offer in outcome.taken],
-                "left": {offer.server.name: why for offer, why in outcome.left},
-                "in_keyring": outcome.kept,
-                "in_file": outcome.written,
+                "taken": [offer.server.name for offer in outcome.imported],
+                "left": {offer.server.name: why for offer, why in outcome.skipped},
+                "in_keyring": outcome.keyring_secrets,
+                "in_file": outcome.file_secrets,
             }
         )
         return
-    for offer, why in outcome.left:
+    for offer, why in outcome.skipped:
         note(f"left out: {offer.server.name}: {why}")
-    if outcome.kept:
-        note("in the keyring:\n" + "\n".join(f"  {each}" for each in outcome.kept))
-    if outcome.written:
-        note("in the file, which only you can read:\n" + "\n".join(f"  {each}" for each in outcome.written))
-    if not outcome.taken:
+    if outcome.keyring_secrets:
+        note("in the keyring:\n" + "\n".join(f"  {each}" for each in outcome.keyring_secrets))
+    if outcome.file_secrets:
+        note("in the file, which only you can read:\n" + "\n".join(f"  {each}" for each in outcome.file_secrets))
+    if not outcome.imported:
         note("nothing was written")
         return
-    names = ", ".join(offer.server.name for offer in outcome.taken)
+    names = ", ".join(offer.server.name for offer in outcome.imported)
     say(f"{request.file}: {names}")
     if outcome.backup is not None:
         note(f"as it was: {outcome.backup}")

@@ -23,8 +23,8 @@ def find_notify_file(config: Sequence[str]) -> Path | None:
     from hubbub_local.platform_dirs import Machine, find_config_file, list_config_files
     from hubbub_notify.rules import NoticeRuleProblem, UnreadableRules, parse_rules, read_table
 
-    given = [Path(each).expanduser() for each in config]
-    for file in given or list_config_files(os.environ) or [find_config_file(Machine.here())]:
+    config_files = [Path(each).expanduser() for each in config]
+    for file in config_files or list_config_files(os.environ) or [find_config_file(Machine.here())]:
         if not file.is_file():
             continue
         try:

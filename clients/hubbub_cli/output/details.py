@@ -194,9 +194,9 @@ def _describe_desired_state(server: Server) -> str | None:
     """
     if server.desired_state == server.state:
         return None
-    on_its_way = server.desired_state == "connected" and not (server.error or server.gave_up)
+    is_connecting = server.desired_state == "connected" and not (server.error or server.gave_up)
     return with_hub_options(
-        f"{server.desired_state}{f'; follow it: hubbub servers watch {server.name}' if on_its_way else ''}"
+        f"{server.desired_state}{f'; follow it: hubbub servers watch {server.name}' if is_connecting else ''}"
     )
 
 

@@ -71,8 +71,8 @@ def _replace_non_finite(value: Any) -> Any:
 
 def say(*columns: "str | Text") -> None:
     """Print a line for people on stdout, flushed; a `Text` in its colour, if stdout shows colours."""
-    shown = [clean(each) if isinstance(each, str) else _render_coloured(each) for each in columns]
-    _write(sys.stdout, "  ".join(shown) + "\n")
+    rendered = [clean(each) if isinstance(each, str) else _render_coloured(each) for each in columns]
+    _write(sys.stdout, "  ".join(rendered) + "\n")
 
 
 def note(text: str, end: str = "\n") -> None:

@@ -21,11 +21,11 @@ async def print_while_waiting(describe_wait: Callable[[], str]) -> None:
     """Print every WAIT_LINE_S, until cancelled, what is waited for; nothing while `describe_wait` returns ""."""
     import asyncio
 
-    began = time.monotonic()
+    started_s = time.monotonic()
     while True:
         await asyncio.sleep(WAIT_LINE_S)
         if wait := describe_wait():
-            note(f"  {time.monotonic() - began:3.0f} s  {wait}")
+            note(f"  {time.monotonic() - started_s:3.0f} s  {wait}")
 
 
 async def print_server_states(hub: "Hub") -> None:
@@ -37,7 +37,7 @@ async def print_server_states(hub: "Hub") -> None:
 
     from hubbub_client.data.watch_events import Removed, Upsert  # imported late, since it imports gRPC
 
-    began = time.monotonic()
+    started_s = time.monotonic()
     last_states: dict[str, str] = {}
     connecting: set[str] = set()
 
@@ -50,7 +50,7 @@ async def print_server_states(hub: "Hub") -> None:
                 case Upsert(record=server) if server.state == "connected":
                     connecting.discard(server.name)
                     if last_states.get(server.name) != "connected":
-                        took_s = None if server.name in last_states else time.monotonic() - began
+                        took_s = None if server.name in last_states else time.monotonic() - started_s
                         group.create_task(_print_connected(hub, server, took_s))
                     last_states[server.name] = "connected"
                 case Upsert(record=server) if server.error and last_states.get(server.name) != server.error.code:

@@ -162,10 +162,10 @@ def _describe_setting(ctx: Any, error: Any) -> str:
     toml, file = error.metadata.get("toml"), error.metadata.get("file", "the hub's configuration file")
     if not toml:
         return ""
-    before, mark, after = toml.rpartition(ARGS_PLACEHOLDER)
+    text_before, mark, text_after = toml.rpartition(ARGS_PLACEHOLDER)
     if mark and (command := ctx.params.get("command")):
         args = ", ".join(json.dumps(word, ensure_ascii=False).replace("\x7f", "\\u007f") for word in command[1:])
-        toml = f"{before}args = [{args}]{after}"
+        toml = f"{text_before}args = [{args}]{text_after}"
     text = "\n".join(f"  {line}" for line in toml.splitlines())
     return f"to allow it, have this in {file}, then `hubbub reload`:\n{text}"
 
@@ -227,18 +227,21 @@ def _advise_on_catalog(ctx: Any, print_advice: Callable[[str], None], earlier_me
         print_advice(f"all of them: {listing}")
 
 
-def _advise_on_arguments(given: Sequence[str], known: Mapping[str, bool], print_advice: Callable[[str], None]) -> None:
+def _advise_on_arguments(
+    argument_names: Sequence[str], known_arguments: Mapping[str, bool], print_advice: Callable[[str], None]
+) -> None:
     """Print which given arguments are unknown, and which required ones are missing.
 
     `known` has the names of all arguments, each with whether it is required.
     """
-    for name in given:
-        if known and name not in known:
+    for name in argument_names:
+        if known_arguments and name not in known_arguments:
             suggestion = (
-                format_did_you_mean(find_close_names(name, known)) or f"it has {', '.join(list(known)[:MAX_NAMED])}"
+                format_did_you_mean(find_close_names(name, known_arguments))
+                or f"it has {', '.join(list(known_arguments)[:MAX_NAMED])}"
             )
             print_advice(f"there is no argument {name!r}; {suggestion}")
-    if missing := [name for name, required in known.items() if required and name not in given]:
+    if missing := [name for name, required in known_arguments.items() if required and name not in argument_names]:
         print_advice(f"required and not given: {', '.join(missing)}")
 
 

@@ -122,7 +122,7 @@ def _list_matching_names(
     root_params: dict[str, Any] = context.find_root().params
     messages = import_module(f"hubbub.v1.{module}_pb2")
     method = rpc.partition("/")[2]
-    found: list[str] = []
+    names: list[str] = []
     give_up_at = time.monotonic() + LIMIT_S
     try:
         endpoints = deque(discover_all(Where(*(root_params.get(name) for name in Where._fields))))
@@ -132,7 +132,7 @@ def _list_matching_names(
         for _ in range(max_pages):
             raw = _call_first_that_answers(endpoints, f"hubbub.v1.{rpc}", request.SerializeToString(), give_up_at)
             response = getattr(messages, f"{method}Response").FromString(raw)
-            found += find_names(response)
+            names += find_names(response)
             if not paged:
                 break
             request.page_token = response.next_page_token
@@ -140,7 +140,7 @@ def _list_matching_names(
                 break
     except Exception:  # noqa: BLE001 - a shell that completes has no place for an error
         return []
-    return [word for word in dict.fromkeys(found) if word.startswith(incomplete) and SAFE_WORD.fullmatch(word)]
+    return [word for word in dict.fromkeys(names) if word.startswith(incomplete) and SAFE_WORD.fullmatch(word)]
 
 
 def _call_first_that_answers(endpoints: "deque[HubAddress]", rpc: str, request: bytes, give_up_at: float) -> bytes:

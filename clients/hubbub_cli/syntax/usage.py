@@ -69,12 +69,12 @@ OTHER_WORDS_OF_GROUPS = {
 }
 
 
-def find_close_names(word: str, known: Iterable[str]) -> list[str]:
+def find_close_names(word: str, known_names: Iterable[str]) -> list[str]:
     """Return the known names that are spelled like a word, the closest first, then those that contain the word.
 
     MAX_SUGGESTED at most; the word itself is left out.
     """
-    names = list(dict.fromkeys(known))
+    names = list(dict.fromkeys(known_names))
     lowered = {name.lower(): name for name in names}
     matches = [lowered[each] for each in get_close_matches(word.lower(), lowered, n=MAX_SUGGESTED)]
     containing = [name for name in names if len(word) > MIN_CONTAINED_CHARS and word.lower() in name.lower()]

@@ -1,4 +1,4 @@
-"""Asks a person at the terminal for an answer, in the way that fits the kind of pending request."""
+"""Asks a person at the terminal for an answer, as the kind of the pending request needs it."""
 
 import contextlib
 import json
@@ -81,8 +81,8 @@ async def _ask_for_form(request: PendingRequest, how: How) -> PendingRequest | N
         try:
             content = await fill_in_form(fields_to_ask, content, problems)
             ending = await choose_letter(FORM_ENDINGS | ({"e": "[e]dit"} if all_fields else {}), default="s")
-        except FormLeft as leaving:
-            ending = leaving.letter
+        except FormLeft as error:
+            ending = error.letter
         match ending:
             case "s":
                 try:
@@ -122,13 +122,13 @@ async def _ask_for_decision(request: PendingRequest, how: How) -> PendingRequest
 
     None if the person leaves the request open.
     """
-    wider = find_wider_decision(request)
-    ways = {"a": "[a]pprove", **({"s": "approve for this [s]ession"} if wider is not None else {})}
-    match await choose_letter({**ways, "d": "[d]eny", "x": "deny and stop the agent [x]", "l": "[l]ater"}):
+    wider_decision = find_wider_decision(request)
+    approve_choices = {"a": "[a]pprove", **({"s": "approve for this [s]ession"} if wider_decision is not None else {})}
+    match await choose_letter({**approve_choices, "d": "[d]eny", "x": "deny and stop the agent [x]", "l": "[l]ater"}):
         case "a":
             return await request.accept(**how)
-        case "s" if wider is not None:
-            return await request.accept({wider.member: wider.value}, **how)
+        case "s" if wider_decision is not None:
+            return await request.accept({wider_decision.member: wider_decision.value}, **how)
         case "d":
             return await request.decline(**how)
         case "x":
@@ -143,8 +143,8 @@ async def _ask_for_option(request: PendingRequest, choices: Sequence[AgentDecisi
     None if the person leaves the request open.
     """
     options = {str(number): f"[{number}] {_format_option_label(each)}" for number, each in enumerate(choices, 1)}
-    no = {} if any(each.rejects for each in choices) else {"d": "[d]ecline"}
-    letter = await choose_letter({**options, **no, "l": "[l]ater"})
+    decline_choice = {} if any(each.rejects for each in choices) else {"d": "[d]ecline"}
+    letter = await choose_letter({**options, **decline_choice, "l": "[l]ater"})
     if letter in options:
         chosen = choices[int(letter) - 1]
         return await request.accept({chosen.member: chosen.value}, **how)
@@ -156,7 +156,7 @@ def _format_option_label(choice: AgentDecision) -> str:
 
 
 class FormLeft(Exception):
-    """The person leaves a form by one of the other ways, `letter`: the letter of decline, cancel or later."""
+    """The person leaves a form without sending it; `letter` is that of decline (d), cancel (c) or later (l)."""
 
     def __init__(self, letter: str) -> None:
         super().__init__(letter)
@@ -164,15 +164,15 @@ class FormLeft(Exception):
 
 
 async def fill_in_form(
-    fields_to_ask: Sequence[Field], before: Mapping[str, Any], problems: Mapping[str, str]
+    fields_to_ask: Sequence[Field], initial_values: Mapping[str, Any], problems: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Ask for the fields of a form, and return its content; `before` has the values that were typed last.
+    """Ask for the fields of a form, and return its content. `initial_values` has, by field, what was typed last.
 
     `problems` says by field what was wrong with these values; each is printed before its field.
 
     Raises FormLeft, and EOFError at the end of input.
     """
-    content = {**before}
+    content = {**initial_values}
     for field in fields_to_ask:
         if problem := problems.get(field.name):
             note(f"  {field.title}: {problem}")
@@ -196,14 +196,14 @@ async def _ask_for_value(field: Field, default: Any) -> Any:
     if len(field.choices) > MAX_CHOICES:
         note(f"  and {len(field.choices) - MAX_CHOICES} more, which can be typed as they are called")
     # Enter alone takes the default, so another word leaves such a field out.
-    omissible = default is not None and not field.required
+    can_omit = default is not None and not field.required
     hint = _describe_input(field)
-    offered = f" [{typed_text(default)}]" if default is not None else ""
+    default_hint = f" [{typed_text(default)}]" if default is not None else ""
     while True:
-        text = await read_line(f"{field.title}{hint}{offered}: ")
+        text = await read_line(f"{field.title}{hint}{default_hint}: ")
         if text in TYPED_ENDINGS:
             raise FormLeft(TYPED_ENDINGS[text])
-        if text == TYPED_NOTHING and omissible:
+        if text == TYPED_NOTHING and can_omit:
             return None
         if not text and (default is not None or not field.required):
             return default

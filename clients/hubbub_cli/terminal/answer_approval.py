@@ -44,31 +44,31 @@ def _print_approval(request: PendingRequest) -> None:
 
 async def _ask_for_decision(request: PendingRequest, how: How) -> PendingRequest | None:
     """Ask the person until the hub accepts a decision, and return the answered request; None if they leave it open."""
-    asked = request.approval
-    if asked is None:  # what would be approved is not known
+    approval = request.approval
+    if approval is None:  # what would be approved is not known
         choices = {"d": DENY, "l": LATER}
     else:
         choices = {
             "a": "[a]pprove",
-            **({"r": "approve and [r]emember"} if asked.rule.remember_s else {}),
-            **({"s": "approve with [s]uggestions"} if asked.suggestions else {}),
-            **({"c": "[c]hange"} if asked.rule.edit else {}),
+            **({"r": "approve and [r]emember"} if approval.rule.remember_s else {}),
+            **({"s": "approve with [s]uggestions"} if approval.suggestions else {}),
+            **({"c": "[c]hange"} if approval.rule.edit else {}),
             "d": DENY,
             "l": LATER,
         }
     while True:
         letter = await choose_letter(choices)
         try:
-            match letter, asked:
+            match letter, approval:
                 case "a", _:
                     return await request.approve(**how)
                 case "r", ApprovalRequest():
-                    return await _approve_and_remember(request, asked, how)
+                    return await _approve_and_remember(request, approval, how)
                 case "s", ApprovalRequest():
-                    if taken := await _choose_suggestions(request):
-                        return await request.approve(suggestions=taken, **how)
+                    if chosen_indices := await _choose_suggestions(request):
+                        return await request.approve(suggestions=chosen_indices, **how)
                 case "c", ApprovalRequest():
-                    if (changed := await _edit_arguments(asked)) is not None:
+                    if (changed := await _edit_arguments(approval)) is not None:
                         return await request.approve(changed, **how)
                 case "d", _:
                     return await request.deny(await read_line("why? (the caller sees it) "), **how)
@@ -78,16 +78,18 @@ async def _ask_for_decision(request: PendingRequest, how: How) -> PendingRequest
             note(error.to_json()["message"])
 
 
-async def _approve_and_remember(request: PendingRequest, asked: ApprovalRequest, how: How) -> PendingRequest:
+async def _approve_and_remember(request: PendingRequest, approval: ApprovalRequest, how: How) -> PendingRequest:
     """Ask for how long, and for which arguments; approve the call and those like it; return the answered request."""
-    spans = asked.rule.remember_s
-    for number, seconds in enumerate(spans, 1):
+    spans_s = approval.rule.remember_s
+    for number, seconds in enumerate(spans_s, 1):
         note(f"  {number}) for {describe_span(seconds)}")
-    while (number := whole_text(await read_line("for how long [1]: ") or "1")) is None or not 1 <= number <= len(spans):
-        note(f"type a number from 1 to {len(spans)}")
+    while (number := whole_text(await read_line("for how long [1]: ") or "1")) is None or not 1 <= number <= len(
+        spans_s
+    ):
+        note(f"type a number from 1 to {len(spans_s)}")
     typed = await read_line("for these arguments only (y/n) [y]: ")
     same_arguments = not typed.lower().startswith("n")
-    return await request.approve(remember_s=spans[number - 1], same_arguments=same_arguments, **how)
+    return await request.approve(remember_s=spans_s[number - 1], same_arguments=same_arguments, **how)
 
 
 async def _choose_suggestions(request: PendingRequest) -> Sequence[int]:
@@ -104,9 +106,9 @@ async def _choose_suggestions(request: PendingRequest) -> Sequence[int]:
     return ()
 
 
-async def _edit_arguments(asked: ApprovalRequest) -> Mapping[str, Any] | None:
+async def _edit_arguments(approval: ApprovalRequest) -> Mapping[str, Any] | None:
     """Have the person edit the arguments of a call, and return what they agree to send; None if they go back."""
-    text = editable_json(asked.current_arguments)
+    text = editable_json(approval.current_arguments)
     while (edited := await edit_text(text, "arguments.json")) is not None:
         text = edited
         try:
@@ -115,20 +117,20 @@ async def _edit_arguments(asked: ApprovalRequest) -> Mapping[str, Any] | None:
             note(f"this cannot be sent: {error}")
         else:
             if isinstance(changed, dict):
-                return await _confirm_arguments(asked, cast("dict[str, Any]", changed))
+                return await _confirm_arguments(approval, cast("dict[str, Any]", changed))
             note("the arguments must be a JSON object")
         if await choose_letter({"e": "[e]dit again", "b": "[b]ack"}) == "b":
             return None
     return None
 
 
-async def _confirm_arguments(asked: ApprovalRequest, changed: dict[str, Any]) -> Mapping[str, Any] | None:
+async def _confirm_arguments(approval: ApprovalRequest, changed: dict[str, Any]) -> Mapping[str, Any] | None:
     """Show changed arguments, and return them if the person wants to send them; None if not, or if nothing changed."""
     # Compared as JSON, where 1 is not true.
-    if json.dumps(changed, sort_keys=True) == json.dumps(asked.current_arguments, sort_keys=True):
+    if json.dumps(changed, sort_keys=True) == json.dumps(approval.current_arguments, sort_keys=True):
         note("nothing is changed")
         return None
     page = DetailText().paragraph("these are sent in place of those that were asked for:")
-    render_rows(page, argument_rows(changed, asked.tool.input_schema))
+    render_rows(page, argument_rows(changed, approval.tool.input_schema))
     print_text(page.text)
     return changed if await choose_letter({"a": "[a]pprove them", "b": "[b]ack"}) == "a" else None

@@ -44,15 +44,15 @@ def read_options(
 ) -> ApproveOptions | Literal[False]:
     """Return the approval that the options describe; False if they describe none. Raises Usage."""
     if not approve and change is None:
-        alone = {
+        dependent_options = {
             "--remember": remember,
             "--same-arguments": same_arguments,
             "--suggestion": suggestions,
             "--comment": comment,
             "--digest": digest,
         }
-        if given := [option for option, value in alone.items() if value]:
-            raise Usage(f"{given[0]} goes with --approve or --change")
+        if used_options := [option for option, value in dependent_options.items() if value]:
+            raise Usage(f"{used_options[0]} goes with --approve or --change")
         return False
     if same_arguments and remember is None:
         raise Usage("--same-arguments goes with --remember")

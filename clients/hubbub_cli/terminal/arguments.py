@@ -92,13 +92,15 @@ async def resolve_arguments(
 
 async def find_schema(hub: "Hub", settings: Settings, kind: Kind, server: str, name: str) -> dict[str, Any]:
     """Return the JSON Schema of a tool's arguments, or one made of a prompt's arguments. Raises HubbubError."""
-    shape = await find_entry(hub, settings, kind, server, name)
+    mcp_object = await find_entry(hub, settings, kind, server, name)
     if kind == "tool":
-        return dict(as_object(shape.get("inputSchema")))
-    known = [each for each in as_objects(shape.get("arguments")) if isinstance(each.get("name"), str)]
+        return dict(as_object(mcp_object.get("inputSchema")))
+    definitions = [each for each in as_objects(mcp_object.get("arguments")) if isinstance(each.get("name"), str)]
     return {
-        "properties": {each["name"]: {"type": "string", "description": each.get("description")} for each in known},
-        "required": [each["name"] for each in known if each.get("required") is True],
+        "properties": {
+            each["name"]: {"type": "string", "description": each.get("description")} for each in definitions
+        },
+        "required": [each["name"] for each in definitions if each.get("required") is True],
     }
 
 
@@ -108,9 +110,9 @@ async def find_entry(hub: "Hub", settings: Settings, kind: "CatalogKind", server
 
     entries, lists = await hub.catalog.read(kind, server)
     for entry in entries:
-        shape = as_object(entry.object)
-        if name in (shape.get("name"), shape.get("uri"), shape.get("uriTemplate")):
-            return shape
+        mcp_object = as_object(entry.object)
+        if name in (mcp_object.get("name"), mcp_object.get("uri"), mcp_object.get("uriTemplate")):
+            return mcp_object
     if any(each.freshness == "unknown" for each in lists):
         raise FailedPrecondition(
             f"what {server} offers has not been fetched yet: is it connected?",

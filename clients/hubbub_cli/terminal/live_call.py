@@ -37,15 +37,15 @@ class LiveCall:
     def __init__(self, hub: Hub, settings: Settings) -> None:
         self._hub = hub
         self._settings = settings
-        self._meter = ProgressLine(moving=not settings.json)
+        self._progress_line = ProgressLine(moving=not settings.json)
         self._server = ""
         # The last progress: its text, how much is done, and how much there is; None if that is not known.
-        self._progress_shown: tuple[str, float | None, float | None] = ("", None, None)
+        self._last_progress: tuple[str, float | None, float | None] = ("", None, None)
         # By the id of a pending request: what is shown of it while it is open, and the end of those that are certainly
         # this call's.
         self._open_questions: dict[str, str] = {}
         self._question_ends: dict[str, anyio.Event] = {}
-        self._typing = anyio.Lock()  # held while the person is asked
+        self._prompt_lock = anyio.Lock()  # held while the person is asked
         self._group = anyio.create_task_group()
 
     async def run(
@@ -63,7 +63,7 @@ class LiveCall:
         failure: HubbubError | None = None  # raised below: the task group would wrap it in an exception group
         result: Any = None
         self._server = server
-        self._progress_shown = (f"{server}: {(params or {}).get('name') or method}", None, None)
+        self._last_progress = (f"{server}: {(params or {}).get('name') or method}", None, None)
         async with self._group as group:
             group.start_soon(self._draw_when_slow)
             try:
@@ -76,7 +76,7 @@ class LiveCall:
             except HubbubError as error:
                 failure = error
             finally:
-                self._meter.hide()
+                self._progress_line.hide()
             with anyio.move_on_after(LAST_QUESTIONS_LIMIT_S):
                 for question_end in list(self._question_ends.values()):
                     await question_end.wait()
@@ -103,12 +103,12 @@ class LiveCall:
                 match event:
                     case Upsert(record=server) if server.error and server.state != "connected":
                         if last_problem != (last_problem := describe_fault(server.error)):
-                            self._meter.hide()
+                            self._progress_line.hide()
                             note(describe_disconnection(server))
                             self._draw()
                     case Upsert(record=server) if server.state == "connecting" and not last_problem:
                         last_problem = server.state
-                        self._meter.hide()
+                        self._progress_line.hide()
                         note(f"{server.name} is connecting; the call waits for it")
                         self._draw()
                     case _:
@@ -116,16 +116,16 @@ class LiveCall:
 
     def _draw(self) -> None:
         """Draw the progress line, or whom the call waits for; hide the line while the person is typing."""
-        if self._typing.locked():
-            self._meter.hide()
+        if self._prompt_lock.locked():
+            self._progress_line.hide()
         elif self._open_questions:
-            self._meter.show(f"waiting for a person: {'; '.join(self._open_questions.values())}")
+            self._progress_line.show(f"waiting for a person: {'; '.join(self._open_questions.values())}")
         else:
-            self._meter.show(*self._progress_shown)
+            self._progress_line.show(*self._last_progress)
 
     async def _on_progress(self, progress: Progress) -> None:
         """Show progress of the call: in the moving line, or as a line of its own with --json or without a terminal."""
-        self._progress_shown = (describe_progress(progress), progress.progress, progress.total)
+        self._last_progress = (describe_progress(progress), progress.progress, progress.total)
         if self._settings.json or not sys.stderr.isatty():
             note(f"progress {describe_progress(progress)}")
         else:
@@ -150,7 +150,7 @@ class LiveCall:
         if request.state != "open":
             return
         command = self._settings.command("inbox", "answer", id_)
-        self._meter.hide()
+        self._progress_line.hide()
         description = f"{request.server} asks{doubt} ({request.kind}, {id_})"
         if self._settings.interactive:
             note(f"{description}; answer elsewhere with: {command}")
@@ -172,7 +172,7 @@ class LiveCall:
             with contextlib.suppress(HubbubError):
                 closed_request = await wait_until_closed(self._hub, request)
                 self._open_questions.pop(id_, None)
-                if self._typing.locked():
+                if self._prompt_lock.locked():
                     note("")  # else the next line stands behind the prompt
                 state = "gone" if closed_request is None else outcome(closed_request)
                 by = f" by {closed_request.answered_by}" if closed_request and closed_request.answered_by else ""
@@ -184,7 +184,7 @@ class LiveCall:
 
     async def _ask_person(self, request: PendingRequest) -> None:
         """Ask the person at the terminal, one question at a time; an error of their answer is printed."""
-        async with self._typing:
+        async with self._prompt_lock:
             self._draw()
             try:
                 await ask_for_answer(self._hub, request, {})

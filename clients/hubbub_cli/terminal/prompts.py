@@ -41,10 +41,10 @@ async def choose_letter(choices: Mapping[str, str], default: str = "") -> str:
     default, if there is one.
     """
     *first_labels, last_label = choices.values()
-    offered = f" [{default}]" if default else ""
+    default_hint = f" [{default}]" if default else ""
     while True:
         typed = (
-            (await read_line(f"{', '.join(first_labels)} or {last_label}?{offered} ")).lower() or default
+            (await read_line(f"{', '.join(first_labels)} or {last_label}?{default_hint} ")).lower() or default
         ).removeprefix("!")
         for letter, label in choices.items():
             word = label[label.index("[") :].replace("[", "").replace("]", "")

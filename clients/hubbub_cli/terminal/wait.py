@@ -61,7 +61,7 @@ class ServerWait:
         # that was printed.
         self._synced = False
         self._missing: dict[str, Server] = {}
-        self._reported: dict[str, str] = {}
+        self._printed_problems: dict[str, str] = {}
 
     async def wait_until_connected(self, timeout_s: float) -> list[Server]:
         """Wait until the servers are connected, or cannot be without a person; return those that are not connected.
@@ -115,8 +115,10 @@ class ServerWait:
             self._missing.pop(server.name, None)
             return
         self._missing[server.name] = server
-        if server.error is not None and self._reported.get(server.name) != (problem := describe_fault(server.error)):
-            self._reported[server.name] = problem
+        if server.error is not None and self._printed_problems.get(server.name) != (
+            problem := describe_fault(server.error)
+        ):
+            self._printed_problems[server.name] = problem
             note(describe_disconnection(server))
 
     def _describe_missing(self) -> str:

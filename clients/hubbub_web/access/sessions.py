@@ -170,6 +170,6 @@ class Sessions:
             del self._sessions[cookie]
 
 
-def _is_same_secret(known: str, given: str) -> bool:
+def _is_same_secret(expected: str, received: str) -> bool:
     """Return whether two secrets are equal, in constant time."""
-    return hmac.compare_digest(known.encode(), given.encode("utf-8", "replace"))
+    return hmac.compare_digest(expected.encode(), received.encode("utf-8", "replace"))

@@ -38,29 +38,32 @@ def approval_json(request: PendingRequest, caller: Caller) -> dict[str, Any] | N
     None for a pending request that asks for something else, or cannot be read.
     """
     document, changed = number_hidden_characters(request.request), number_hidden_characters(request.changed_arguments)
-    view, asked = approval_view(replace(request, request=document, changed_arguments=changed)), request.approval
-    if view is None or asked is None:
+    view, approval = approval_view(replace(request, request=document, changed_arguments=changed)), request.approval
+    if view is None or approval is None:
         return None
-    current, schema = asked.current_arguments, asked.tool.input_schema
-    shown = {name: value for name, value in asdict(view).items() if name != "original"}
+    current, schema = approval.current_arguments, approval.tool.input_schema
+    view_fields = {name: value for name, value in asdict(view).items() if name != "original"}
     # A caller may have sent something else than an object as arguments. It is shown as it is, and not to be changed.
-    given = as_object(request.request).get("arguments", {})
-    if not isinstance(given, Mapping):
+    original_arguments = as_object(request.request).get("arguments", {})
+    if not isinstance(original_arguments, Mapping):
         row = ArgumentRow(
-            path="arguments", title="arguments", kind="json", text=write_json(number_hidden_characters(given))
+            path="arguments",
+            title="arguments",
+            kind="json",
+            text=write_json(number_hidden_characters(original_arguments)),
         )
-        shown |= {"arguments": [asdict(row)], "may_change": False}
+        view_fields |= {"arguments": [asdict(row)], "may_change": False}
     return {
-        **shown,
-        "changes": changed_rows(asked.arguments, current, schema) if view.changed else None,
-        "needed": asked.rule.needed,
-        "destructive": asked.tool.annotations.get("destructiveHint") is True,
+        **view_fields,
+        "changes": changed_rows(approval.arguments, current, schema) if view.changed else None,
+        "needed": approval.rule.needed,
+        "destructive": approval.tool.annotations.get("destructiveHint") is True,
         "approvals": [each.to_json() for each in request.approvals],
-        "digest": request.arguments_digest or asked.digest,
-        "text": write_json(current if isinstance(given, Mapping) else given),
+        "digest": request.arguments_digest or approval.digest,
+        "text": write_json(current if isinstance(original_arguments, Mapping) else original_arguments),
         "given": dict(current) if is_exact(current) else None,
         "schema": dict(schema),
-        "obstacle": find_obstacle(request, asked, caller),
+        "obstacle": find_obstacle(request, approval, caller),
     }
 
 
@@ -70,13 +73,13 @@ def call_approval_json(call: Call, requests: Sequence[PendingRequest]) -> dict[s
     if approval is None:
         return None
     request = next((each for each in requests if each.id == approval.pending_request_id), None)
-    asked = request.approval if request else None
+    approval_request = request.approval if request else None
     changed = approval.changed_arguments
-    given = as_object(as_object(call.params).get("arguments"))
-    schema = asked.tool.input_schema if asked else as_object(None)
+    original_arguments = as_object(as_object(call.params).get("arguments"))
+    schema = approval_request.tool.input_schema if approval_request else as_object(None)
     return approval.to_json() | {
         "granted_at": to_plain(request.answered_at) if request else None,
-        "changes": changed_rows(given, as_object(changed), schema) if changed else [],
+        "changes": changed_rows(original_arguments, as_object(changed), schema) if changed else [],
     }
 
 
@@ -94,18 +97,18 @@ def number_hidden_characters(value: Any) -> Any:
     )
 
 
-def find_obstacle(request: PendingRequest, asked: ApprovalRequest, person: Caller) -> str:
+def find_obstacle(request: PendingRequest, approval: ApprovalRequest, person: Caller) -> str:
     """Return why a person may not approve a call: `permission`, `caller`, `approver`, `again`; empty if they may.
 
     The hub has the last word: it alone knows who has a role of an identity provider, or matches a pattern.
     """
-    rule = asked.rule
+    rule = approval.rule
     if not any(
         grant.role in APPROVING_ROLES and any(fnmatchcase(request.server, pattern) for pattern in grant.servers)
         for grant in person.grants
     ):
         return "permission"
-    if rule.not_by_caller and person.name == asked.caller.name:
+    if rule.not_by_caller and person.name == approval.caller.name:
         return "caller"
     is_by_name = all(":" not in each for each in rule.approvers)
     if rule.approvers and is_by_name and person.name not in rule.approvers:
@@ -138,14 +141,14 @@ def _text_or_json(value: object) -> str:
 def parse_arguments(text: str) -> dict[str, Any]:
     """Return the arguments that somebody has written as JSON. Raises InvalidArgument, which says what is wrong."""
 
-    def build_object(found: list[tuple[str, Any]]) -> dict[str, Any]:
+    def build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         """Return the object with these keys and values. Raises ValueError for a key that is there twice."""
-        given: dict[str, Any] = {}
-        for key, value in found:
-            if key in given:
+        result: dict[str, Any] = {}
+        for key, value in pairs:
+            if key in result:
                 raise ValueError(f"it has {key!r} twice")
-            given[key] = value
-        return given
+            result[key] = value
+        return result
 
     def reject_constant(name: str) -> Any:
         """Raise ValueError for NaN and Infinity, which Python reads as JSON."""
@@ -183,6 +186,6 @@ def write_json(value: object) -> str:
     return compact if len(compact) > MAX_INDENTED_CHARS else json.dumps(value, indent=2, ensure_ascii=False)
 
 
-def _unreadable_error(why: str) -> InvalidArgument:
+def _unreadable_error(reason: str) -> InvalidArgument:
     """Return the error for arguments that cannot be read, with the reason in words."""
-    return InvalidArgument("the arguments cannot be read", violations=(("approve.arguments", why),))
+    return InvalidArgument("the arguments cannot be read", violations=(("approve.arguments", reason),))

@@ -167,15 +167,15 @@ class Feed:
 
     async def _check_hub(self, hub: Hub) -> None:
         """Keep the row `hub`, which says whether the hub answers, up to date, forever."""
-        shown: dict[str, Any] | None = None
+        sent_status: dict[str, Any] | None = None
         while True:
             status: dict[str, Any] = {"connected": False}
             with contextlib.suppress(HubbubError), anyio.move_on_after(CHECK_TIMEOUT_S):
                 await hub.admin.whoami()  # every principal may ask this
                 status = {"connected": True}
-            if status != shown:
+            if status != sent_status:
                 self.put("hub", "hub", status)
-                shown = status
+                sent_status = status
             await anyio.sleep(CHECK_S)
 
     async def _watch(self, kind: str, events: AsyncGenerator[WatchEvent[Record] | CallEvent, None]) -> None:

@@ -46,12 +46,12 @@ class SessionStream(FollowedStream):
 
     async def lines(self) -> AsyncGenerator[bytes, None]:
         """Yield the newest state after each change, and at least every HEARTBEAT_S seconds an empty line of JSON."""
-        sent: object = None
+        sent_state: object = None
         while not self._closed:
             changed = self._changed
             state = self._whole if self._session else self._list_agents()
-            yield json_line(state if state is not None and state != sent else {})
-            sent = state
+            yield json_line(state if state is not None and state != sent_state else {})
+            sent_state = state
             with anyio.move_on_after(HEARTBEAT_S):
                 await changed.wait()
                 await anyio.sleep(PAUSE_S)
