@@ -370,10 +370,7 @@ class Conversation:
                 self._refuse_request(request, HUB_AWAY, why)
 
     def _answer_from_cache(self, request: UnansweredRequest) -> bytes | None:
-        """Return the response to a request from the cache; None if the cache has none. Later pages are not cached.
-
-        A list from the cache may be outdated by the time a hub is there: the host gets a notice of that then.
-        """
+        """Return the response from the cache, and mark a list as outdated; None for later pages and without one."""
         if messages.find_text(request.message, "params", "cursor"):
             return None
         found = self._cache.find(request.method, self._make_audience_key(request))

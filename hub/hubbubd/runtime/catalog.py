@@ -273,11 +273,7 @@ class ServerCatalog:
             raise FailedPrecondition(f"{self._config.name} is not connected", reason="SERVER_NOT_CONNECTED")
 
     def _prepare_lists(self, link: McpLink) -> frozenset[CatalogKind]:
-        """Prepare the lists that a server declares, and delete its others; return the kinds to subscribe to.
-
-        Only a stateless server needs a subscription; others announce changes by themselves. With a subscription the
-        lists become due once it had time to be acknowledged, so that no change between the two is missed.
-        """
+        """Make the declared lists due, delete others; return the kinds announced only if the hub subscribes."""
         kinds, announced = core.declared_kinds(link.hello.capabilities), core.announced_kinds(link.hello.capabilities)
         subscribed = announced if link.hello.era is Era.STATELESS else frozenset[CatalogKind]()
         self._announced_kinds = announced - subscribed

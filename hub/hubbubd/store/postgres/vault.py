@@ -377,10 +377,7 @@ class PostgresVault:
                     await asyncio.sleep(RETRY_S)
 
     def _fill_query(self, query: str) -> str:
-        """Return a query with its `{...}` filled in: the schema, the longest value, and the condition for a write.
-
-        `{alive}` becomes the condition that this member is still one of the fleet.
-        """
+        """Return a query with the schema, the longest value, and the condition that this member is of the fleet."""
         query = query.replace("{alive}", self._member_condition).replace("{longest}", str(sql.LONGEST))
         return self._database.for_schema(query)
 

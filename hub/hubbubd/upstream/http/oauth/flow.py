@@ -395,10 +395,7 @@ class OAuth:
             context.oauth_metadata = OAuthMetadata.model_validate(members | {"issuer": self._issuer})
 
     async def _wait_for_redirect(self) -> AuthorizationCodeResult:
-        """Wait until a person has authorized the hub; return the code that the redirect contains.
-
-        Raises OAuthFlowError if the authorization server or the person refuses, HubError if nobody answers.
-        """
+        """Wait for a person to authorize the hub; return the code of the redirect. Raises OAuthFlowError, HubError."""
         with self._deadlines.pause():
             try:
                 url = await self._inbound.authorize(self._authorization_url, self._redirect_uri, CALL.get())
