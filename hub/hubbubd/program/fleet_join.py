@@ -106,6 +106,7 @@ class FleetTerm:
         """
         try:
             await self.membership.publish(self.settings.address or address, self.port.address)
+            await self.fleet.refresh_members()  # so that this member itself shows its addresses from now on
         except Expelled:  # this member starts another term
             return
         except StoreUnavailable as exc:
