@@ -70,7 +70,7 @@ async def main(name: str, directory: Path, forward: str | None) -> None:
     connector = McpConnector(TokenFile.open(data))
     async with (
         Hub.open(store, connector, own, HubSettings(data_dir=data), ownership=ownership) as hub,
-        port.serve(hub, life=1) as forwarding,
+        port.serve(hub, term=1) as forwarding,
         serve(
             hub,
             listen="127.0.0.1:0",

@@ -22,7 +22,7 @@ class Expulsion(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """A member as the database has it. `life` counts its starts.
+    """A member as the database has it. `term` is the number of its term: it counts its starts.
 
     `address` is for clients, `forward` for members. `position` is the revision up to which it has read. `overdue` says
     that it has not been heard of for a lease's time, by the database's clock; `silent_s` is for how long. `schema` is
@@ -30,8 +30,8 @@ class Member:
     """
 
     name: str
-    life: int
-    standing: MemberStatus
+    term: int
+    status: MemberStatus
     address: str
     forward: str
     version: str
@@ -43,12 +43,12 @@ class Member:
     @property
     def serves(self) -> bool:
         """Whether it may be given servers."""
-        return self.standing is MemberStatus.LIVE and not self.overdue
+        return self.status is MemberStatus.LIVE and not self.overdue
 
     @property
     def is_reachable(self) -> bool:
         """Whether others can reach it: it is not gone, and has an address for members."""
-        return self.standing is not MemberStatus.GONE and bool(self.forward)
+        return self.status is not MemberStatus.GONE and bool(self.forward)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,11 +13,11 @@ from hubbubd.members import Member, MemberStatus
 STORE = "store"
 
 
-def member(name: str, life: int = 1, standing: MemberStatus = MemberStatus.LIVE, *, overdue: bool = False) -> Member:
+def member(name: str, term: int = 1, status: MemberStatus = MemberStatus.LIVE, *, overdue: bool = False) -> Member:
     return Member(
         name=name,
-        life=life,
-        standing=standing,
+        term=term,
+        status=status,
         address="",
         forward="",
         version="",
@@ -34,7 +34,7 @@ def view(*members: Member, leases: tuple[Lease, ...] = (), **known: Any) -> Memb
     return MemberView(
         **{
             "me": "a",
-            "life": 1,
+            "term": 1,
             "store": STORE,
             "members": {each.name: each for each in members},
             "leases": {each.server: each for each in leases},
@@ -59,8 +59,8 @@ A, B, C = member("a"), member("b"), member("c")
         ((A,), lease(), True),
         ((A, B), lease("b"), False),
         ((A, member("b", overdue=True)), lease("b"), False),
-        ((A, member("b", standing=MemberStatus.DRAINING)), lease("b"), False),
-        ((A, member("b", standing=MemberStatus.GONE)), lease("b"), True),
+        ((A, member("b", status=MemberStatus.DRAINING)), lease("b"), False),
+        ((A, member("b", status=MemberStatus.GONE)), lease("b"), True),
         ((A, member("b", 2)), lease("b", 1), True),
         ((A, member("b", 2)), lease("b", 3), False),
         ((A, member("c", 9)), lease("b", 3), True),
@@ -98,7 +98,7 @@ def test_first_comes_for_whom_it_was_given_up_then_who_had_it() -> None:
         assert view(A, B, C, leases=(lease(name, 0),)).takers_in_order("s")[0] == name
 
 
-@pytest.mark.parametrize("out", [member("b", standing=MemberStatus.DRAINING), member("b", overdue=True)])
+@pytest.mark.parametrize("out", [member("b", status=MemberStatus.DRAINING), member("b", overdue=True)])
 def test_who_does_not_serve_has_no_turn(out: Member) -> None:
     assert view(A, out, leases=(lease(wish="b"),)).takers_in_order("s") == ["a"]
     assert view(A, out, me="b").servers_to_take(["s"], any_server) == []
@@ -122,7 +122,7 @@ def test_whoever_has_started_anew_takes_nothing_in_its_former_life() -> None:
 
 def test_the_late_are_named_but_not_oneself() -> None:
     late = member("b", overdue=True)
-    gone = member("c", standing=MemberStatus.GONE, overdue=True)
+    gone = member("c", status=MemberStatus.GONE, overdue=True)
     assert view(member("a", overdue=True), late, gone).overdue_members() == [late]
 
 
@@ -133,7 +133,7 @@ def test_a_server_is_handed_on_only_by_whoever_has_too_many() -> None:
     assert view(A, B, leases=mine).choose_handover(lambda _: False) is None
     assert view(A, B, leases=mine, me="b").choose_handover(lambda _: True) is None
     assert view(A, leases=mine).choose_handover(lambda _: True) is None
-    assert view(A, member("b", standing=MemberStatus.DRAINING), leases=mine).choose_handover(lambda _: True) is None
+    assert view(A, member("b", status=MemberStatus.DRAINING), leases=mine).choose_handover(lambda _: True) is None
 
 
 def test_one_server_and_the_upkeep_stay_where_they_are() -> None:

@@ -131,7 +131,7 @@ class Fleet:
         for config in servers:
             believed.owners[config.name] = Owner(name, 1, port.address)
         hub = await stack.enter_async_context(world.hub(*servers))
-        forwarding = await stack.enter_async_context(port.serve(hub, life=1))
+        forwarding = await stack.enter_async_context(port.serve(hub, term=1))
         serving = serve(
             hub,
             listen="127.0.0.1:0",

@@ -16,7 +16,7 @@ from hubbubd.store.membership import Expelled
 class Unheard:
     """A membership that takes no news."""
 
-    name, life = "a", 7
+    name, term = "a", 7
 
     def __init__(self, error: StoreUnavailable) -> None:
         self._error = error
@@ -49,7 +49,7 @@ async def test_a_member_goes_on_that_could_not_say_where_it_is(error: StoreUnava
 class Published:
     """A membership of one member, whose row has the addresses that were published."""
 
-    name, life, lease_ttl_s = "a", 7, 30.0
+    name, term, lease_ttl_s = "a", 7, 30.0
     address, forward = "", ""
 
     async def publish(self, address: str, forward: str) -> None:
@@ -58,8 +58,8 @@ class Published:
     async def members(self) -> list[Member]:
         own = Member(
             name="a",
-            life=7,
-            standing=MemberStatus.LIVE,
+            term=7,
+            status=MemberStatus.LIVE,
             address=self.address,
             forward=self.forward,
             version="1",

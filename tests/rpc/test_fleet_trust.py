@@ -237,7 +237,7 @@ async def test_so_is_one_whose_start_is_cut_short(made: Fleet) -> None:
     port = FleetPort(settings, LARGE)
     with anyio.CancelScope() as scope:
         scope.cancel()
-        async with port.serve(member.hub, life=2):
+        async with port.serve(member.hub, term=2):
             await anyio.lowlevel.checkpoint()
     await port.close()  # as the end of a life does
     await FleetPort(settings.model_copy(update={"listen": port.address}), LARGE).close()

@@ -74,12 +74,12 @@ class Database:
             await anyio.sleep(self.slow_s)
 
     def joined(self, name: str) -> int:
-        """A member starts; returns its life."""
-        life = self.rows[name].member.life + 1 if name in self.rows else 1
+        """A member starts; returns its term."""
+        term = self.rows[name].member.term + 1 if name in self.rows else 1
         member = Member(
             name=name,
-            life=life,
-            standing=MemberStatus.LIVE,
+            term=term,
+            status=MemberStatus.LIVE,
             address=f"{name}:1",
             forward=f"{name}:2",
             version="1",
@@ -88,19 +88,19 @@ class Database:
             schema=self.schema.version,
         )
         self.rows[name] = Row(member, now(), now() + TTL_S, now())
-        return life
+        return term
 
-    def is_gone(self, name: str, life: int) -> bool:
+    def is_gone(self, name: str, term: int) -> bool:
         member = self.rows[name].member
-        return member.life != life or member.standing is MemberStatus.GONE
+        return member.term != term or member.status is MemberStatus.GONE
 
 
 class Store(foreign.Follower):
     """A member's store: it reaches nobody while `cut` off, and a member that is gone commits nothing."""
 
-    def __init__(self, database: Database, name: str, life: int) -> None:
+    def __init__(self, database: Database, name: str, term: int) -> None:
         super().__init__(database.store, name)
-        self.database, self.name_of_member, self.life = database, name, life
+        self.database, self.name_of_member, self.term = database, name, term
         self.cut = False
 
     def reach(self) -> None:
@@ -108,7 +108,7 @@ class Store(foreign.Follower):
             raise StoreUnavailable("the database is away")
         if self.database.lost is not None:
             raise copy(self.database.lost)
-        if self.database.is_gone(self.name_of_member, self.life):
+        if self.database.is_gone(self.name_of_member, self.term):
             raise Expelled("gone")
 
     async def commit(self, writes: Sequence[Write], guards: Sequence[Precondition] = ()) -> int:
@@ -135,7 +135,7 @@ class Place:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._rows = store.database.rows
-        self.name, self.life = store.name_of_member, store.life
+        self.name, self.term = store.name_of_member, store.term
 
     async def renew_lease(self, position: int, for_s: float) -> ClockReading:
         await self._store.database.slow()
@@ -158,19 +158,19 @@ class Place:
         self._store.reach()
         own, other = self._rows[self.name], self._rows[member.name]
         may = own.beat_at + TTL_S / 2 >= now() and now() - own.steady_since >= TTL_S
-        if other.member.standing is MemberStatus.GONE:
+        if other.member.status is MemberStatus.GONE:
             return Expulsion.GONE_BEFORE
-        if other.member.life != member.life or other.expires_at >= now() or not may:
+        if other.member.term != member.term or other.expires_at >= now() or not may:
             return Expulsion.REFUSED
-        other.member = replace(other.member, standing=MemberStatus.GONE)
+        other.member = replace(other.member, status=MemberStatus.GONE)
         return Expulsion.DONE
 
     async def set_status(self, member: Member, status: MemberStatus) -> bool:
         self._store.reach()
         row = self._rows[member.name]
-        if row.member.life != member.life or row.member.standing is MemberStatus.GONE:
+        if row.member.term != member.term or row.member.status is MemberStatus.GONE:
             return False
-        row.member = replace(row.member, standing=status)
+        row.member = replace(row.member, status=status)
         return True
 
     async def publish(self, address: str, forward: str) -> None:
@@ -189,14 +189,14 @@ class Place:
     async def finish_upgrade(self) -> Schema:
         self._store.reach()
         version = self.schema.version
-        if not any(each.standing is not MemberStatus.GONE and each.schema < version for each in await self.members()):
+        if not any(each.status is not MemberStatus.GONE and each.schema < version for each in await self.members()):
             self._store.database.schema = Schema(version, version)
         return self.schema
 
     async def set_own_status(self, status: MemberStatus) -> None:
         self._store.reach()
         row = self._rows[self.name]
-        row.member = replace(row.member, standing=status)
+        row.member = replace(row.member, status=status)
 
 
 @dataclass

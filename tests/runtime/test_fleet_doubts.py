@@ -24,7 +24,7 @@ async def test_a_member_that_is_long_silent_as_it_starts_is_not_given_up(fleet: 
     with anyio.move_on_after(0.1):
         await starting.send_beats()
     await settle(3 * TTL_S)  # it reads, and its loop stands still
-    assert fleet.database.rows["b"].member.standing is MemberStatus.LIVE
+    assert fleet.database.rows["b"].member.status is MemberStatus.LIVE
 
 
 async def test_a_member_that_ends_while_it_asks_the_database_was_not_declared_gone(
@@ -46,7 +46,7 @@ async def test_a_member_that_ends_while_it_asks_the_database_was_not_declared_go
             await beats.wait()
             await ending.quit()
             has_ended.set()
-    assert fleet.database.rows["a"].member.standing is MemberStatus.GONE
+    assert fleet.database.rows["a"].member.status is MemberStatus.GONE
     assert logs == []
     assert not ending.lost.is_set()
 
@@ -98,8 +98,8 @@ async def test_a_database_that_is_away_for_a_part_of_a_lease_costs_nobody_its_se
         await settle(leases * TTL_S)
         fleet.database.away = False
         await settle(2 * TTL_S + later_s / 3)
-    assert [row.member.standing for row in fleet.database.rows.values()] == [MemberStatus.LIVE] * 3
-    assert [row.member.life for row in fleet.database.rows.values()] == [1, 1, 1]
+    assert [row.member.status for row in fleet.database.rows.values()] == [MemberStatus.LIVE] * 3
+    assert [row.member.term for row in fleet.database.rows.values()] == [1, 1, 1]
 
 
 async def test_a_beat_that_hangs_once_costs_nobody_its_servers(fleet: Members, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,7 +120,7 @@ async def test_a_beat_that_hangs_once_costs_nobody_its_servers(fleet: Members, m
     for later_s in (0.0, 0.3, 0.5, 0.7, 0.9):
         hangs[0] = True
         await settle(3 * TTL_S + later_s)
-    assert [row.member.life for row in fleet.database.rows.values()] == [1, 1]
+    assert [row.member.term for row in fleet.database.rows.values()] == [1, 1]
 
 
 async def test_a_member_may_act_for_a_part_of_its_lease_from_when_its_beat_began(fleet: Members) -> None:
@@ -140,5 +140,5 @@ async def test_the_dead_are_declared_gone_also_over_a_slow_database(fleet: Membe
     await settle(2 * TTL_S)
     dead.kill()
     await settle(3 * TTL_S)
-    assert fleet.database.rows[dead.name].member.standing is MemberStatus.GONE
+    assert fleet.database.rows[dead.name].member.status is MemberStatus.GONE
     assert fleet.owners("one") == [left.name]

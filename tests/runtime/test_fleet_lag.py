@@ -125,12 +125,12 @@ class Scripted:
     def __post_init__(self) -> None:
         self.lag = Lag("a", lambda: self.position, lambda: self.others, lambda: self.now)
 
-    def other(self, position: int, standing: MemberStatus = MemberStatus.LIVE) -> None:
+    def other(self, position: int, status: MemberStatus = MemberStatus.LIVE) -> None:
         self.others = [
             Member(
                 name="b",
-                life=1,
-                standing=standing,
+                term=1,
+                status=status,
                 address="",
                 forward="",
                 version="1",
@@ -173,6 +173,6 @@ def test_what_a_member_had_read_that_is_gone_is_no_reason() -> None:
     one = Scripted()
     one.other(1000)
     assert not [one.look() for _ in range(10)][-1]
-    one.others = [replace(one.others[0], standing=MemberStatus.GONE)]
+    one.others = [replace(one.others[0], status=MemberStatus.GONE)]
     assert one.look()
     assert one.lag.revisions_behind() == 990

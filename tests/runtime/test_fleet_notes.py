@@ -39,7 +39,7 @@ async def test_a_member_is_declared_gone_though_nothing_can_be_noted(fleet: Memb
     left, row = another(fleet, dead), fleet.database.rows[dead.name]
     dead.kill()
     left.store.failures = 1000
-    await until(lambda: row.member.standing is MemberStatus.GONE)
+    await until(lambda: row.member.status is MemberStatus.GONE)
     assert noted(left, "ExpelMember")  # it waits
     left.store.failures = 0
     await until(lambda: left.fleet.owns("one"))

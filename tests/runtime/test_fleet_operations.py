@@ -132,8 +132,8 @@ async def test_who_is_gone_neither_drains_nor_resumes(fleet: Members) -> None:
     dead, left = await two_of(fleet)
     dead.kill()
     await until(lambda: left.fleet.owns("one"))
-    for standing in (MemberStatus.DRAINING, MemberStatus.LIVE):
-        gone = await refused(at(left).set_status(dead.name, standing))
+    for status in (MemberStatus.DRAINING, MemberStatus.LIVE):
+        gone = await refused(at(left).set_status(dead.name, status))
         assert (gone.reason, "is gone" in str(gone)) == ("MEMBER_NOT_LIVE", True)
     assert (await refused(at(left).set_status("zz", MemberStatus.LIVE))).reason == "MEMBER_NOT_FOUND"
 
@@ -176,7 +176,7 @@ async def test_an_overdue_member_is_expelled_without_a_word_that_it_is_dead(flee
     row = fleet.database.rows["a"]
     row.expires_at = anyio.current_time() - 1
     assert await at(left).expel("a", dead=False, force=False) == "a"
-    assert row.member.standing is MemberStatus.GONE
+    assert row.member.status is MemberStatus.GONE
 
 
 async def test_a_server_without_an_owner_is_listed_with_what_to_do(fleet: Members) -> None:

@@ -231,7 +231,7 @@ async def test_a_member_looks_at_the_others_while_a_server_takes_long_to_be_take
     again = await fleet.start("a")
     await settle(5)
     there = next(each for each in busy.fleet.members() if each.name == "a")
-    assert there.life == again.store.life
+    assert there.term == again.store.term
 
 
 async def test_a_server_that_cannot_be_taken_is_given_up_by_a_member_that_drains(

@@ -238,7 +238,7 @@ async def test_a_schema_may_be_a_word_of_sql(postgres: Postgres, tmp_path: Path,
         await store.compact(1)
         await store.reclaim()
         assert (await store.stats()).keys == 1
-        vault = await PostgresVault.open(settings, keys(OLD), "a", store.identity.life)
+        vault = await PostgresVault.open(settings, keys(OLD), "a", store.identity.term)
         await vault.put("one", TOKEN)
         await vault.close()
     finally:

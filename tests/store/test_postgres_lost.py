@@ -220,7 +220,7 @@ async def test_a_store_of_the_first_version_is_migrated_with_all_that_it_has(
     await ask("UPDATE {s}.meta SET id = 'first', revision = 3, life = 5")
     await link.close(timeout=LIMIT_S)
     a = await enter("a")
-    assert (a.store.id, a.store.revision, a.members.life) == ("first", 3, 6)
+    assert (a.store.id, a.store.revision, a.members.term) == ("first", 3, 6)
     snapshot = await a.store.snapshot()
     assert [(entry.key, entry.value) for entry in snapshot.entries] == [("x", b"there")]
     assert snapshot.deleted == (("gone", 2),)
@@ -232,7 +232,7 @@ async def test_a_store_of_the_first_version_is_migrated_with_all_that_it_has(
 
 async def test_many_that_enter_a_new_store_at_once_all_do(enter: Open):
     members = await asyncio.gather(*(enter(name) for name in "abcdefg"))
-    assert len({member.members.life for member in members}) == 7
+    assert len({member.members.term for member in members}) == 7
     assert len({member.store.id for member in members}) == 1
     assert len(await members[0].members.members()) == 7
 

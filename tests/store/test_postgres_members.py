@@ -26,7 +26,7 @@ async def test_a_member_that_was_expelled_changes_reads_and_says_nothing_more(en
     gone = await told(b, "a")
     assert (gone.overdue, gone.serves) == (True, False)
     assert await b.members.expel(gone)
-    assert (await told(b, "a")).standing is MemberStatus.GONE
+    assert (await told(b, "a")).status is MemberStatus.GONE
     with pytest.raises(Expelled, match=r"this hub is no member of the fleet any more.*keeps nothing more"):
         await a.store.commit([Write("x", b"2")])
     for end in (a.store.snapshot, a.store.probe, a.store.stats, a.members.members):
@@ -83,7 +83,7 @@ async def test_a_member_that_is_gone_learns_it_from_its_beat(enter: Open, ask: O
         "this one drains",
         "it drains",
         "it is gone already",
-        "it has another life",
+        "it has another term",
     ],
 )
 async def test_who_may_be_expelled_the_database_s_clock_says(
@@ -95,8 +95,8 @@ async def test_who_may_be_expelled_the_database_s_clock_says(
     for name, change in rows.items():
         await ask(f"UPDATE {{s}}.members SET {change} WHERE name = $1", name)
     assert await a.members.expel(other) is expulsion
-    [[life, standing]] = await ask("SELECT life, standing FROM {s}.members WHERE name = 'b'")
-    assert (standing == "gone" or life > b.members.life) is bool(expulsion)
+    [[term, status]] = await ask("SELECT life, standing FROM {s}.members WHERE name = 'b'")
+    assert (status == "gone" or term > b.members.term) is bool(expulsion)
 
 
 async def test_nobody_expels_itself(enter: Open, ask: Open):
@@ -113,7 +113,7 @@ async def test_two_that_expel_each_other_are_not_both_gone(enter: Open, ask: Ope
         others = await told(a, "b"), await told(b, "a")
         beats = [a.members.renew_lease(0), b.members.renew_lease(0)]
         await asyncio.gather(*beats, a.members.expel(others[0]), b.members.expel(others[1]))
-        assert [each.standing for each in await a.members.members()] == [MemberStatus.LIVE] * 2
+        assert [each.status for each in await a.members.members()] == [MemberStatus.LIVE] * 2
 
 
 async def test_of_many_that_expel_a_member_at_once_one_is_told_that_it_has_done_it(enter: Open, ask: Open):
@@ -124,7 +124,7 @@ async def test_of_many_that_expel_a_member_at_once_one_is_told_that_it_has_done_
         await ask("UPDATE {s}.members SET standing = 'live' WHERE name = 'd'")
         found = await asyncio.gather(*(each.members.expel(row) for each in others))
         assert sorted(found) == [Expulsion.DONE, Expulsion.GONE_BEFORE, Expulsion.GONE_BEFORE]
-    assert row.life == dead.members.life
+    assert row.term == dead.members.term
 
 
 async def test_a_beat_moves_the_lease_and_reads_the_database_s_clock(enter: Open, ask: Open):
@@ -162,15 +162,15 @@ async def test_who_asks_for_more_time_than_a_lease_s_is_not_steady_for_that(ente
 async def test_a_member_says_where_it_is_and_whether_it_takes_part(enter: Open):
     a, b = await enter("a"), await enter("b")
     assert (a.members.name, a.members.lease_ttl_s) == ("a", TTL_S)
-    assert b.members.life > a.members.life
+    assert b.members.term > a.members.term
     await a.members.publish("a.example:7878", "10.0.0.5:7879")
     await a.members.set_own_status(MemberStatus.DRAINING)
     there = await told(b, "a")
-    assert (there.address, there.forward, there.standing) == ("a.example:7878", "10.0.0.5:7879", MemberStatus.DRAINING)
-    assert (there.life, there.overdue, there.serves) == (a.members.life, False, False)
+    assert (there.address, there.forward, there.status) == ("a.example:7878", "10.0.0.5:7879", MemberStatus.DRAINING)
+    assert (there.term, there.overdue, there.serves) == (a.members.term, False, False)
     await a.store.commit([Write("x", b"")])
     await a.members.set_own_status(MemberStatus.GONE)
-    assert (await told(b, "a")).standing is MemberStatus.GONE
+    assert (await told(b, "a")).status is MemberStatus.GONE
     with pytest.raises(Expelled):
         await a.store.commit([Write("x", b"")])
 
@@ -182,14 +182,14 @@ async def test_a_second_member_of_a_name_is_refused_while_the_first_one_lives(en
     await a.store.commit([Write("x", b"1")])
     await overdue(ask, "a")
     second = await enter("a", directory="second")
-    assert second.members.life > a.members.life
+    assert second.members.term > a.members.term
     with pytest.raises(Expelled):
         await a.store.commit([Write("x", b"2")])
-    assert (await told(second, "a")).life == second.members.life
+    assert (await told(second, "a")).term == second.members.term
 
 
 async def test_a_member_that_starts_again_from_its_data_directory_does_not_wait(enter: Open):
-    lives = [(await enter("a")).members.life for _ in range(3)]
+    lives = [(await enter("a")).members.term for _ in range(3)]
     assert lives == sorted(set(lives))
 
 
@@ -198,7 +198,7 @@ async def test_a_new_life_is_reached_nowhere_until_it_says_where(enter: Open):
     await first.members.publish("a.example:7878", "10.0.0.5:7879")
     await first.members.set_own_status(MemberStatus.DRAINING)
     again = await told(await enter("a"), "a")
-    assert (again.address, again.forward, again.standing) == ("", "", MemberStatus.LIVE)
+    assert (again.address, again.forward, again.status) == ("", "", MemberStatus.LIVE)
 
 
 async def test_a_member_whose_word_where_it_is_was_lost_says_it_with_its_next_beat(enter: Open, postgres: Postgres):

@@ -1,4 +1,4 @@
-"""What operators change of members, in the database: their standing, and the end of one whose process has ended."""
+"""What operators change of members, in the database: their status, and the end of one whose process has ended."""
 
 import os
 from contextlib import suppress
@@ -22,9 +22,9 @@ from .entering import Heard, Open, overdue, told
 async def test_a_member_sets_the_standing_of_another_and_its_own(enter: Open) -> None:
     a, b = await enter("a"), await enter("b")
     for name in "ab":
-        for standing in (MemberStatus.DRAINING, MemberStatus.LIVE):
-            assert await a.members.set_status(await told(a, name), standing)
-            assert (await told(b, name)).standing is standing
+        for status in (MemberStatus.DRAINING, MemberStatus.LIVE):
+            assert await a.members.set_status(await told(a, name), status)
+            assert (await told(b, name)).status is status
     await b.store.commit([Write("x", b"")])
 
 
@@ -34,7 +34,7 @@ async def test_a_member_that_is_declared_gone_changes_nothing_more_though_it_is_
     with pytest.raises(Expelled):
         await b.store.commit([Write("x", b"")])
     assert not await a.members.set_status(await told(a, "b"), MemberStatus.LIVE)
-    assert (await told(a, "b")).standing is MemberStatus.GONE
+    assert (await told(a, "b")).status is MemberStatus.GONE
 
 
 async def test_a_life_that_is_over_is_not_taken_for_the_next_one(enter: Open) -> None:
@@ -96,7 +96,7 @@ async def test_a_member_whose_process_has_ended_is_declared_gone_once(
     a, b = await enter("a"), await enter("b")
     said = await engines.release_member(settings, tmp_path / "a", member("a"))
     assert said == "the member a was declared gone; others take its servers"
-    assert [(each.name, each.standing) for each in await b.members.members()] == [
+    assert [(each.name, each.status) for each in await b.members.members()] == [
         ("b", MemberStatus.LIVE),
         ("a", MemberStatus.GONE),
     ]

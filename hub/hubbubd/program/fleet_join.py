@@ -49,7 +49,7 @@ class FleetTerm:
     @asynccontextmanager
     async def serve_members(self, hub: Hub) -> AsyncGenerator[Forwarding]:
         """Serve the other members during the block, and yield what forwards to them."""
-        async with self.port.serve(hub, life=self.membership.life) as forwarding:
+        async with self.port.serve(hub, term=self.membership.term) as forwarding:
             yield forwarding
 
     @asynccontextmanager
@@ -76,7 +76,7 @@ class FleetTerm:
     async def open_vault(self, store: StoreSettings) -> AsyncGenerator[PostgresVault]:
         """Open the vault of the fleet. Raises ConfigError, StoreError and StoreUnavailable."""
         keys = await to_thread.run_sync(VaultKeys.load, self.settings.vault_key_file, os.environ)
-        vault = await PostgresVault.open(store, keys, self.membership.name, self.membership.life)
+        vault = await PostgresVault.open(store, keys, self.membership.name, self.membership.term)
 
         async def rotate_key() -> tuple[int, int]:
             """Seal all rows with the first key; return how many are, and how many there are. Raises Unavailable."""
@@ -111,4 +111,4 @@ class FleetTerm:
             return
         except StoreUnavailable as exc:
             log.warning("the fleet was not told where this member is reached; the next beat tells it", error=str(exc))
-        log.info("joined the fleet", member=self.membership.name, life=self.membership.life, forward=self.port.address)
+        log.info("joined the fleet", member=self.membership.name, life=self.membership.term, forward=self.port.address)

@@ -29,10 +29,10 @@ class Takeover:
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The member that has a server, and where other members reach it. `life` counts the starts of the member."""
+    """The member that has a server, and where other members reach it. `term` is the number of its term."""
 
     member: str
-    life: int
+    term: int
     forward: str
 
 

@@ -36,7 +36,7 @@ class Membership(Protocol):
         ...
 
     @property
-    def life(self) -> int:
+    def term(self) -> int:
         """The number of this member's term; greater than that of any term before."""
         ...
 

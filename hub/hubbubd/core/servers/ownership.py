@@ -26,7 +26,7 @@ class MemberView:
     """What a member, `me`, knows when it decides. `free_since` are seconds of its steady clock, as `now` is."""
 
     me: str
-    life: int
+    term: int
     store: str
     members: Mapping[str, Member]
     leases: Mapping[str, Lease]
@@ -39,7 +39,7 @@ class MemberView:
         if lease is None or lease.store != self.store:
             return None
         member = self.members.get(lease.member)
-        return member if member is not None and member.life == lease.life else None
+        return member if member is not None and member.term == lease.life else None
 
     def is_free(self, server: str) -> bool:
         """Return whether it is certain that no member has a server.
@@ -51,10 +51,10 @@ class MemberView:
             return True
         member = self.members.get(lease.member)
         if member is None:
-            # A later life has a greater number: a holder that began before a known member is gone and forgotten, and
+            # A later term has a greater number: a holder that began before a known member is gone and forgotten, and
             # any other may have joined since.
-            return lease.life < max((each.life for each in self.members.values()), default=0)
-        return member.life > lease.life or (member.life == lease.life and member.standing is MemberStatus.GONE)
+            return lease.life < max((each.term for each in self.members.values()), default=0)
+        return member.term > lease.life or (member.term == lease.life and member.status is MemberStatus.GONE)
 
     def free_servers(self, servers: Iterable[str]) -> list[str]:
         """Return the free ones among the servers."""
@@ -77,7 +77,7 @@ class MemberView:
         if this member must not have the server.
         """
         me = self.members.get(self.me)
-        if me is None or me.life != self.life or me.standing is not MemberStatus.LIVE:
+        if me is None or me.term != self.term or me.status is not MemberStatus.LIVE:
             return []
         chosen: list[str] = []
         for server in self.free_servers(servers):
@@ -93,7 +93,7 @@ class MemberView:
     def overdue_members(self) -> list[Member]:
         """Return the other members whose beats have stopped for too long, and that are not gone yet."""
         others = (member for member in self.members.values() if member.name != self.me)
-        return [member for member in others if member.overdue and member.standing is not MemberStatus.GONE]
+        return [member for member in others if member.overdue and member.status is not MemberStatus.GONE]
 
     def choose_handover(self, may_go: Callable[[str], bool]) -> tuple[str, str] | None:
         """Return a server that this member should hand on, and to whom, since it has too many; None if there is none.

@@ -76,14 +76,14 @@ class Peers:
         raise Unreached
 
     async def answers(self, owner: Owner) -> bool:
-        """Return whether a member, in the term (`life`) of `owner`, answers within HELLO_S, if only by an error."""
+        """Return whether a member, in the term that `owner` names, answers within HELLO_S, if only by an error."""
         try:
             hello = await self._hello(owner)
         except (Unreached, TimeoutError):
             return False
         except grpc.aio.AioRpcError as exc:
             return exc.code() not in _SILENT
-        return (hello.member, hello.life) == (owner.member, owner.life)
+        return (hello.member, hello.life) == (owner.member, owner.term)
 
     async def clock_of(self, owner: Owner) -> float | None:
         """Return by how many seconds the database's clock is ahead of a member's; None if the member does not say."""

@@ -63,8 +63,8 @@ class FleetPort:
                 await self._server.start()
 
     @asynccontextmanager
-    async def serve(self, hub: Hub, *, life: int) -> AsyncGenerator[Forwarding]:
-        """Serve the other members during the block, and yield what forwards to them. `life` is this member's term.
+    async def serve(self, hub: Hub, *, term: int) -> AsyncGenerator[Forwarding]:
+        """Serve the other members during the block, and yield what forwards to them. `term` is that of this member.
 
         Meanwhile calls of other members' servers are forwarded, and the fleet asks members for their clocks over this
         port.
@@ -81,7 +81,7 @@ class FleetPort:
             changes,
             hub.store,
             name=self._settings.name,
-            life=life,
+            term=term,
             clock_ahead_s=lambda: 0.0 if fleet is None else fleet.time.ahead_s,
         )
         self._server.add_generic_rpc_handlers([service.make_handler()])

@@ -44,10 +44,10 @@ class FleetService:
         store: Store,
         *,
         name: str,
-        life: int,
+        term: int,
         clock_ahead_s: Callable[[], float] = lambda: 0.0,
     ) -> None:
-        """`rpcs` are all of the API, by path; `name` and `life` are this member's.
+        """`rpcs` are all of the API, by path; `name` and `term` (its number) are this member's.
 
         `clock_ahead_s` returns by how much the database's clock is ahead of this machine's.
         """
@@ -58,7 +58,7 @@ class FleetService:
         self._changes = changes
         self._store = store
         self._name = name
-        self._life = life
+        self._term = term
 
     def make_handler(self) -> grpc.GenericRpcHandler:
         """Return the gRPC handler of the service, through which other members forward RPCs and say hello."""
@@ -155,7 +155,7 @@ class FleetService:
         except HubError as exc:
             await status.abort(context, exc)
         offset = values.duration(self._clock_ahead_s())
-        return pb.HelloResponse(member=self._name, life=self._life, version=__version__, clock_offset=offset)
+        return pb.HelloResponse(member=self._name, life=self._term, version=__version__, clock_offset=offset)
 
     def _open_rpc(self, opening: pb.Opening, context: status.Context) -> Rpc:
         """Return the RPC that is forwarded, and make the caller in the opening the one of this RPC.
@@ -177,7 +177,7 @@ class FleetService:
         if self._ownership.owns(server):
             return
         owner = self._ownership.owner(server)
-        known = {"owner": owner.member, "life": str(owner.life)} if owner is not None else {}
+        known = {"owner": owner.member, "life": str(owner.term)} if owner is not None else {}
         raise FailedPrecondition(
             f"{self._name} does not have the server {server}",
             reason="NOT_OWNER",

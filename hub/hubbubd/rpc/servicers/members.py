@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from hubbubd.runtime.fleet.member import FleetOwnership
     from hubbubd.runtime.fleet.operations import FleetOperations
 
-_STATES = {standing: pb.MemberState.Value(f"MEMBER_STATE_{standing.name}") for standing in MemberStatus}
+_STATES = {status: pb.MemberState.Value(f"MEMBER_STATE_{status.name}") for status in MemberStatus}
 
 
 class FleetAdminService:
@@ -57,10 +57,10 @@ class FleetAdminService:
         """Have a member, by default this one, take servers again; return its name."""
         return pb.ResumeMemberResponse(member=await self._set_status(request.member, MemberStatus.LIVE))
 
-    async def _set_status(self, member: str, standing: MemberStatus) -> str:
+    async def _set_status(self, member: str, status: MemberStatus) -> str:
         """Set the status of a member, of this one if the name is empty, and return the name."""
         wanted = requests.optional_identifier(member, "member") or ""
-        return await self._operations().set_status(wanted, standing)
+        return await self._operations().set_status(wanted, status)
 
     async def expel_member(self, request: pb.ExpelMemberRequest) -> pb.ExpelMemberResponse:
         """Declare a member gone that is overdue, or that the caller says is `dead`; return its name."""
@@ -98,15 +98,15 @@ def _render_member(member: Member, servers: list[str], revision: int) -> pb.Flee
     """Return a member as a message; `revision` is the store's, from which its lag is counted."""
     return pb.FleetMember(
         name=member.name,
-        state=_STATES[member.standing],
+        state=_STATES[member.status],
         address=member.address,
         version=member.version,
         servers=servers,
-        life=member.life,
+        life=member.term,
         forward=member.forward,
         position=member.position,
         lag=max(revision - member.position, 0),
         silent=values.duration(member.silent_s),
-        overdue=member.overdue and member.standing is not MemberStatus.GONE,
+        overdue=member.overdue and member.status is not MemberStatus.GONE,
         schema=member.schema,
     )

@@ -62,7 +62,7 @@ def _check_members(fleet: FleetOwnership) -> Finding:
 def _living_members(fleet: FleetOwnership) -> list[Member]:
     """Return the other members that are not gone or overdue, and have published where members reach them."""
     others = (each for each in fleet.members() if each.name != fleet.me and each.forward)
-    return [each for each in others if each.standing is not MemberStatus.GONE and not each.overdue]
+    return [each for each in others if each.status is not MemberStatus.GONE and not each.overdue]
 
 
 async def _check_reachable(fleet: FleetOwnership) -> list[Finding]:
@@ -74,7 +74,7 @@ async def _check_reachable(fleet: FleetOwnership) -> list[Finding]:
 
     async def check_member(member: Member) -> None:
         """Ask one member; note a warning if it does not answer, cannot be asked, or its clock is off."""
-        owner = Owner(member.name, member.life, member.forward)
+        owner = Owner(member.name, member.term, member.forward)
         try:
             if await fleet.answers(owner):
                 off_s = await fleet.clock_of(owner) or 0.0
@@ -112,7 +112,7 @@ def _check_loopback(fleet: FleetOwnership) -> Iterator[Finding]:
 def _check_gone_members(fleet: FleetOwnership, now: float) -> Iterator[Finding]:
     """Yield a finding for each member that has been gone for more than GONE_S; `now` is seconds since the epoch."""
     for each in fleet.members():
-        if each.standing is MemberStatus.GONE and each.silent_s > GONE_S:
+        if each.status is MemberStatus.GONE and each.silent_s > GONE_S:
             since = bounds.utc_date(now - each.silent_s)
             advice = "start it again; or nothing, if it is not to come back (hubbub fleet status)"
             yield Finding(f"member {each.name}", Severity.OK, f"gone since {since:%Y-%m-%d %H:%M} UTC", advice)

@@ -72,7 +72,7 @@ class Lag:
 
     def _is_behind(self) -> bool:
         """Return whether a live member has read more. Gone and overdue ones do not count: their history may differ."""
-        live = (each for each in self._members() if each.standing is not MemberStatus.GONE and not each.overdue)
+        live = (each for each in self._members() if each.status is not MemberStatus.GONE and not each.overdue)
         return self._count_revisions_behind(live) > 0
 
     def _count_revisions_behind(self, members: Iterable[Member]) -> int:
@@ -136,7 +136,7 @@ class FleetMeasures:
     def _count_members(self) -> Iterable[Reading]:
         """Return how many members there are in each state; overdue ones count as that, whatever their own state."""
         found = Counter(
-            "overdue" if each.overdue and each.standing is not MemberStatus.GONE else each.standing.value
+            "overdue" if each.overdue and each.status is not MemberStatus.GONE else each.status.value
             for each in self._fleet.members()
         )
         return [(found[state], {"state": state}) for state in ("live", "draining", "overdue", "gone")]

@@ -144,7 +144,7 @@ class FleetOwnership:
     def serves(self) -> bool:
         """Return whether this member is to get work: it may act, receives the others' changes, and does not drain."""
         me = self._members.get(self.me)
-        is_live = me is not None and me.life == self.membership.life and me.standing is MemberStatus.LIVE
+        is_live = me is not None and me.term == self.membership.term and me.status is MemberStatus.LIVE
         return is_live and not self._ending and self.may_act() and self.feed.receives_changes()
 
     async def wait_for_time(self) -> None:
@@ -164,7 +164,7 @@ class FleetOwnership:
         member = self.view(server).holder(server)
         if member is None or member.name == self.me or not member.is_reachable:
             return None
-        return Owner(member.name, member.life, member.forward)
+        return Owner(member.name, member.term, member.forward)
 
     def is_free(self, server: str) -> bool:
         """Return whether it is certain that no member has a server."""
@@ -173,7 +173,7 @@ class FleetOwnership:
     def others(self) -> list[Owner]:
         """Return all other members that take part and can be reached."""
         others = (each for each in self._members.values() if each.name != self.me)
-        return [Owner(each.name, each.life, each.forward) for each in others if each.is_reachable]
+        return [Owner(each.name, each.term, each.forward) for each in others if each.is_reachable]
 
     def on_change(self, listener: Callable[[str], None]) -> None:
         """Call the listener with the name of each server whose owner has changed. The listener must not block."""
@@ -207,9 +207,9 @@ class FleetOwnership:
         self._members = {member.name: member for member in await self.membership.members()}
         self.feed.observe()
 
-    async def set_status(self, member: Member, standing: MemberStatus) -> bool:
+    async def set_status(self, member: Member, status: MemberStatus) -> bool:
         """Set a member's status, which it follows soon; return False if it is gone by now. Raises StoreUnavailable."""
-        done = await self.membership.set_status(member, standing)
+        done = await self.membership.set_status(member, status)
         await self.refresh_members()
         self.look_soon()
         return done
@@ -347,7 +347,7 @@ class FleetOwnership:
             leases = {only: lease}
         return MemberView(
             me=self.me,
-            life=self.membership.life,
+            term=self.membership.term,
             store=self._ledger.store.id,
             members=self._members,
             leases=leases,
@@ -378,7 +378,7 @@ class FleetOwnership:
     async def _claim_lease(self, server: str) -> None:
         """Commit this member's lease of a server, unless another member was faster; a failure is only logged."""
         store, before = self._ledger.store.id, self._leases.record(server)
-        lease = Lease(server=server, store=store, member=self.me, life=self.membership.life)
+        lease = Lease(server=server, store=store, member=self.me, life=self.membership.term)
         since = self._free_since.get(server, self._now())
         if not self.is_free(server):  # another member has taken it since this member looked
             return
@@ -418,7 +418,7 @@ class FleetOwnership:
                 with suppress(WriteConflict):  # a server added again just now, and at work without a lease, is stopped
                     await self._ledger.commit([self._leases.change(server, None)])
         me = self._members.get(self.me)
-        draining = me is not None and me.life == self.membership.life and me.standing is MemberStatus.DRAINING
+        draining = me is not None and me.term == self.membership.term and me.status is MemberStatus.DRAINING
         for server in list(self._owned - self._moves.servers):
             if draining or (server != UPKEEP and self._servers.takeover_delay_s(server) is None):
                 self._tasks.start_soon(self.move, server)
@@ -435,7 +435,7 @@ class FleetOwnership:
         lease = after or before
         assert lease is not None
         server = lease.server
-        own_term = self._ledger.store.id, self.me, self.membership.life
+        own_term = self._ledger.store.id, self.me, self.membership.term
         if after is not None and (after.store, after.member, after.life) == own_term:
             self._owned.add(server)
         else:

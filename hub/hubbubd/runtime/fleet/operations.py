@@ -112,16 +112,16 @@ class FleetOperations:
             )
         return others[0]
 
-    async def set_status(self, name: str, standing: MemberStatus) -> str:
+    async def set_status(self, name: str, status: MemberStatus) -> str:
         """Set whether a member drains (hands its servers on) or takes servers; return its name.
 
         An empty name stands for this member. Raises NotFound, FailedPrecondition (MEMBER_NOT_LIVE) for a member that is
         gone, and StoreUnavailable.
         """
         member = await self._find_member(name or self._fleet.me)
-        if member.standing is MemberStatus.GONE or not await self._fleet.set_status(member, standing):
+        if member.status is MemberStatus.GONE or not await self._fleet.set_status(member, status):
             raise _not_live_error(member)
-        log.info("standing of a member set", member=member.name, standing=standing.value)
+        log.info("standing of a member set", member=member.name, standing=status.value)
         return member.name
 
     async def expel(self, name: str, *, dead: bool, force: bool) -> str:
@@ -134,16 +134,16 @@ class FleetOperations:
         member = await self._find_member(name)
         if member.name == self._fleet.me:
             raise _lives_error(member, "it is the one that you ask; drain it, or stop it")
-        if member.standing is MemberStatus.GONE:
+        if member.status is MemberStatus.GONE:
             return member.name
         if not dead:
             if not await self._fleet.expel(member):
                 raise _lives_error(member, self._why_not_expelled(member))
-        elif not force and await self._fleet.answers(Owner(member.name, member.life, member.forward)):
+        elif not force and await self._fleet.answers(Owner(member.name, member.term, member.forward)):
             raise _lives_error(member, f"it answers at {member.forward}; drain it, stop it, or force it if it must go")
         else:
             await self._fleet.set_status(member, MemberStatus.GONE)
-        log.warning("member declared gone by an operator", member=member.name, life=member.life)
+        log.warning("member declared gone by an operator", member=member.name, life=member.term)
         return member.name
 
     def _why_not_expelled(self, member: Member) -> str:
@@ -168,7 +168,7 @@ class FleetOperations:
         """
         version = self._fleet.membership.schema.version
         older = [each for each in self._fleet.members() if each.schema < version]
-        return [each.name for each in older if each.standing is not MemberStatus.GONE]
+        return [each.name for each in older if each.status is not MemberStatus.GONE]
 
     async def finish_upgrade(self) -> int:
         """Refuse hubs from now on that do not know the newest schema of the store; return its version.
@@ -203,14 +203,14 @@ class FleetOperations:
 
 def _is_draining(member: Member) -> bool:
     """Return whether a member drains (hands its servers on), and is not overdue."""
-    return member.standing is MemberStatus.DRAINING and not member.overdue
+    return member.status is MemberStatus.DRAINING and not member.overdue
 
 
 def _not_live_error(member: Member) -> FailedPrecondition:
     """Return the error for a member that takes no servers: it is gone, drains, or was not heard of in time."""
-    if member.standing is MemberStatus.GONE:
+    if member.status is MemberStatus.GONE:
         problem = "is gone; it takes part again once it is started"
-    elif member.standing is MemberStatus.DRAINING:
+    elif member.status is MemberStatus.DRAINING:
         problem = "drains, and takes no servers; resume it first"
     else:
         problem = f"was not heard of for {member.silent_s:.1f} s"

@@ -3,7 +3,7 @@
 One advisory lock is shared by members, and exclusive to a hub alone. It keeps the two kinds apart. The rows of
 `members` tell members apart: a second one of the same name is refused while the first one's lease runs. A hub
 that starts again at once need not wait for that: its data directory, which one process has at a time, knows the proof
-that its former life has left in its row. A lock per name in the database would do worse: it is lost with its session,
+that its former term has left in its row. A lock per name in the database would do worse: it is lost with its session,
 as in a restart of the database, and is kept for a while for a hub that is gone.
 """
 
@@ -61,7 +61,7 @@ class Entrant:
 class MemberIdentity:
     """The member as which a hub uses a database. Without an entrant the hub is alone there.
 
-    A term goes from the opening of the store until this hub leaves or is expelled: `life` is its number, `end_reason`
+    A term goes from the opening of the store until this hub leaves or is expelled: `term` is its number, `end_reason`
     why it has ended, None while it goes on. `known_history` is a revision that listeners have seen, with the group that
     made it: the history known to this hub.
     """
@@ -71,7 +71,7 @@ class MemberIdentity:
         self.database = database
         self.entrant = entrant
         self.name = entrant.name if entrant else sql.SOLE
-        self.life = 0
+        self.term = 0
         self.store_id = ""
         self.known_history: tuple[int, uuid.UUID] = 0, uuid.UUID(int=0)
         self.end_reason: Expelled | None = None
@@ -99,12 +99,12 @@ class MemberIdentity:
             else:
                 await connection.execute(self.database.for_schema(sql.SOLE_GONE))
             await connection.execute(self.database.for_schema(sql.FORGET))
-            [(self.store_id, revision, op, self.life)] = await connection.fetch(self.database.for_schema(sql.LIFE))
+            [(self.store_id, revision, op, self.term)] = await connection.fetch(self.database.for_schema(sql.LIFE))
             self.known_history = revision, op
             ttl_s = self.entrant.lease_ttl_s if self.entrant else None
             position = revision if self.entrant else NEVER_BEHIND
             await connection.execute(
-                self.database.for_schema(sql.ENTER), self.name, self.life, proof, __version__, position, ttl_s
+                self.database.for_schema(sql.ENTER), self.name, self.term, proof, __version__, position, ttl_s
             )
 
     def _in_use_message(self) -> str:
@@ -171,12 +171,12 @@ class MemberIdentity:
         """
         self.require_alive()
         revision, op = self.known_history
-        rows = await connection.fetch(self.database.for_schema(sql.CHECK), self.name, self.life, op)
-        [(store_id, newest_revision, newest_life, is_alive, op_revision)] = rows
+        rows = await connection.fetch(self.database.for_schema(sql.CHECK), self.name, self.term, op)
+        [(store_id, newest_revision, newest_term, is_alive, op_revision)] = rows
         # Once this member is gone, the group that it knows may be deleted: that shows nothing about the history.
         if (
             store_id != self.store_id
-            or newest_life < self.life
+            or newest_term < self.term
             or newest_revision < revision
             or (is_alive and op_revision != revision)
         ):

@@ -45,9 +45,9 @@ class PostgresMembers:
         return self._identity.name
 
     @property
-    def life(self) -> int:
+    def term(self) -> int:
         """The number of this member's term; greater than that of any term before."""
-        return self._identity.life
+        return self._identity.term
 
     @property
     def lease_ttl_s(self) -> float:
@@ -79,8 +79,8 @@ class PostgresMembers:
         return [
             Member(
                 name=name[:MAX_TEXT_CHARS],
-                life=life,
-                standing=MemberStatus(standing),
+                term=term,
+                status=MemberStatus(status),
                 address=address[:MAX_TEXT_CHARS],
                 forward=forward[:MAX_TEXT_CHARS],
                 version=version[:MAX_TEXT_CHARS],
@@ -89,7 +89,7 @@ class PostgresMembers:
                 silent_s=silent_s,
                 schema=knows,
             )
-            for name, life, standing, address, forward, version, position, overdue, silent_s, knows, *_ in rows
+            for name, term, status, address, forward, version, position, overdue, silent_s, knows, *_ in rows
         ]
 
     async def expel(self, member: Member) -> Expulsion:
@@ -98,7 +98,7 @@ class PostgresMembers:
         Return DONE if this has declared it, GONE_BEFORE if it was gone before (also if the connection broke and the
         statement was sent twice), or REFUSED. Raises Expelled and StoreUnavailable.
         """
-        arguments = self.name, self.life, member.name, member.life, self.lease_ttl_s
+        arguments = self.name, self.term, member.name, member.term, self.lease_ttl_s
         [[gone, was_alive]] = await self._query(sql.EXPEL, *arguments)
         if not gone:
             return Expulsion.REFUSED
@@ -115,7 +115,7 @@ class PostgresMembers:
 
         GONE ends its term at once, overdue or not. Raises Expelled and StoreUnavailable.
         """
-        return bool(await self._query(sql.APPOINT, self.name, self.life, member.name, member.life, status.value))
+        return bool(await self._query(sql.APPOINT, self.name, self.term, member.name, member.term, status.value))
 
     async def count_standbys(self) -> int | None:
         """Return the number of synchronous standbys; None if some are required and this member may not see them.
@@ -146,7 +146,7 @@ class PostgresMembers:
         `on_send` is called each time before the statement is sent. Raises Expelled, which ends the term, if the member
         has no row or is gone, and StoreUnavailable.
         """
-        rows = await self._query(query, self.name, self.life, *arguments, on_send=on_send)
+        rows = await self._query(query, self.name, self.term, *arguments, on_send=on_send)
         if not rows:
             raise self._identity.end_as_expelled()
         return rows[0][0]

@@ -164,7 +164,7 @@ class PostgresStore(GroupedStore):
     @property
     def _member_key(self) -> tuple[str, int]:
         """Name and term of this hub, by which statements find its row in `members`."""
-        return self.identity.name, self.identity.life
+        return self.identity.name, self.identity.term
 
     async def _find_group_outcome(
         self, op: uuid.UUID, writes_by_key: Sequence[dict[str, Write]]

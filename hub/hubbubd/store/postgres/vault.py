@@ -106,16 +106,16 @@ class PostgresVault:
 
     @classmethod
     async def open(
-        cls, settings: StoreSettings, keys: VaultKeys, member: str | None = None, life: int | None = None
+        cls, settings: StoreSettings, keys: VaultKeys, member: str | None = None, term: int | None = None
     ) -> Self:
         """Open the vault in the schema of an open store, made if missing, and read all of it.
 
-        The vault writes as `member` in its term `life`; without these, as a program that runs while no member does.
+        The vault writes as `member` in its term; without these, as a program that runs while no member does.
         Raises ConfigError if a row's key is not known here, StoreError for a damaged row, and StoreUnavailable.
         """
         assert settings.url is not None
         database = Database(settings.url.get_secret_value(), settings.schema_name, settings.read_password())
-        writer = None if member is None or life is None else (member, life)
+        writer = None if member is None or term is None else (member, term)
         vault = cls(database, keys, writer, settings.unavailable_after_s)
         try:
             await vault._read_all()

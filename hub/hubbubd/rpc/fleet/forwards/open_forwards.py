@@ -67,7 +67,7 @@ class OpenForwards:
         for forward, owner in list(self._forwards.get(server, {}).items()):
             if self._still_owns(server, owner):
                 continue
-            if any((each.member, each.life) == (owner.member, owner.life) for each in self._ownership.others()):
+            if any((each.member, each.term) == (owner.member, owner.term) for each in self._ownership.others()):
                 asyncio.get_running_loop().call_later(HANDED_ON_S, self._cancel_if_lost, server, forward)
             else:
                 forward.cancel()
@@ -77,7 +77,7 @@ class OpenForwards:
         now = self._ownership.owner(server)
         if now is None:  # of nobody for a moment, or this member's own
             return not self._ownership.owns(server)
-        return (now.member, now.life) == (owner.member, owner.life)
+        return (now.member, now.term) == (owner.member, owner.term)
 
     def _cancel_if_lost(self, server: str, forward: Forward) -> None:
         """Cancel a forward whose owner has not got the server back meanwhile."""
