@@ -45,7 +45,7 @@ CALLS = 20
 @pytest.fixture
 async def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Fleet]:
     monkeypatch.setattr(forwarding, "CHANGE_S", LIMIT_S)
-    monkeypatch.setattr(running, "NOTICE_S", 0.0)
+    monkeypatch.setattr(running, "DRAIN_NOTICE_S", 0.0)
     async with fleet(tmp_path) as made:
         yield made
 
@@ -95,7 +95,7 @@ async def test_what_a_port_that_closes_did_not_take_is_sent_to_the_next_owner(
 async def test_a_member_that_ends_takes_calls_for_a_while_after_it_has_said_so(
     two: Two, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(running, "NOTICE_S", 10 * LIMIT_S)
+    monkeypatch.setattr(running, "DRAIN_NOTICE_S", 10 * LIMIT_S)
     ingress = two[0]
     health = health_pb2_grpc.HealthStub(ingress.api.channel).Watch(health_pb2.HealthCheckRequest())
     with anyio.fail_after(LIMIT_S):
@@ -106,7 +106,7 @@ async def test_a_member_that_ends_takes_calls_for_a_while_after_it_has_said_so(
         assert (await ingress.api(CALL, call())).call.result
         assert not drained.done()
         assert not more.done()
-        ingress.hub.hurry.set()
+        ingress.hub.grace_cut.set()
         await drained
         with pytest.raises(grpc.aio.AioRpcError):
             await more
@@ -294,7 +294,7 @@ async def test_a_hub_that_is_in_a_hurry_from_the_beginning_ends_all_the_same(hub
     async def some_turns_later() -> None:
         for _ in range(turns):
             await asyncio.sleep(0)
-        hub.hurry.set()
+        hub.grace_cut.set()
 
     with anyio.fail_after(LIMIT_S):
         async with grpc_server.serve(hub, listen="127.0.0.1:0", gate=gate(hub)) as address:
@@ -332,7 +332,7 @@ async def call_over_connect(address: str) -> Any:
 async def test_who_is_in_a_hurry_does_not_wait_for_those_over_connect_either(end: Any) -> None:
     ending = await end(over_connect, call_over_connect)
     await ending.closed()
-    ending.hub.hurry.set()
+    ending.hub.grace_cut.set()
     with anyio.fail_after(LIMIT_S):
         await ending.over
         with suppress(httpx2.HTTPError):

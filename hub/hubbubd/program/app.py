@@ -318,9 +318,9 @@ async def _serve_api(
                 await fleet_term.publish_addresses(address)
             _print_ready({"grpc": address, "connect": connect, "mcp": mcp, "metrics": process.metrics}, hub, path)
             if await _wait_for_signal(process.signals, hub):
-                ending.start_soon(_hurry_on_second_signal, process.signals, hub.hurry)
+                ending.start_soon(_cut_grace_on_second_signal, process.signals, hub.grace_cut)
             else:
-                hub.hurry.set()
+                hub.grace_cut.set()
         ending.cancel_scope.cancel()
 
 
@@ -419,10 +419,10 @@ async def _reload_on_hangup(configuration: Configuration) -> None:
                 log.warning("reload on SIGHUP failed", error=exc.message)
 
 
-async def _hurry_on_second_signal(signals: AsyncIterator[signal.Signals], hurry: anyio.Event) -> None:
+async def _cut_grace_on_second_signal(signals: AsyncIterator[signal.Signals], grace_cut: anyio.Event) -> None:
     """Skip the grace period on a second SIGTERM or SIGINT."""
     await anext(signals)
-    hurry.set()
+    grace_cut.set()
 
 
 def _print_ready(served: Mapping[str, str | None], hub: Hub, client: Path) -> None:

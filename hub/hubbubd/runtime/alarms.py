@@ -1,6 +1,7 @@
 """Timers for absolute times and delays, by kind and name, on the event loop.
 
-When the clock is set, they move along: what is to wait an hour waits an hour. Time that the computer sleeps counts.
+When the clock is set, the absolute times move by as much: a wait of an hour takes an hour. Time that the computer
+sleeps counts.
 """
 
 import asyncio
@@ -37,7 +38,7 @@ class Due(StrEnum):
     TASK = "task"
     """A receiver task's ttl ends."""
     CAUSE = "cause"
-    """A call that pending requests name has ended."""
+    """A call that pending requests name has ended: they are updated."""
     COUNTS = "counts"
     """A server's call counts are published (debounced)."""
 
@@ -54,12 +55,12 @@ class _Alarm:
 class Alarms:
     """Alarms by kind and name; setting one again replaces it. A failed action is retried after RETRY_S."""
 
-    def __init__(self, clock: Clock, tasks: Background) -> None:
+    def __init__(self, clock: Clock, background: Background) -> None:
         self._clock = clock
-        self._tasks = tasks
+        self._background = background
         self._timers: dict[tuple[Due, str], _Alarm] = {}
         self._closed = False
-        clock.on_jump(self._shift_by_clock)
+        clock.on_jump(self._shift_timed_alarms)
 
     def set(self, kind: Due, name: str, at: float | None, action: Action) -> None:
         """Run `action` at the time `at` (seconds since the epoch), in place of an alarm of this kind and name.
@@ -96,11 +97,11 @@ class Alarms:
             timer = asyncio.get_running_loop().call_later(wait_s, self._go_off, kind, name, at, action)
             self._timers[kind, name] = _Alarm(timer, at, action)
 
-    def _shift_by_clock(self, set_by_s: float) -> None:
-        """After the clock was set, move the alarms with a time along, so that each waits as long as before."""
+    def _shift_timed_alarms(self, jump_s: float) -> None:
+        """Move the alarms that have a time by `jump_s`, as the clock was set by that: each waits as long as before."""
         for (kind, name), alarm in list(self._timers.items()):
             if alarm.at is not None:
-                self.set(kind, name, alarm.at + set_by_s, alarm.action)
+                self.set(kind, name, alarm.at + jump_s, alarm.action)
 
     def _go_off(self, kind: Due, name: str, at: float | None, action: Action) -> None:
         """Run the action of an alarm in the background, or set the alarm again if its time has not come yet."""
@@ -108,7 +109,7 @@ class Alarms:
         if at is not None and self._clock.now() < at:
             self.set(kind, name, at, action)
         else:
-            self._tasks.start_soon(self._run_action, kind, name, action)
+            self._background.start_soon(self._run_action, kind, name, action)
 
     async def _run_action(self, kind: Due, name: str, action: Action) -> None:
         """Run the action of an alarm; if it fails, log that and set the alarm again, unless it was set meanwhile."""

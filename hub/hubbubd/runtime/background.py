@@ -19,7 +19,7 @@ log = structlog.get_logger(__name__)
 
 
 class Background:
-    """A task group that contains exceptions: they are logged and end neither other tasks nor the hub."""
+    """A task group whose tasks fail alone: an exception is logged, and ends neither other tasks nor the hub."""
 
     def __init__(self, tasks: TaskGroup) -> None:
         self._tasks = tasks
@@ -45,14 +45,14 @@ class Background:
     def start_brief(self, work: Callable[[Unpack[Args]], Awaitable[object]], *args: *Args) -> None:
         """Start `work(*args)`, which ends soon, outside the current trace, at a fifth of the cost of `start_soon`.
 
-        The exception of the work is logged. At the end of the hub it is cancelled even within a shielded scope.
+        Its exception is logged. At the end of the hub it is cancelled, even within a shielded scope.
         """
         task = asyncio.create_task(self._run_untraced(work, args))
         self._brief_tasks.add(task)
         task.add_done_callback(self._brief_tasks.discard)
 
     async def _cancel_brief(self) -> None:
-        """Cancel all brief work, and wait for its end; also of brief work that is started meanwhile."""
+        """Cancel all brief tasks, also those that are started meanwhile, and wait until they have ended."""
         while self._brief_tasks:
             for task in self._brief_tasks:
                 task.cancel()
@@ -60,25 +60,25 @@ class Background:
 
     async def run_shielded(self, work: Callable[[Unpack[Args]], Awaitable[R]], *args: *Args) -> R:
         """Run `work(*args)` to its end even if the caller is cancelled; return its result or raise its exception."""
-        done: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+        outcome: asyncio.Future[R] = asyncio.get_running_loop().create_future()
 
         async def run_and_report() -> None:
-            """Do the work, and complete `done` with its result or exception; raise an exception that nobody awaits."""
+            """Do the work, and complete `outcome` with its result or exception; raise an exception without a caller."""
             try:
                 result = await work(*args)
             except Exception as exc:
-                if done.cancelled():
+                if outcome.cancelled():
                     raise
-                done.set_exception(exc)
+                outcome.set_exception(exc)
             except BaseException:
-                done.cancel()
+                outcome.cancel()
                 raise
             else:
-                if not done.cancelled():
-                    done.set_result(result)
+                if not outcome.cancelled():
+                    outcome.set_result(result)
 
         self._tasks.start_soon(self._run_contained, run_and_report, ())
-        return await done
+        return await outcome
 
     async def _run_untraced(self, work: Callable[..., Awaitable[object]], args: tuple[object, ...]) -> None:
         """Run work outside the trace of the RPC that started it, and log its exception."""

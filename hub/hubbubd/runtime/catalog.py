@@ -34,10 +34,10 @@ QUIET_S = 0.25
 """Debounce: seconds after a fetch before a notification causes the next fetch; at least as long as the fetch took."""
 
 LONGEST_QUIET_S = 5.0
-"""Up to here the debounce doubles, while each fetch is followed by a notification at once."""
+"""The longest debounce: it doubles up to here while each fetch is followed by a notification at once."""
 
 ACKNOWLEDGE_S = 2.0
-"""Seconds the first fetch waits for the subscription's acknowledgement, so that no change falls in between."""
+"""Seconds the first fetch waits for the subscription's acknowledgement: all changes after the fetch are announced."""
 
 FIRST_PAUSE_S = 1.0
 LAST_PAUSE_S = 60.0
@@ -80,25 +80,25 @@ class Catalog:
 
     # Reading
 
-    def select(self, chosen: CatalogFilter) -> list[CatalogList]:
+    def select(self, criteria: CatalogFilter) -> list[CatalogList]:
         """Return the lists that match, by server and kind. Raises NotFound for an unknown server."""
-        if chosen.server and chosen.server not in self._servers and chosen.server not in self._remote_servers():
-            raise NotFound("server", chosen.server)
-        found = [record for record in self._lists if chosen.matches(record)]
-        return sorted(found, key=lambda record: core.sort_key(record.id))
+        if criteria.server and criteria.server not in self._servers and criteria.server not in self._remote_servers():
+            raise NotFound("server", criteria.server)
+        matching = [record for record in self._lists if criteria.matches(record)]
+        return sorted(matching, key=lambda record: core.sort_key(record.id))
 
     def entries(self, list_id: str) -> tuple[bytes, ...]:
         """Return a list's entries, MCP objects as JSON, in the server's order; no entries if the list is not known."""
-        found = self._entries.record(list_id)
-        return found.entries if found is not None else ()
+        record = self._entries.record(list_id)
+        return record.entries if record is not None else ()
 
     def servers(self) -> list[str]:
         """Return the names of all servers that have a catalog, here or at other members, sorted."""
         return sorted({*self._servers, *self._remote_servers()})
 
-    def watch(self, chosen: CatalogFilter, token: str = "") -> Watch[CatalogList]:
+    def watch(self, criteria: CatalogFilter, token: str = "") -> Watch[CatalogList]:
         """Watch the lists: snapshot, then changes; a resume token continues an earlier watch."""
-        return self._lists.feed.watch(chosen, token)
+        return self._lists.feed.watch(criteria, token)
 
     def listen(self, listener: ListChanged) -> Callable[[], None]:
         """Call `listener` for each list that may have changed, once fetched, until the returned function is called."""
@@ -122,14 +122,14 @@ class Catalog:
     def open(self, config: ServerConfig, note: Note) -> "ServerCatalog":
         """Create the catalog of a server that this hub now has; its stored lists become stale. Notify listeners."""
         self.hide_tools(config)
-        opened = self._servers[config.name] = ServerCatalog(config, self, self._clock, self._background, note)
+        server_catalog = self._servers[config.name] = ServerCatalog(config, self, self._clock, self._background, note)
         self.version += 1
         self.notify_all(config.name)
-        opened.set_link(None)  # makes the stored lists stale
-        return opened
+        server_catalog.set_link(None)  # makes the stored lists stale
+        return server_catalog
 
     def close(self, server: str) -> None:
-        """End the catalog of a server, and tell listeners; its lists stay in the store."""
+        """Remove the catalog of a server from this hub, and notify listeners; the lists stay in the store."""
         self._servers.pop(server).set_link(None)
         self.version += 1
         self.notify_all(server)
@@ -158,7 +158,7 @@ class Catalog:
         return self._lists.record(core.list_id(server, kind))
 
     def store(self, record: CatalogList, entries: tuple[bytes, ...] | None = None, *, announced: bool = False) -> None:
-        """Store a list, and its entries if they changed, write-behind: they become durable together.
+        """Store a list, and its entries if they changed, write-behind; both become durable in one commit.
 
         Listeners are notified of changed entries, of a change that the server has `announced`, and of the first fetch.
         """
@@ -170,8 +170,8 @@ class Catalog:
         changed = entries is not None and entries != self.entries(record.id)
         if entries is not None and changed:
             fetched = CatalogEntries(id=record.id, entries=entries)
-            known = self._entries.record(record.id)
-            self._ledger.change_later(self._entries, record.id, partial(carry_over_changes, known, fetched))
+            stored = self._entries.record(record.id)
+            self._ledger.change_later(self._entries, record.id, partial(carry_over_changes, stored, fetched))
             self.version += 1
         if changed or announced or is_first_fetch:
             self._notify(record.server, record.kind, announced=announced)
@@ -187,13 +187,13 @@ class Catalog:
                     self._notify(server, kind)
 
     def _notify_of_foreign_entries(self, before: CatalogEntries | None, after: CatalogEntries | None) -> None:
-        """Notify of entries that another member has fetched; `store` notifies of those that this hub has fetched."""
+        """Notify of entries that another member has stored or deleted; of its own the hub has notified already."""
         entries = after or before
         assert entries is not None
-        named = core.parse_list_id(entries.id)
-        if named is None:
+        server_and_kind = core.parse_list_id(entries.id)
+        if server_and_kind is None:
             return
-        server, kind = named
+        server, kind = server_and_kind
         if server not in self._servers:
             self.version += 1
             self._notify(server, kind, announced=True)
@@ -218,16 +218,16 @@ class ServerCatalog:
         self._note = note
         self._link: McpLink | None = None
         self._connection_scope = anyio.CancelScope()
-        self._wake = anyio.Event()
+        self._wake = anyio.Event()  # set when `_due` has changed
         self._due: dict[CatalogKind, float] = {}
         """When each list of the connected server is due, in monotonic seconds."""
-        self._quiet_until, self._quiet_s = dict[CatalogKind, float](), dict[CatalogKind, float]()
+        self._quiet_until, self._quiet_s = dict[CatalogKind, float](), dict[CatalogKind, float]()  # of the debounce
         self._announced_kinds: frozenset[CatalogKind] = frozenset()
         """The kinds whose changes the server announces."""
         self._outdated: set[CatalogKind] = set()
-        """The kinds whose list may have become another since their last fetch began."""
+        """The kinds whose list may have changed since its last fetch began."""
         self._changed_kinds: set[CatalogKind] = set()
-        """The kinds of which the server has announced a change since their last fetch began."""
+        """The kinds of list of which the server has announced a change since the list's last fetch began."""
         self._waiting: list[tuple[CatalogKind, anyio.Event]] = []
         """Callers of `refresh`, with the kind whose next fetch each waits for."""
 
@@ -253,7 +253,7 @@ class ServerCatalog:
             self._make_due(self._due)
 
     def handle_notification(self, method: str) -> None:
-        """Handle a notification: mark the lists that it is about as outdated, and have them fetched, debounced."""
+        """Handle a notification: mark the lists that it names as outdated, and make them due, debounced."""
         changed = core.kinds_changed_by(method) & self._due.keys()
         self._mark_outdated(changed)
         self._changed_kinds |= changed
@@ -261,7 +261,7 @@ class ServerCatalog:
             self._make_due([kind], self._quiet_until.get(kind, -math.inf))
 
     async def refresh(self) -> None:
-        """Wait until all lists were fetched, each by a fetch that began after this call. Raises FailedPrecondition."""
+        """Return once all lists were fetched, each by a fetch that began after this call. Raises FailedPrecondition."""
         link = self._link  # to notice whether the connection was lost meanwhile
         waiting = [(kind, anyio.Event()) for kind in self._due]
         self._waiting += waiting
@@ -287,7 +287,7 @@ class ServerCatalog:
     async def _keep_fresh(
         self, link: McpLink, connection_scope: anyio.CancelScope, subscribed: frozenset[CatalogKind]
     ) -> None:
-        """Fetch the lists when they are due, and hold the subscription, until the connection is over."""
+        """Fetch the lists when they are due, and keep the subscription open, until the connection ends."""
         with connection_scope:
             async with anyio.create_task_group() as tasks:
                 if subscribed:
@@ -315,20 +315,20 @@ class ServerCatalog:
         self._outdated.discard(kind)  # what is outdated from now on changed while the list was read
         announced = kind in self._changed_kinds
         self._changed_kinds.discard(kind)
-        started, config = self._clock.steady(), self._config
+        started_at, config = self._clock.steady(), self._config
         try:
             outcome = await self._fetch_pages(link, kind)
             if self._link is link:  # a fetch of a connection that has ended may still complete
-                self._store_outcome(kind, outcome, started, announced=announced)
+                self._store_outcome(kind, outcome, started_at, announced=announced)
                 if self._config is not config:  # the tool policy may have changed during the fetch
                     self._catalog.hide_tools(self._config)
         finally:
             for _, fetched in waiting:
                 fetched.set()
 
-    def _store_outcome(self, kind: CatalogKind, outcome: Pages | Fault, started: float, *, announced: bool) -> None:
-        """Store the outcome of a fetch, and schedule the next one: ever later while notifications follow at once."""
-        now, stamp = self._clock.steady(), self._clock.now()
+    def _store_outcome(self, kind: CatalogKind, outcome: Pages | Fault, started_at: float, *, announced: bool) -> None:
+        """Store the outcome of a fetch, and schedule the next one; the debounce doubles while notifications follow."""
+        now, stamp = self._clock.steady(), self._clock.now()  # monotonic seconds; seconds since the epoch
         record = self._catalog.record(self._config.name, kind) or core.new_list(self._config.name, kind)
         if isinstance(outcome, Pages):
             self._note_endless_list(kind, outcome)
@@ -348,18 +348,18 @@ class ServerCatalog:
             )
             record = core.after_failed_fetch(record, outcome)
             self._catalog.store(record)
-        was_debounced = started - self._quiet_until.get(kind, -math.inf) < QUIET_S  # it began as soon as it was allowed
+        was_debounced = started_at - self._quiet_until.get(kind, -math.inf) < QUIET_S  # began when first allowed
         self._quiet_s[kind] = min(2 * self._quiet_s[kind], LONGEST_QUIET_S) if was_debounced else QUIET_S
-        self._quiet_until[kind] = now + max(self._quiet_s[kind], now - started)
+        self._quiet_until[kind] = now + max(self._quiet_s[kind], now - started_at)
         self._due[kind] = max(self._due[kind], self._quiet_until[kind])
         self._make_due([kind], now + core.next_fetch(record, stamp, notifies=kind in self._announced_kinds) - stamp)
 
     def _note_endless_list(self, kind: CatalogKind, pages: Pages) -> None:
         """Note about the server that its list was cut, as it had no end; remove the note once the list has an end."""
-        for deviation, circles in ((Deviation.LIST_IN_CIRCLES, True), (Deviation.LIST_TOO_LONG, False)):
-            cut = pages.cut if pages.cut is not None and pages.cut.circles is circles else None
-            about = cut and f"{core.SOURCES[kind].method}, {cut.why}"
-            self._note(f"{deviation}/{kind}", about and describe_deviation(deviation, about))
+        for deviation, in_circles in ((Deviation.LIST_IN_CIRCLES, True), (Deviation.LIST_TOO_LONG, False)):
+            cut = pages.cut if pages.cut is not None and pages.cut.circles is in_circles else None
+            detail = cut and f"{core.SOURCES[kind].method}, {cut.why}"
+            self._note(f"{deviation}/{kind}", detail and describe_deviation(deviation, detail))
 
     async def _fetch_pages(self, link: McpLink, kind: CatalogKind) -> Pages | Fault:
         """Fetch a list over a connection, and return its pages, or the fault for which it could not be fetched."""
@@ -397,16 +397,16 @@ class ServerCatalog:
     async def _subscribe(self, link: McpLink, kinds: frozenset[CatalogKind]) -> None:
         """Keep a subscription to changes open; refetch all lists at each acknowledgement, since nothing is replayed."""
 
-        def on_acknowledged(honoured: Mapping[str, Any]) -> None:
+        def on_acknowledged(honoured_filter: Mapping[str, Any]) -> None:
             """Note the kinds whose changes the server will announce, and fetch all lists soon."""
             if self._link is link:
-                self._announced_kinds = core.honoured_kinds(honoured)
+                self._announced_kinds = core.honoured_kinds(honoured_filter)
                 for kind in self._due:  # debounced, like a change
                     self._make_due([kind], self._quiet_until.get(kind, -math.inf))
 
         pause_s = FIRST_PAUSE_S
         while True:
-            began = self._clock.steady()
+            started_at = self._clock.steady()
             try:
                 await link.listen(core.listen_filter(kinds), on_acknowledged)
             except (PeerError, UpstreamError) as exc:
@@ -416,13 +416,13 @@ class ServerCatalog:
                     return
             self._mark_outdated(self._announced_kinds)
             self._announced_kinds = frozenset()
-            lasted = self._clock.steady() - began >= LAST_PAUSE_S
-            pause_s = FIRST_PAUSE_S if lasted else pause_s
+            has_lasted = self._clock.steady() - started_at >= LAST_PAUSE_S
+            pause_s = FIRST_PAUSE_S if has_lasted else pause_s
             await anyio.sleep(pause_s)
             pause_s = min(2 * pause_s, LAST_PAUSE_S)
 
     def _make_due(self, kinds: Iterable[CatalogKind], at: float = -math.inf) -> None:
-        """Have lists fetched at a time in monotonic seconds (by default at once), unless they are due earlier."""
+        """Make lists due at a time in monotonic seconds (by default at once), unless they are due earlier."""
         for kind in kinds:
             self._due[kind] = min(self._due[kind], at)
         self._wake.set()

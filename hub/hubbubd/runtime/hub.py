@@ -58,12 +58,12 @@ log = structlog.get_logger(__name__)
 SHUTDOWN_S = 15.0
 """Seconds connections get to close at shutdown; a stdio server gets about 5 s of it."""
 
-DATABASE_LOOK_S = 10.0
-"""Seconds between probes whether a database can be written, to which other members write as well."""
+DATABASE_PROBE_S = 10.0
+"""Seconds between probes whether a database that others use as well can be written."""
 
-NOTICE_S = 1.0
-"""Seconds for which a member of a fleet that ends reports that it takes no new work, but still takes it: callers that
-watch its health go to other members meanwhile."""
+DRAIN_NOTICE_S = 1.0
+"""Seconds for which a member that ends reports in its health check that it takes no new calls, but still takes them.
+Meanwhile callers that watch its health go to other members."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -102,9 +102,9 @@ class Hub:
         self._ledger = env.ledger
         self.store, self.health = env.ledger.store, env.ledger.health
         self._alarms = env.alarms
-        self.hurry = anyio.Event()
-        """Set to cut the grace of `drain` short."""
-        self._grace_ends = 0.0
+        self.grace_cut = anyio.Event()
+        """Set to end the grace time of `drain` early."""
+        self._grace_ends_at = 0.0  # monotonic seconds
         self.configuration.on_adopted(self._adopt)
 
     @classmethod
@@ -230,10 +230,10 @@ class Hub:
 
         A record that neither hub nor store has is current. Raises Unavailable.
         """
-        known = await self._ledger.is_record_current(noun, name)
-        # A token is stored by its id, not its name, so the answer says nothing of it. But asking the store has brought
-        # what others have made: a token that has the name now counts as newer.
-        return known and not (noun == "token" and self.tokens.has_name(name))
+        is_current = await self._ledger.is_record_current(noun, name)
+        # Tokens are stored by id, not by name, so the store's answer does not concern this token. But the look at the
+        # store has loaded the tokens that others have made: a token with this name is newer than what the caller saw.
+        return is_current and not (noun == "token" and self.tokens.has_name(name))
 
     async def catch_up(self) -> None:
         """Apply all that other members have committed until now. Raises Unavailable."""
@@ -246,7 +246,7 @@ class Hub:
         return self.calls.get(call_id)
 
     async def find_host_session(self, record_id: str) -> HostSession | None:
-        """Return a host's session, also one that another member has just begun; None if there is no such session.
+        """Return a host's session, also one that another member has just started; None if there is none.
 
         Raises Unavailable.
         """
@@ -273,29 +273,30 @@ class Hub:
     async def drain(self, grace_s: float | None = None) -> None:
         """Shut the API down in order: end the watches, refuse new calls, let calls finish, then end the rest.
 
-        Calls under way have `grace_s` seconds (by default the current setting), or until `hurry` is set. Meanwhile the
-        hub still accepts what these calls need, such as an answer. A call that takes longer is ended, and its caller is
-        told. A member of a fleet first hands its servers on, and takes calls for others until its ports close.
+        Calls under way have `grace_s` seconds (by default the current setting), or until `grace_cut` is set. Meanwhile
+        the hub still accepts what these calls need, such as an answer. A call that takes longer is ended, and its
+        caller is notified. A member of a fleet first hands its servers to other members, and takes calls of remote
+        servers until its ports close.
         """
         if self.fleet is not None:
-            async with cancel_on(self.hurry):
-                with suppress(Unavailable, StoreUnavailable):  # without the database nothing can be handed on
+            async with cancel_on(self.grace_cut):
+                with suppress(Unavailable, StoreUnavailable):  # without the database no server can be handed over
                     await self.fleet.drain()
         self.end_watches()
         if grace_s is None:
             grace_s = self.configuration.settings.shutdown_grace_s
-        self._grace_ends = self.clock.steady() + grace_s
-        async with cancel_on(self.hurry):
+        self._grace_ends_at = self.clock.steady() + grace_s
+        async with cancel_on(self.grace_cut):
             with anyio.move_on_after(grace_s):
                 async with anyio.create_task_group() as waiting:
                     waiting.start_soon(self.calls.drain)
                     if self.calls.remote is not None:
-                        waiting.start_soon(anyio.sleep, NOTICE_S)  # others still send calls here
+                        waiting.start_soon(anyio.sleep, DRAIN_NOTICE_S)  # others still send calls here
         self.calls.shut_down()
 
     def remaining_grace_s(self) -> float:
         """Return the seconds left of the grace of `drain`; 0 before `drain`."""
-        return max(0.0, self._grace_ends - self.clock.steady())
+        return max(0.0, self._grace_ends_at - self.clock.steady())
 
     async def _recover(self, configured: Mapping[str, ServerConfig], background: Background) -> None:
         """Load what must continue after a restart, start background loops, and take the servers over.
@@ -311,7 +312,7 @@ class Hub:
         self.tasks.postpone(clock_moved_s)
         background.start_soon(self._ledger.run)
         if self.fleet is not None or self.configuration.settings.store.url:  # others may fill the database
-            self.health.probe_interval_s = DATABASE_LOOK_S
+            self.health.probe_interval_s = DATABASE_PROBE_S
         background.start_soon(self.health.run)
         background.start_soon(self.clock.run)
         background.start_soon(self.retention.run)
@@ -331,10 +332,10 @@ class Hub:
         may be tried again.
         """
         await self.servers.refresh_secrets(takeover)
-        # Read now: what servers ask from here on is not left over from before, and a call that goes on may ask at once.
+        # Read before any server connects: what a server asks from here on is not left over from its earlier hub.
         takeover = replace(takeover, requests=self.inbox.request_ids(takeover.owns))
         self.tasks.take_over(takeover)
-        # What a connection of this hub has asked stays open: only requests of servers not at work here are orphaned.
+        # Requests over a connection of this hub stay open: only those of servers not at work here are orphaned.
         orphaned = self.inbox.request_ids(lambda server: takeover.owns(server) and not self.servers.is_at_work(server))
         await self.inbox.take_over(replace(takeover, requests=orphaned))
         await self.servers.take_over(takeover)
@@ -343,7 +344,7 @@ class Hub:
     async def hand_over(self, server: str, timeout_s: float) -> None:
         """Let a server's calls end within `timeout_s` seconds, then disconnect it and act on it no longer.
 
-        New calls are refused meanwhile. Calls that take longer are ended. What waits is written on return. Raises
+        New calls are refused meanwhile. Calls that take longer are ended. On return all changes are durable. Raises
         Unavailable.
         """
         with self.calls.refuse_calls(server):
@@ -372,8 +373,8 @@ class Hub:
 
         Never in a fleet. An open queue stays open when no profile has such tools any more.
         """
-        asks = any(profile.people for profile in settings.mcp_profiles.values())
-        if asks and self.fleet is None and not self.calls.has_queue(HOST):
+        has_people_tools = any(profile.people for profile in settings.mcp_profiles.values())
+        if has_people_tools and self.fleet is None and not self.calls.has_queue(HOST):
             open_people_queue(self.calls)
 
     def _adopt(self, settings: HubSettings) -> None:

@@ -1,6 +1,6 @@
-"""Which servers are this hub's own: it connects them, and acts on what becomes of their records.
+"""Which servers are this hub's own: it connects them, and acts on changes of their records.
 
-Reading and watching needs no owner, nor does a change that is guarded by what it was made from.
+Any hub may read and watch the records, and make changes that fail if a record has changed meanwhile.
 """
 
 from collections.abc import Callable, Collection
@@ -13,18 +13,18 @@ from hubbubd.errors import Unavailable
 
 @dataclass(frozen=True, slots=True)
 class Takeover:
-    """Servers that become this hub's own, those for which `owns` is true, and what happened to the hub that had them.
+    """The servers that this hub takes over from an earlier hub: those for which `owns` is true.
 
     `requests` are the ids of the servers' pending requests at that moment. Calls that cannot go on end with a fault of
-    the `code`, which says what `happened`. `alone` says that no other hub may still show pending requests or have
-    claims on them.
+    the `code`, whose message begins with `event_text`. `is_only_hub` says that no other hub may still show pending
+    requests or have claims on them.
     """
 
     owns: Callable[[str], bool]
     requests: frozenset[str] = frozenset()
     code: str = "HUB_RESTARTED"
-    happened: str = "the hub was restarted"
-    alone: bool = True
+    event_text: str = "the hub was restarted"
+    is_only_hub: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,18 +36,22 @@ class Owner:
     forward: str
 
 
-NOT_BEGUN: Final = frozenset({"MOVED", "OWNER_CHANGING"})
-"""Reasons of errors which say that nothing was carried out: the caller may try again."""
+NOT_STARTED_REASONS: Final = frozenset({"MOVED", "OWNER_CHANGING"})
+"""Reasons of errors after which the caller may try again, as nothing was carried out."""
 
 
-def owner_changing_error(server: str, member: str = "", why: str = "") -> Unavailable:
+def owner_changing_error(server: str, member: str = "", limitation: str = "") -> Unavailable:
     """Return the error for a server without an owner, or, with `member`, for one whose owner cannot serve it.
 
-    `why` says what the owner cannot do, in words that follow "is with the member".
+    `limitation` is the end of the sentence "SERVER is with the member MEMBER of the fleet, ...".
     """
-    what = f"is with the member {member} of the fleet, {why}" if member else "has no owner in the fleet at the moment"
+    problem = (
+        f"is with the member {member} of the fleet, {limitation}"
+        if member
+        else "has no owner in the fleet at the moment"
+    )
     return Unavailable(
-        f"{server} {what}; try again, and see `hubbub fleet status` if that goes on",
+        f"{server} {problem}; try again, and see `hubbub fleet status` if that goes on",
         reason="OWNER_CHANGING",
         metadata={"server": server, **({"member": member} if member else {})},
         retry_after_s=1.0,

@@ -21,22 +21,22 @@ REQUEST_STAND_INS = {"created_at": 0.0, "deadline": None, "state": "withdrawn", 
 """Stand-ins for unreadable fields of a pending request, chosen so that nobody acts on it."""
 
 SESSION_VITAL = frozenset({"id", "principal", "credential", "endpoint", "revision"})
-"""Fields of a host's session that are never guessed: whose it is."""
+"""Fields of a host's session that are never guessed, as they say whose it is."""
 
 APPROVAL_VITAL = frozenset(RememberedApproval.__dataclass_fields__) - {"approved_by", "request_id", "created_at"}
-"""Fields of a remembered approval that are never guessed: what it allows."""
+"""Fields of a remembered approval that are never guessed, as they say what it allows."""
 
 CODE_VITAL = frozenset(AuthorizationCode.__dataclass_fields__)
-"""Fields of a code that are never guessed: what a person has allowed."""
+"""Fields of a code that are never guessed, all of them: they say what a person has allowed."""
 
 DECISION_VITAL = frozenset(LoginDecision.__dataclass_fields__)
-"""Fields of a decision on a log-in that are never guessed: all."""
+"""Fields of a decision on a log-in that are never guessed: all of them."""
 
 TOKEN_VITAL = frozenset({"id", "name", "digest", "grants", "may_name_others", "expires_at", "login"})
 """Fields of a token that are never guessed; without one of them the token is not loaded."""
 
 VISIT_VITAL = frozenset({"id", "name", "credential", "grants", "credential_until", "expires_at"})
-"""Fields of a visit, and of the code that opens one, that are never guessed: who it is, and for how long."""
+"""Fields of a visit, and of the code that opens one, that are never guessed: they say whose it is, and for how long."""
 
 
 def _hide(_: object) -> None:
@@ -51,14 +51,14 @@ SERVER_PARTS: dict[str, Callable[[Any], object]] = {
 CALL_PARTS: dict[str, Callable[[Any], object]] = dict.fromkeys(
     ("detached", "timeout_s", "max_s", "as_task", "fingerprint", "rounds", "under_way"), _hide
 )
-"""What watchers see of a server's and a call's fields, where that is not everything."""
+"""By field of a server or a call, a function from its value to what watchers see; other fields they see whole."""
 
 
 class Tables:
     """All tables."""
 
     def __init__(self, stored: Stored, ownership: Ownership = SoleOwnership()) -> None:  # noqa: B008 - has no state
-        """Load all tables from what the store has; `ownership` says on the records of which servers this hub acts."""
+        """Load all tables from the `stored` records; this hub acts on records of the servers that it owns."""
 
         def is_server_own(record: PendingRequest | Call | Task) -> bool:
             """Return whether the server of a record is this hub's own."""
@@ -69,7 +69,7 @@ class Tables:
             stored, "server", ServerRecord, RepairRule(vital=frozenset({"name", "config", "source"})), SERVER_PARTS
         )
         self.requests = Table(stored, "request", PendingRequest, RepairRule(REQUEST_STAND_INS), is_own=is_own)
-        self.shown = Table(stored, "shown", RequestViews)
+        self.request_views = Table(stored, "shown", RequestViews)
         self.calls = Table(
             stored, "call", Call, RepairRule({"created_at": 0.0, "state": "failed"}), CALL_PARTS, is_own=is_own
         )

@@ -47,7 +47,7 @@ from hubbubd.upstream.ports import Connector
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HubEnvironment:
-    """What all parts of the hub are built on."""
+    """What the constructors of the hub's parts share: the store's tables, the clock, timers, settings and telemetry."""
 
     ledger: Ledger
     tables: Tables
@@ -174,7 +174,7 @@ def build_servers(
 
 
 def build_inbox(env: HubEnvironment, quotas: Quotas, config: Callable[[str], ServerConfig]) -> Inbox:
-    """Return the inbox. A server may be removed while its requests are open: then `config` raises NotFound."""
+    """Return the inbox. `config` returns a server's options; NotFound if it was removed while requests are open."""
 
     def timeout_message(server: str) -> str:
         """Return the text that a server gets if nobody answers its question in time; a default if it was removed."""
@@ -193,7 +193,7 @@ def build_inbox(env: HubEnvironment, quotas: Quotas, config: Callable[[str], Ser
     return Inbox(
         ledger=env.ledger,
         table=env.tables.requests,
-        shown=env.tables.shown,
+        views=env.tables.request_views,
         clock=env.clock,
         alarms=env.alarms,
         timeout_message=timeout_message,
@@ -228,10 +228,10 @@ def build_calls(
     def missing_queue_error(server: str) -> HubError:
         """Return the error for a call to a server without a queue here.
 
-        In a fleet a server that is known has no owner at the moment; any other does not exist.
+        In a fleet a server with a record has no owner at the moment; a server without one does not exist.
         """
-        known = tables.servers.record(server) is not None
-        return owner_changing_error(server) if known and env.ownership.me else NotFound("server", server)
+        has_record = tables.servers.record(server) is not None
+        return owner_changing_error(server) if has_record and env.ownership.me else NotFound("server", server)
 
     resumption, support = Resumption(gate, rounds, consents, client_tasks), TaskSupport(catalog)
     spans = SpanRecorder(env.tracer, ledger, tables.calls, tables.requests, tables.tasks)
@@ -276,7 +276,7 @@ def build_calls(
 
 
 def build_tasks(env: HubEnvironment, inbox: Inbox, client_tasks: ClientTasks, notify: Notify) -> Tasks:
-    """Return the tasks of servers and clients; `notify` sends a notification to a server."""
+    """Return the registry of tasks, in both roles; `notify` sends a notification to a server."""
     return Tasks(
         ledger=env.ledger,
         table=env.tables.tasks,

@@ -169,7 +169,7 @@ async def wait_for_open_rpcs(hub: Hub, closed: asyncio.Future[None]) -> None:
     closes. Other RPCs have LAST_WORDS_S.
     """
     begun, lost = hub.clock.steady(), hub.fleet.lost if hub.fleet is not None else anyio.Event()
-    async with cancel_on(hub.hurry), cancel_on(lost):
+    async with cancel_on(hub.grace_cut), cancel_on(lost):
         with anyio.move_on_after(hub.remaining_grace_s()):
             await hub.calls.drain_delays.wait_for_all()
             while not closed.done():  # a call that has just come may not count yet

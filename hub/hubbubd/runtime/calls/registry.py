@@ -30,7 +30,7 @@ from hubbubd.runtime.calls.spans import SpanRecorder
 from hubbubd.runtime.calls.spec import CallSpec, LogEvent, RemoteCalls
 from hubbubd.runtime.calls.tasks.support import TaskSupport
 from hubbubd.runtime.oversight import Quota
-from hubbubd.runtime.ownership import NOT_BEGUN, Takeover, moved_error
+from hubbubd.runtime.ownership import NOT_STARTED_REASONS, Takeover, moved_error
 from hubbubd.runtime.records import Ledger, RecordReader, Table
 from hubbubd.timing.clock import Clock
 
@@ -205,7 +205,7 @@ class Calls(RecordReader[Call]):
 
         Return False after CHANGE_S; at once if the refusal has another reason, or another member has sent the call on.
         """
-        if refusal.reason not in NOT_BEGUN or self.remote is None or not self.remote.may_forward():
+        if refusal.reason not in NOT_STARTED_REASONS or self.remote is None or not self.remote.may_forward():
             return False
         with anyio.move_on_after(CHANGE_S):
             while True:

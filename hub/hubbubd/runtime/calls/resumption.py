@@ -106,7 +106,7 @@ def resumption_order(unfinished: list[Call]) -> list[Call]:
 
 def lost_fault(takeover: Takeover, why: str | None) -> Fault:
     """Return the fault of a call that could not be resumed after a takeover; `why` is the end of its message."""
-    message = f"{takeover.happened}, and the call could not go on: {why}"
+    message = f"{takeover.event_text}, and the call could not go on: {why}"
     return Fault(code=takeover.code, category=Category.CONNECTION, message=message, retryable=True)
 
 

@@ -103,21 +103,21 @@ class ServedLeases:
         self._taken = {each for each in self._taken & due_servers if each == UPKEEP or self._servers.is_at_work(each)}
         return frozenset(due_servers - self._taken)
 
-    async def _take_all(self, servers: frozenset[str], happened: str) -> None:
+    async def _take_all(self, servers: frozenset[str], event_text: str) -> None:
         """Take servers over together, or if that fails each half by itself, so that one keeps no others waiting.
 
         A single server that fails is left for the next round; nothing happens while this member may not act.
         """
-        if not servers or not self._may_act() or await self._try_to_take(servers, happened) or len(servers) == 1:
+        if not servers or not self._may_act() or await self._try_to_take(servers, event_text) or len(servers) == 1:
             return
         ordered = sorted(servers)
         for half in (ordered[: len(ordered) // 2], ordered[len(ordered) // 2 :]):
-            await self._take_all(self._missing_servers().intersection(half), happened)
+            await self._take_all(self._missing_servers().intersection(half), event_text)
 
-    async def _try_to_take(self, servers: frozenset[str], happened: str) -> bool:
+    async def _try_to_take(self, servers: frozenset[str], event_text: str) -> bool:
         """Take servers over; return False if that failed, which is logged.
 
-        `happened` tells the callers of calls that cannot go on what has happened to the server.
+        `event_text` tells the callers of calls that cannot go on what has happened to the server.
         """
 
         def is_still_own(server: str) -> bool:
@@ -126,7 +126,9 @@ class ServedLeases:
 
         async with self._taking_lock:
             try:
-                await self._hooks.take_over(Takeover(is_still_own, code="OWNER_LOST", happened=happened, alone=False))
+                await self._hooks.take_over(
+                    Takeover(is_still_own, code="OWNER_LOST", event_text=event_text, is_only_hub=False)
+                )
             except Exception as exc:  # noqa: BLE001  # whatever fails, the other servers are taken over
                 self._log_failure(servers, exc)
                 return False

@@ -58,7 +58,7 @@ class Inbox(RecordReader[PendingRequest]):
         *,
         ledger: Ledger,
         table: Table[PendingRequest],
-        shown: Table[RequestViews],
+        views: Table[RequestViews],
         clock: Clock,
         alarms: Alarms,
         timeout_message: Callable[[str], str],
@@ -83,7 +83,7 @@ class Inbox(RecordReader[PendingRequest]):
         self._about_to_open: set[str] = set()
         self._opening_counts = Tally()
         self._opening_bytes = Tally()
-        self._viewers = Viewers(ledger, shown, clock)
+        self._viewers = Viewers(ledger, views, clock)
         self.reserved = Reservations(clock)
         self.mark_ended_calls: Callable[[PendingRequest], PendingRequest] = lambda request: request
         """Returns a request as changed by the ends of its calls; set by `Causes`."""
@@ -110,14 +110,14 @@ class Inbox(RecordReader[PendingRequest]):
         Raises Unavailable.
         """
         self._table.for_each(lambda request: self._act_on(request, takeover))
-        why = f"{takeover.happened}, and the connection it came on is gone"
+        why = f"{takeover.event_text}, and the connection it came on is gone"
         await self.abandon_all({Origin.PLAIN, Origin.AUTHORIZATION}, why, takeover.requests)
 
     def _act_on(self, request: PendingRequest, takeover: Takeover) -> None:
         """Set the alarm of a request that is taken over, and drop a worker's claim if its hub is gone."""
         if takeover.owns(request.server):
             self.deadlines.arm(None, request)
-            if takeover.alone:
+            if takeover.is_only_hub:
                 self.change_later(request.id, core.without_worker_claim)
 
     def stop_acting(self, server: str) -> None:

@@ -145,7 +145,7 @@ class Servers:
 
     async def refresh_secrets(self, takeover: Takeover) -> None:
         """Read the secrets again of servers that another member of the fleet has had. Raises Unavailable."""
-        if not takeover.alone:
+        if not takeover.is_only_hub:
             await self.secrets.refresh(self._owned_names(takeover))
 
     def _owned_names(self, takeover: Takeover) -> list[str]:

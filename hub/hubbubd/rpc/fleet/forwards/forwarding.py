@@ -37,7 +37,7 @@ from hubbubd.rpc.fleet.merged_events import MergedEvents
 from hubbubd.rpc.fleet.peers import Peers, Unreached, read_response, translate_cancellation
 from hubbubd.rpc.methods import EOF, Serve, Stream, Unary
 from hubbubd.runtime.hub import Hub
-from hubbubd.runtime.ownership import NOT_BEGUN, Owner, owner_changing_error
+from hubbubd.runtime.ownership import NOT_STARTED_REASONS, Owner, owner_changing_error
 from hubbubd.telemetry.metrics import FORWARD, FORWARD_FAILURES
 from hubbubd.telemetry.trace import CURRENT_TRACE, Attributes, Span, SpanKind, Trace
 
@@ -66,7 +66,7 @@ SPAN = "hubbub.fleet.v1.FleetService/Forward"
 
 _CALL = "/hubbub.v1.CallService/CallMethod"
 
-_ELSEWHERE = frozenset({"NOT_OWNER", *NOT_BEGUN})
+_ELSEWHERE = frozenset({"NOT_OWNER", *NOT_STARTED_REASONS})
 
 # The receiver does not take this member for one, or knows no such RPC: it may be of another version.
 _REFUSED = frozenset({grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.UNIMPLEMENTED})

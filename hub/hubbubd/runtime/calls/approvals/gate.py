@@ -220,7 +220,7 @@ class ApprovalGate:
     async def withdraw_unresumed(self, takeover: Takeover, under_way: Iterable[Call]) -> None:
         """Withdraw the questions about calls of the servers taken over, except about the calls `under_way`."""
         wanted = {call.approval.request_id for call in under_way if call.approval is not None}
-        why = f"{takeover.happened}, and its call has ended"
+        why = f"{takeover.event_text}, and its call has ended"
         await self._inbox.abandon_all({Origin.HUB}, why, takeover.requests, but=wanted)
 
     def has_question(self, call: Call) -> bool:

@@ -112,7 +112,7 @@ class MultiRound:
         """Withdraw the requests of calls of the servers taken over, except of the calls `under_way`."""
         last_rounds = [call.rounds for call in under_way if call.rounds is not None]
         wanted = {request_id for last_round in last_rounds for _, request_id in last_round.questions}
-        why = f"{takeover.happened}, and its call has ended"
+        why = f"{takeover.event_text}, and its call has ended"
         await self._inbox.abandon_all({Origin.ROUNDS}, why, takeover.requests, but=wanted)
 
     async def _ask_all(

@@ -52,7 +52,7 @@ class ClientTasks:
             if task.id not in resumed_ids and not task.status.ended:
                 self._poller.mark_cancelled(task.id, "its call has ended")
         wanted = {request_id for task in taken_over if task.id in resumed_ids for request_id in task.pending_ids}
-        why = f"{takeover.happened}, and its task has ended"
+        why = f"{takeover.event_text}, and its task has ended"
         await self._inbox.abandon_all({Origin.TASK_INPUT}, why, takeover.requests, but=wanted)
 
     # Polling
