@@ -13,7 +13,7 @@ class MemberStatus(StrEnum):
 
 
 class Expulsion(StrEnum):
-    """What became of an attempt to declare a member gone. As a truth value: whether the member is gone."""
+    """What became of an attempt to declare a member gone. Its truth value says whether the member is gone."""
 
     REFUSED = ""
     DONE = "done"
@@ -22,11 +22,11 @@ class Expulsion(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """A member as the database has it. `term` is the number of its term: it counts its starts.
+    """A member as the database has it. `term` is the number of its term, which grows with each start.
 
-    `address` is for clients, `forward` for members. `position` is the revision up to which it has read. `overdue` says
-    that it has not been heard of for a lease's time, by the database's clock; `silent_s` is for how long. `schema` is
-    the newest version of the store's tables that it knows.
+    `address` is for clients, `forward` for members. `position` is the revision up to which it has read the store.
+    `overdue` says that its last heartbeat is older than a lease lasts, by the database's clock; `silent_s` is the age
+    of that heartbeat. `schema` is the newest version of the store's tables that it knows.
     """
 
     name: str
@@ -42,12 +42,12 @@ class Member:
 
     @property
     def serves(self) -> bool:
-        """Whether it may be given servers."""
+        """Whether the member may get servers: it is live, and not overdue."""
         return self.status is MemberStatus.LIVE and not self.overdue
 
     @property
     def is_reachable(self) -> bool:
-        """Whether others can reach it: it is not gone, and has an address for members."""
+        """Whether other members can reach this one: it is not gone, and has an address for them."""
         return self.status is not MemberStatus.GONE and bool(self.forward)
 
 
@@ -55,17 +55,17 @@ class Member:
 class ClockReading:
     """The database's clock as read by a member: `at` is its time in seconds since the epoch.
 
-    It was read between `sent` and `came`, by `clock.elapsed` of the member's machine.
+    The query was sent at `sent_s`, and its response came at `received_s`, both by `clock.elapsed` of the member.
     """
 
     at: float
-    sent: float
-    came: float
+    sent_s: float
+    received_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """The `version` of the store's tables, and the one that a hub must know to open them.
+    """The `version` of the store's tables, and the version that a hub must know to open them (`required`).
 
     As long as `required` is less, an upgrade is under way: members of both versions may take part.
     """

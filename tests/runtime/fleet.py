@@ -145,7 +145,7 @@ class Place:
             row.steady_since = now()
         row.beat_at, row.expires_at = now(), now() + for_s
         row.member = replace(row.member, position=position)
-        return ClockReading(at=self._store.database.time(), sent=now(), came=now())
+        return ClockReading(at=self._store.database.time(), sent_s=now(), received_s=now())
 
     async def members(self) -> list[Member]:
         self._store.reach()

@@ -134,7 +134,7 @@ async def test_a_beat_moves_the_lease_and_reads_the_database_s_clock(enter: Open
     await past.close()
     [[now]] = await ask("SELECT extract(epoch FROM now())::float8")
     assert 0 <= now - reading.at < LIMIT_S
-    assert (reading.sent, reading.came) == (1000, 1000)
+    assert (reading.sent_s, reading.received_s) == (1000, 1000)
     assert (await told(a, "a")).position == 7
     await a.members.renew_lease(3)
     assert (await told(a, "a")).position == 7

@@ -23,7 +23,11 @@ SURPLUS = 1.2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberView:
-    """What a member, `me`, knows when it decides. `free_since` are seconds of its steady clock, as `now` is."""
+    """What a member, `me`, knows when it decides; `term` is the number of its term, `store` the id of its store.
+
+    `members` are all of the fleet by name, `leases` all leases by server. `free_since` has the time since which each
+    free server is free. That time and `now` are seconds of this member's steady clock.
+    """
 
     me: str
     term: int
@@ -34,7 +38,10 @@ class MemberView:
     now: float
 
     def holder(self, server: str) -> Member | None:
-        """Return the member that has a server, as far as this member knows; None if nobody is known to have it."""
+        """Return the member that has a server, as far as this member knows; None if no known member has it.
+
+        A lease from an earlier term of its holder counts no more.
+        """
         lease = self.leases.get(server)
         if lease is None or lease.store != self.store:
             return None
@@ -51,8 +58,8 @@ class MemberView:
             return True
         member = self.members.get(lease.member)
         if member is None:
-            # A later term has a greater number: a holder that began before a known member is gone and forgotten, and
-            # any other may have joined since.
+            # A later term has a greater number: a holder whose term began before that of a known member is gone and
+            # forgotten, and any other holder may have joined since.
             return lease.life < max((each.term for each in self.members.values()), default=0)
         return member.term > lease.life or (member.term == lease.life and member.status is MemberStatus.GONE)
 
@@ -61,10 +68,10 @@ class MemberView:
         return [server for server in servers if self.is_free(server)]
 
     def takers_in_order(self, server: str) -> list[str]:
-        """Return the names of the members that may take a server, the first one first.
+        """Return the names of the members that may take a server; the one that should take it comes first.
 
-        First comes the member for which the server was given up. Then comes the member that had the server, if it has
-        started again. The others follow in the order of a hash.
+        That is the member for which the server was given up (the lease's `wish`). Then comes the member that had the
+        server, if it has started again. The others follow in the order of a hash.
         """
         lease = self.leases.get(server) or Lease(server=server)
         names = [member.name for member in self.members.values() if member.serves]
@@ -91,14 +98,15 @@ class MemberView:
         return chosen
 
     def overdue_members(self) -> list[Member]:
-        """Return the other members whose beats have stopped for too long, and that are not gone yet."""
+        """Return the other members whose heartbeats are overdue, and that are not gone yet."""
         others = (member for member in self.members.values() if member.name != self.me)
         return [member for member in others if member.overdue and member.status is not MemberStatus.GONE]
 
     def choose_handover(self, may_go: Callable[[str], bool]) -> tuple[str, str] | None:
-        """Return a server that this member should hand on, and to whom, since it has too many; None if there is none.
+        """Return a server that this member should hand over, and the name of its new member; None if none.
 
-        `may_go` tells whether a server is idle enough.
+        A member hands over while it has more than its share of the servers. `may_go` returns whether a server is idle
+        enough.
         """
         servers_by_holder = self._servers_by_holder()
         serving_members = [member.name for member in self.members.values() if member.serves]

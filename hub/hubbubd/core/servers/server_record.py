@@ -73,7 +73,7 @@ class ServerRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
-    """Which member of a fleet has a server; `life` is the term of that member (`members.Member.term`).
+    """Which member of a fleet has a server; `life` is the number of the member's term (`members.Member.term`).
 
     A lease counts only in the store whose id is `store`: in a copy of the store no member has any server. `wish` is the
     member for which a lease was given up.

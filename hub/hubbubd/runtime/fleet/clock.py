@@ -38,7 +38,7 @@ class FleetClock:
         The first reading counts as made in the middle between them. A later reading moves the offset no further than
         these two moments demand, so that a slow answer changes little.
         """
-        least, most = reading.at - reading.came, reading.at - reading.sent
+        least, most = reading.at - reading.received_s, reading.at - reading.sent_s
         self._offset = min(max(self._offset, least), most) if self.is_known.is_set() else (least + most) / 2
         self.is_known.set()
 

@@ -69,7 +69,7 @@ class PostgresMembers:
 
         arguments = for_s or self.lease_ttl_s, position, self.lease_ttl_s, *self._addresses
         at = await self._update_own_row(sql.BEAT, *arguments, on_send=note_sent)
-        return ClockReading(at=at, sent=sent_at, came=self._now())
+        return ClockReading(at=at, sent_s=sent_at, received_s=self._now())
 
     async def members(self) -> list[Member]:
         """Return all members, gone ones included for a day at least. Raises Expelled and StoreUnavailable."""
