@@ -152,7 +152,7 @@ async def test_a_question_says_that_its_host_has_hung_up_until_that_is_back(worl
         host = host_at(hub, handler=answering(GIVEN, 5000), policy=QuestionPolicy(form="inbox"))
         call = asyncio.create_task(host.call())
         request = await question(hub)
-        host.presence.set_here(here=False)
+        host.presence.set_connected(connected=False)
         await settle(RETURN_S - 1)
         assert hub.inbox.get(request.id).caller_left_at is None
         await settle(2)
@@ -162,7 +162,7 @@ async def test_a_question_says_that_its_host_has_hung_up_until_that_is_back(worl
         second = await question(hub)
         assert second.caller_left_at is not None
         if again:
-            host.presence.set_here(here=True)
+            host.presence.set_connected(connected=True)
             await until(lambda: hub.inbox.get(second.id).caller_left_at is None)
         await answer(hub)
         await call
@@ -177,12 +177,12 @@ async def test_a_host_that_has_hung_up_is_asked_only_once_it_is_back(world: Worl
     async with connected(world) as hub:
         host = host_at(hub, handler=answering(GIVEN))
         call = asyncio.create_task(host.call())
-        host.presence.set_here(here=False)
+        host.presence.set_connected(connected=False)
         request = await question(hub)
         assert decided(request) == [(NAME, "it has hung up")]
         await settle(60)
         assert host.asked == []
-        host.presence.set_here(here=True)
+        host.presence.set_connected(connected=True)
         assert (await call)["result"]["content"] == [GIVEN]
         assert len(host.asked) == 1
         assert decided(hub.inbox.get(request.id)) == [(NAME, "")]

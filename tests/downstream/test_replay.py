@@ -5,7 +5,7 @@ import asyncio
 from hubbubd.downstream.hosts.limits import HostLimits
 from hubbubd.downstream.sessions.replay import ReplayStream, ReplayStreams
 
-LIMITS = HostLimits(kept_events=10, kept_bytes=1000)
+LIMITS = HostLimits(replay_events=10, replay_bytes=1000)
 
 
 async def ended(replay: ReplayStream, response: bytes) -> None:

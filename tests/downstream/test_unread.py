@@ -1,7 +1,7 @@
 """Responses that hosts do not read."""
 
 from hubbubd.downstream import UnreadBytes
-from hubbubd.downstream.hosts.unread_bytes import SMALL, UNREAD_BYTES
+from hubbubd.downstream.hosts.unread_bytes import SMALL_BYTES, UNREAD_BYTES
 from hubbubd.errors import ResourceExhausted
 
 from ..raising import raising
@@ -9,8 +9,8 @@ from ..raising import raising
 
 def test_what_hosts_of_one_principal_do_not_read_has_a_bound() -> None:
     unread = UnreadBytes()
-    with unread.count_response("ada", UNREAD_BYTES - SMALL), unread.count_response("ada", SMALL):
-        with raising(ResourceExhausted, "TOO_MUCH_UNREAD"), unread.count_response("ada", SMALL + 1):
+    with unread.count_response("ada", UNREAD_BYTES - SMALL_BYTES), unread.count_response("ada", SMALL_BYTES):
+        with raising(ResourceExhausted, "TOO_MUCH_UNREAD"), unread.count_response("ada", SMALL_BYTES + 1):
             pass
         with unread.count_response("bob", UNREAD_BYTES):
             pass  # others have their own

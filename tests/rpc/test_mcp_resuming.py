@@ -192,5 +192,5 @@ async def test_a_host_is_there_for_as_long_as_its_newest_connection() -> None:
         for connection, here in ((old, True), (new, False)):
             connection.closed.set_result(None)
             await anyio.sleep(0.01)
-            assert replay.presence.here is here
+            assert replay.presence.is_connected is here
         tasks.cancel_scope.cancel()

@@ -47,7 +47,7 @@ from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.oversight import ConnectedHost
 from hubbubd.telemetry.mcp import TOOL_ERROR
 
-NAMED: Final[Mapping[str, tuple[CatalogKind, str]]] = MappingProxyType(
+NAMING_METHODS: Final[Mapping[str, tuple[CatalogKind, str]]] = MappingProxyType(
     {
         "tools/call": (CatalogKind.TOOL, "name"),
         "prompts/get": (CatalogKind.PROMPT, "name"),
@@ -56,9 +56,9 @@ NAMED: Final[Mapping[str, tuple[CatalogKind, str]]] = MappingProxyType(
         "resources/directory/read": (CatalogKind.SKILL, "uri"),
     }
 )
-"""The methods that become calls by a name or URI: the kind of what it names, and the param that it is in."""
+"""By method whose requests name an entry and become calls: the entry's kind, and the param with its name or URI."""
 
-BECOME_CALLS: Final = frozenset({*NAMED, "completion/complete"})
+CALL_METHODS: Final = frozenset({*NAMING_METHODS, "completion/complete"})
 """All methods that become calls."""
 
 log = structlog.get_logger(__name__)
@@ -78,7 +78,7 @@ class McpEndpoint:
         utilities = Utilities(hub, view)
         common: dict[str, Handler] = {
             **dict.fromkeys(LISTS, self._lists.render_page),
-            **dict.fromkeys(NAMED, self._call_by_name),
+            **dict.fromkeys(NAMING_METHODS, self._call_by_name),
             "completion/complete": utilities.complete,
         }
         handshake: dict[str, Handler] = {
@@ -102,32 +102,32 @@ class McpEndpoint:
         }
         self._utilities = utilities
         self._removed = asyncio.Event()
-        self._open: set[asyncio.Task[Any]] = set()
+        self._open_tasks: set[asyncio.Task[Any]] = set()
 
     def make_notifications(self, host: McpHost, send: SendToSession) -> SessionNotifications:
         """Return the notifications of a host's new session; `send` sends a message to it."""
         return SessionNotifications(self._hub, self.view, lambda: host.principal, send, apps=host.shows_apps)
 
     def add_host(self, host: McpHost) -> None:
-        """Add a host whose session has begun to those that operators see."""
+        """List a host, whose session has started, among the hosts that operators see."""
         host.connected = self._hub.hosts.add(host.identity(self.view.name))
         self._show_to_operators(host, host.connected)
 
     def _show_to_operators(self, host: McpHost, connected: ConnectedHost) -> None:
-        """Let operators see whether a host listens, and why it is not asked questions."""
+        """Let operators see whether a host has a stream of its own open, and why it is not asked questions."""
         connected.is_listening = lambda: host.is_listening()  # read at each look: a session replaces the method
         connected.why_not_asked = partial(self._calls.describe_questions, host)
 
     def remove_host(self, host: McpHost) -> None:
-        """Remove a host from those that operators see."""
+        """Remove a host from the hosts that operators see."""
         if host.connected is not None:
             self._hub.hosts.remove(host.connected)
             host.connected = None
 
     def remove(self) -> None:
-        """Stop to serve: open requests end with an error, and later ones get one."""
+        """Stop serving: open requests are cancelled and end with `removed_error`, as later requests do."""
         self._removed.set()
-        for task in self._open:
+        for task in self._open_tasks:
             task.cancel()
 
     @property
@@ -136,10 +136,10 @@ class McpEndpoint:
         return self._removed.is_set()
 
     async def wait_until_removed(self) -> None:
-        """Return once the endpoint was removed, and its open requests have ended."""
+        """Return once the endpoint was removed and its open requests have ended."""
         await self._removed.wait()
-        if self._open:
-            await asyncio.wait(self._open)
+        if self._open_tasks:
+            await asyncio.wait(self._open_tasks)
 
     async def _serve_until_removed(self, request: HostRequest, handler: Handler) -> bytes:
         """Return the result of a request. Raises what its handler does, and NotFound once the endpoint is removed."""
@@ -148,21 +148,21 @@ class McpEndpoint:
         if self.is_removed:
             raise self.removed_error
         cancellations = task.cancelling()
-        self._open.add(task)
+        self._open_tasks.add(task)
         try:
             return await handler(request)
         except asyncio.CancelledError:
             if self.is_removed:
                 if task.cancelling() - 1 <= cancellations:  # cancelled by `remove`, and by nothing else
                     raise self.removed_error from None
-                # A scope around this, as one that a credential's end cancels, catches only its own cancellation.
+                # The scope that ends a request with its credential may have cancelled it too: it needs its own error.
                 await anyio.lowlevel.checkpoint_if_cancelled()
             raise
         finally:
-            if self.is_removed:  # the task stays open, so that `wait_until_removed` waits until the error is sent, too
+            if self.is_removed:  # the task stays in the set: `wait_until_removed` waits until the error is sent
                 task.uncancel()
             else:
-                self._open.discard(task)
+                self._open_tasks.discard(task)
 
     @property
     def removed_error(self) -> NotFound:
@@ -170,13 +170,13 @@ class McpEndpoint:
         return NotFound("profile", self.view.name.removeprefix("p/"))
 
     def call_ids(self, principal: Principal, call_key: str) -> tuple[str, str]:
-        """Return the ids that the call of a request with this key may have: as a call alone, and as a task."""
+        """Return the ids that the call of a request with this key may have: as a plain call, and as a task."""
         return call_key, self._calls.tasks.derive_id(principal, call_key)
 
     async def resume(self, request: HostRequest) -> bytes:
-        """Serve a request that an earlier process, or another member of the fleet, received: join the call it became.
+        """Serve again a request that an earlier process, or another member of the fleet, received.
 
-        Returns the response; an error if there is no such call.
+        Returns the response of the call that the request became; an error response if there is no such call.
         """
         principal, call = request.host.principal, None
         if request.call_key:
@@ -189,31 +189,31 @@ class McpEndpoint:
             return messages.make_error_response(request.id, refusal_for_lost_call())
         earlier = call
 
-        async def handler(request: HostRequest) -> bytes:
+        async def join_call(request: HostRequest) -> bytes:
             return self._render_result(request, earlier.server, await self._calls.resume_call(request, earlier))
 
-        return await self.serve(replace(request, method=call.method, params=payload.loads(call.params)), handler)
+        return await self.serve(replace(request, method=call.method, params=payload.loads(call.params)), join_call)
 
     async def serve(self, request: HostRequest, handler: Handler | None = None) -> bytes:
         """Serve one request and return the response for its host. Never raises but for cancellation.
 
-        `handler` is used instead of that of its method.
+        `handler` replaces the handler of the request's method.
         """
         hosts, host = self._hub.hosts, request.host
-        if (shown := host.connected) is None:
-            shown = hosts.find_or_add(host.identity(self.view.name))
-            self._show_to_operators(host, shown)
+        if (connected := host.connected) is None:
+            connected = hosts.find_or_add(host.identity(self.view.name))
+            self._show_to_operators(host, connected)
         with (
             self._instrumentation.measure(request) as outcome,
-            hosts.track_request(shown, request.method[:100]) as open_request,
+            hosts.track_request(connected, request.method[:100]) as open_request,
         ):
-            request.shown = open_request
+            request.open_request = open_request
             try:
                 handler = handler or self._methods[host.revision].get(request.method)
                 if handler is None or not self._declares_method(request):
                     raise messages.refusal_for_method(request.method)
                 result = await self._serve_until_removed(request, handler)
-                # Good enough for a measurement, and the result is not parsed for it.
+                # A search in the bytes is good enough for a measurement; the result is not parsed for it.
                 outcome.error = TOOL_ERROR if request.method == "tools/call" and b'"isError":true' in result else ""
                 return messages.make_result_response(request.id, result)
             except Refusal as refusal:
@@ -228,7 +228,7 @@ class McpEndpoint:
                 return messages.make_error_response(request.id, messages.refusal_for_internal_error(type(exc).__name__))
 
     def _declares_method(self, request: HostRequest) -> bool:
-        """Return whether a method is of the protocol itself, or of an extension that this endpoint declares."""
+        """Return whether a request's method is one of MCP itself, or of an extension that this endpoint declares."""
         if request.method not in skills.METHODS:
             return True
         introduction = self.view.introduction(request.host.principal)
@@ -268,8 +268,8 @@ class McpEndpoint:
         return add_task_capabilities(revisions.select_capabilities(introduction.capabilities, host.revision), host)
 
     async def _call_by_name(self, request: HostRequest) -> bytes:
-        """Serve a method that names a tool, prompt, resource or skill: by the hub's own tools, else by its server."""
-        kind, member = NAMED[request.method]
+        """Serve a request that names a tool, prompt, resource or skill, of the hub itself or of a server."""
+        kind, member = NAMING_METHODS[request.method]
         params = request.params
         if (
             kind is CatalogKind.TOOL
@@ -279,25 +279,25 @@ class McpEndpoint:
             return self._render_result(request, *await self._calls.fetch_earlier_result(request))
         if kind is CatalogKind.TOOL and self.view.has_people_tools and params.get("name") in people_tools.ALL:
             return await self._ask_people(request)
-        by_search = False  # the call of a tool that a search has found
+        by_search = False  # whether the request calls a tool by way of `hubbub_call_tool`
         if kind is CatalogKind.TOOL and self.view.searches_tools:
             if params.get("name") == own_tools.SEARCH:
                 refuse_task(request)
                 await self._lists.wait(CatalogKind.TOOL, request)
-                found = await own_tools.search_tools(self.view, params, request.host.principal)
-                return revisions.render_result(request.method, found, request.host.revision, None)
+                search_result = await own_tools.search_tools(self.view, params, request.host.principal)
+                return revisions.render_result(request.method, search_result, request.host.revision, None)
             if by_search := params.get("name") == own_tools.CALL:
                 params = own_tools.unwrap_call(params)
-        named = params.get(member)
-        if not isinstance(named, str):
+        requested_name = params.get(member)
+        if not isinstance(requested_name, str):
             raise Refusal(INVALID_PARAMS, f"params.{member} must be a string")
-        messages.check_length(named, f"params.{member}")
-        if not self.view.transparent:  # a server's own endpoint leaves it to the server what is there
+        messages.check_length(requested_name, f"params.{member}")
+        if not self.view.transparent:  # at a server's own endpoint the server decides which names exist
             await settle_lookup(self.view, kind)
-        host, own_name = request.host, named
+        host, own_name = request.host, requested_name
         try:
-            # A search finds tools for models only, so for its calls the host counts as one that shows no pages of apps.
-            target = self.view.find_target(kind, named, host.principal, None if by_search else host.pages_read)
+            # A search finds tools for models only, so its calls are treated as those of a host without pages of apps.
+            target = self.view.find_target(kind, requested_name, host.principal, None if by_search else host.pages_read)
             own_name, request.by_app = target.name, target.app
             if request.method in skills.METHODS:
                 self._require_skills(target.server, request.method)
@@ -311,24 +311,24 @@ class McpEndpoint:
                 return self._render_result(request, target.server, result)
             if host.note_read(target.server, own_name) and request.notifications is not None:
                 await request.notifications.store_change(partial(with_page_of, target.server))
-            return self._render_result(request, target.server, result, spelled={own_name: named})
+            return self._render_result(request, target.server, result, spelled={own_name: requested_name})
         except (NotFound, Refusal) as exc:
             if kind is not CatalogKind.RESOURCE:
                 raise
-            raise revisions.render_read_error(exc, named, own_name, host.revision) from None
+            raise revisions.render_read_error(exc, requested_name, own_name, host.revision) from None
 
     def _require_skills(self, server: str, method: str) -> None:
-        """Raise Refusal where a URI leads to a server that does not have a method of skills, as far as is known."""
+        """Raise Refusal if a server is known to lack a method of skills; a request's URI has led to this server."""
         record = self._hub.servers.find(server)
         if record is None or record.capabilities is None:  # not connected yet: the call waits, and the server decides
             return
         capabilities: dict[str, Any] = payload.loads(record.capabilities)
         if not skills.serves_method(extension_entries(capabilities), method):
-            lacks = "reads no directories" if method == skills.DIRECTORY_READ else "has no skills"
-            raise Refusal(INVALID_PARAMS, f"the server of params.uri, {server}, {lacks}")
+            problem = "reads no directories" if method == skills.DIRECTORY_READ else "has no skills"
+            raise Refusal(INVALID_PARAMS, f"the server of params.uri, {server}, {problem}")
 
     async def _ask_people(self, request: HostRequest) -> bytes:
-        """Serve a tool that asks people: return their answer, or whether they permit what the host wants to do."""
+        """Serve the tools that ask people: return people's answer, or their decision about a permission."""
         if not self._hub.calls.has_queue(HOST):
             raise Refusal(HUB_FAILED, "a fleet of hubs does not ask people for hosts; use a hub of its own for it")
         if not request.host.principal.may(Permission.CALL, HOST):
@@ -346,25 +346,28 @@ class McpEndpoint:
     ) -> bytes:
         """Return a server's result as a host sees it.
 
-        `method` is the method that the result is of, by default that of the request. `spelled` is how the host spells
-        some URIs in the result.
+        `method` is the method whose result it is, by default the request's. `spelled` maps URIs of the server to the
+        spelling that the host has used for them.
         """
-        shown, origin = self.view.render_result(server, result, spelled), self._hub.servers.protocol_version(server)
-        return revisions.render_result(method or request.method, shown, request.host.revision, origin)
+        rendered, origin = self.view.render_result(server, result, spelled), self._hub.servers.protocol_version(server)
+        return revisions.render_result(method or request.method, rendered, request.host.revision, origin)
 
 
 class McpEndpoints:
-    """Endpoints, made when they are first asked for. For a caller, a server that it may not call has none."""
+    """The endpoints, each made at its first use. A caller finds no endpoint of a server that it may not call."""
 
     def __init__(self, hub: Hub, tokens: StateTokens) -> None:
         self._hub = hub
         self._tokens = tokens
         self._lists = ListGroups()
-        self._made: dict[str, McpEndpoint] = {}
-        hub.configuration.on_adopted(self._remove_gone_profiles)
+        self._endpoints: dict[str, McpEndpoint] = {}
+        hub.configuration.on_adopted(self._remove_deleted_profiles)
 
     def find(self, endpoint: EndpointName, caller: Principal) -> McpEndpoint:
-        """Return an endpoint. Raises NotFound, and Unauthenticated for a token of another endpoint (RFC 8707)."""
+        """Return an endpoint.
+
+        Raises NotFound, and Unauthenticated if the caller's token is for another endpoint (RFC 8707).
+        """
         if caller.endpoint and endpoint.path != caller.endpoint:
             raise Unauthenticated(
                 f"this token was given for {caller.endpoint}: log in for {endpoint.path}, too",
@@ -377,13 +380,13 @@ class McpEndpoints:
         """Return the endpoint of a profile. Raises NotFound."""
         if name != DEFAULT and name not in self._hub.configuration.settings.profiles:
             raise NotFound("profile", name)
-        return self._made.get(f"p/{name}") or self._add_endpoint(
+        return self._endpoints.get(f"p/{name}") or self._add_endpoint(
             ProfileView(self._hub, name, lambda: self._profile_settings(name), self._lists)
         )
 
     def find_server(self, name: str, caller: Principal) -> McpEndpoint:
         """Return the endpoint of one server. Raises NotFound, also if the caller may not call the server."""
-        endpoint = self._made.get(f"s/{name}")
+        endpoint = self._endpoints.get(f"s/{name}")
         view = ServerView(self._hub, name) if endpoint is None else endpoint.view
         if not view.servers(caller):
             raise NotFound("server", name)
@@ -391,20 +394,20 @@ class McpEndpoints:
         return endpoint or self._add_endpoint(view)
 
     def who_answers(self, endpoint: McpEndpoint) -> dict[str, str]:
-        """Return who answers the questions of servers at an endpoint, by kind."""
+        """Return by kind of question whom an endpoint asks: the values of the profile's `questions` settings."""
         policy = endpoint.view.policy
         return {name: getattr(policy, name) for name in QuestionSettings.model_fields}
 
     def _add_endpoint(self, view: EndpointView) -> McpEndpoint:
-        """Make the endpoint of a view, to be found by its name from now on."""
-        made = self._made[view.name] = McpEndpoint(self._hub, view, self._tokens)
-        return made
+        """Make the endpoint of a view, store it under the view's name, and return it."""
+        endpoint = self._endpoints[view.name] = McpEndpoint(self._hub, view, self._tokens)
+        return endpoint
 
-    def _remove_gone_profiles(self, settings: HubSettings) -> None:
+    def _remove_deleted_profiles(self, settings: HubSettings) -> None:
         """Remove the endpoints of profiles that the new settings do not have."""
-        there = {f"p/{name}" for name in (DEFAULT, *settings.profiles)}
-        for name in [each for each in self._made if each.startswith("p/") and each not in there]:
-            self._made.pop(name).remove()
+        current_names = {f"p/{name}" for name in (DEFAULT, *settings.profiles)}
+        for name in [each for each in self._endpoints if each.startswith("p/") and each not in current_names]:
+            self._endpoints.pop(name).remove()
 
     def _profile_settings(self, name: str) -> ProfileSettings:
         """Return the settings of a profile as they are now."""

@@ -15,7 +15,7 @@ from hubbubd.core.jsonrpc import HUB_FAILED
 from hubbubd.core.servers.catalog import CatalogKind, list_id
 from hubbubd.downstream.calls import tickets
 from hubbubd.downstream.calls.call_results import read_result, read_tool_result, without_own_meta
-from hubbubd.downstream.calls.denials import render_refused
+from hubbubd.downstream.calls.denials import render_refused_call
 from hubbubd.downstream.calls.host_call import Attendance, HostCall
 from hubbubd.downstream.calls.repeats import RepeatedCalls
 from hubbubd.downstream.hosts.host import HostRequest, McpHost, TaskMode
@@ -36,12 +36,12 @@ from hubbubd.errors import HubError, NotFound
 from hubbubd.runtime.calls import ASK, CallSpec
 from hubbubd.runtime.hub import Hub
 
-LOST: Final = (
+LOST_TEXT: Final = (
     "The hub was restarted while this call was under way, so it has no result. The server may have carried out a part "
     "of it. It may be called again."
 )
 
-_RESTARTS: Final = frozenset({"HUB_RESTARTED", "OWNER_LOST", "SHUTTING_DOWN"})
+_RESTART_CODES: Final = frozenset({"HUB_RESTARTED", "OWNER_LOST", "SHUTTING_DOWN"})
 """Codes of the faults of calls that ended only because their hub did."""
 
 
@@ -53,7 +53,7 @@ class HostCalls:
         self._hub = hub
         self._view = view
         self._questions = HostQuestions(hub, view)
-        self._attendance = Attendance(hub)
+        self._attendance = Attendance(hub)  # how many hosts wait for each call
         self._repeats = RepeatedCalls(hub.clock.steady)
         self._rounds = InputRounds(self._questions, tokens, view.name)
         self.tasks = HostTasks(view, self._questions)
@@ -62,13 +62,13 @@ class HostCalls:
         self.session_tasks = SessionTasks(self.tasks, render)
 
     def describe_questions(self, host: McpHost) -> dict[str, str]:
-        """Return why a host is not asked the questions of its calls, by kind; "" where it is asked."""
+        """Return by kind of question why a host is not asked it in its calls; "" where the host is asked."""
         return {name: self._questions.why_not_kind(host, kind, {}) for kind, name in NAMES.items()}
 
     async def call(self, request: HostRequest, server: str, method: str, params: Mapping[str, Any]) -> bytes:
-        """Return the result of a server's method, or what the host gets instead. Raises Refusal and HubError.
+        """Make or join a call, and return its result, or what the host gets instead. Raises Refusal and HubError.
 
-        Instead it may get a task, a ticket (how to fetch the result later), or questions that it is to answer.
+        Instead of a result the host may get a task, a ticket (how to fetch the result later), or questions to answer.
         """
         mode = request.task_mode
         spec, token = None, None
@@ -79,7 +79,7 @@ class HostCalls:
                 return _render_lost(request)
         if spec is None:
             spec = self._join_or_make_spec(request, server, method, params, mode)
-        host_call = HostCall(self._questions, self._attendance, request, spec)  # refuses a wrong progress token
+        host_call = HostCall(self._questions, self._attendance, request, spec)  # checks the progress token
         if mode is TaskMode.REQUESTED:
             return await self.session_tasks.start_task(request, spec)
         return await self._serve_call(host_call, token, may_become_task=token is None and mode is TaskMode.POSSIBLE)
@@ -93,16 +93,16 @@ class HostCalls:
         query = tickets.parse_query(request.params)
         call = await self._find_own_call(query.call_id, request.host.principal)
         if call.state.ended:
-            return call.server, _render_end(request, call, was_known=True)
+            return call.server, _render_ended_call(request, call, was_known=True)
         spec, token = await self._rounds.find_call(request) if request.host.stateless else (None, None)
         host_call = HostCall(self._questions, self._attendance, request, spec or make_joining_spec(call))
         host_call.end_hold_within(query.wait_s)
         return call.server, await self._serve_call(host_call, token, may_become_task=False)
 
     async def find_earlier_call(self, principal: Principal, call_ids: Iterable[str]) -> Call | None:
-        """Return the call that an earlier process, or another member of the fleet, has made of a request; else None.
+        """Return the first call of a principal with one of these ids, whichever process or member has made it.
 
-        Raises Unavailable.
+        None if there is none, or if the principal may not see its server here. Raises Unavailable.
         """
         for call_id in call_ids:
             with suppress(NotFound):
@@ -112,9 +112,9 @@ class HostCalls:
         return None
 
     async def resume_call(self, request: HostRequest, call: Call) -> bytes:
-        """Return the result of the call that a request became earlier, as its server returned it.
+        """Return the result of the call that a request became earlier, as the call's server returned it.
 
-        For a call that is a task, the result names the task.
+        For a call that is a task, return the result that names the task.
 
         Raises Refusal (HUB_RESTARTED) and HubError.
         """
@@ -124,9 +124,9 @@ class HostCalls:
         if not call.state.ended:
             host_call = HostCall(self._questions, self._attendance, request, make_joining_spec(call))
             return await self._serve_call(host_call, None, may_become_task=False)
-        if call.fault is not None and call.fault.code in _RESTARTS:
+        if call.fault is not None and call.fault.code in _RESTART_CODES:
             raise refusal_for_lost_call()
-        return _render_end(request, call, was_known=False)
+        return _render_ended_call(request, call, was_known=False)
 
     async def _find_own_call(self, call_id: str, principal: Principal) -> Call:
         """Return a tool's call that this principal has made at this endpoint.
@@ -143,9 +143,10 @@ class HostCalls:
         return call
 
     async def _serve_call(self, host_call: HostCall, token: StateToken | None, *, may_become_task: bool) -> bytes:
-        """Return the result of a call, or what its host gets instead where the call takes longer than the host waits.
+        """Run or join a call, and return its result; if its hold ends before, a ticket or an error in its place.
 
-        With `may_become_task` that may be a task. Raises Refusal and HubError.
+        A host without requests of the hub may get questions instead, with `may_become_task` a task. Raises Refusal and
+        HubError.
         """
         request = host_call.request
         request.note_call(host_call.call_id)
@@ -157,27 +158,27 @@ class HostCalls:
             else:
                 outcome = await self._ask_by_requests(host_call)
         except HubError as exc:
-            refused = render_refused(exc) if request.method == "tools/call" else None
-            if refused is None:
+            denial = render_refused_call(exc) if request.method == "tools/call" else None
+            if denial is None:
                 raise
-            return _render_own(request, refused)
+            return _render_hub_result(request, denial)
         if isinstance(outcome, bytes):
             return outcome
         call = outcome or self._hub.calls.get(host_call.call_id)
         if call.state.ended:
             was_known = outcome is None or token is not None or host_call.outlives_host
-            return _render_end(request, call, was_known=was_known)
+            return _render_ended_call(request, call, was_known=was_known)
         if request.method != "tools/call" or self._questions.policy.on_hold_end != "ticket":
             raise tickets.refusal_for_late_answer(call, host_call.awaited_questions)
         ticket = tickets.render_ticket(
             call, host_call.awaited_questions, as_error=self._has_output_schema(request, call)
         )
-        return _render_own(request, ticket)
+        return _render_hub_result(request, ticket)
 
     async def _ask_by_requests(self, host_call: HostCall) -> Call | None:
         """Make or join a call, and ask its host the call's questions by requests; return the call once it has ended.
 
-        None if the host has waited long enough before; the call then goes on.
+        None if the hold of the request ends before; the call then goes on.
         """
         request = host_call.request
         requests: QuestionRequests | None = None
@@ -190,11 +191,12 @@ class HostCalls:
             requests.update(question)
 
         def why_absent() -> str:
-            return "" if request.presence.here else "it has hung up"
+            """Return why the host cannot be asked now; "" if it can."""
+            return "" if request.presence.is_connected else "it has hung up"
 
         host_call.observer.on_question = ask_or_withdraw
-        waiting = self._questions.make_waiting_host(request.host, why_absent=why_absent)
-        with host_call.report_to_host(), self._hub.inbox.reserved.reserve_for_host(host_call.call_id, waiting):
+        waiting_host = self._questions.make_waiting_host(request.host, why_absent=why_absent)
+        with host_call.report_to_host(), self._hub.inbox.reserved.reserve_for_host(host_call.call_id, waiting_host):
             try:
                 call = self._hub.calls.call(host_call.spec, request.host.principal.name)
                 return await host_call.run_until_hold_ends(call)
@@ -203,7 +205,7 @@ class HostCalls:
                     await requests.close()
 
     def _has_output_schema(self, request: HostRequest, call: Call) -> bool:
-        """Return whether the host checks results of the tool that it has called against a schema."""
+        """Return whether the called tool has an output schema, against which the host checks results."""
         if request.params.get("name") in own_tools.ALL_NAMES:
             return False
         tool: object = payload.loads(call.params).get("name")
@@ -213,9 +215,9 @@ class HostCalls:
     def _join_or_make_spec(
         self, request: HostRequest, server: str, method: str, params: Mapping[str, Any], mode: TaskMode
     ) -> CallSpec:
-        """Return the spec of a call; where the profile wants that, it joins an identical call that is under way.
+        """Return the spec of a call; with `join_s` in the profile it joins an identical call that is under way.
 
-        A host with tasks knows how its calls go on, and repeats none.
+        Not for a host with tasks: it knows how its calls go on, and repeats none.
         """
         policy = self._view.policy
         if not policy.join_s or method != "tools/call" or mode is not TaskMode.NONE:
@@ -239,8 +241,8 @@ class HostCalls:
     ) -> CallSpec:
         """Return the spec of a new call of a host: its message, capabilities, id and origin."""
         message = without_own_meta(params)
-        message.pop("task", None)  # it asks the hub for a task; `as_task` asks the server
-        if policy.asks_host_alone or request.host.shows_apps:  # else what the hub itself declares is right
+        message.pop("task", None)  # this member asks the hub for a task; `as_task` below asks the server
+        if policy.asks_host_alone or request.host.shows_apps:  # else the hub's own capabilities are right
             capabilities = policy.call_capabilities(request.host.capabilities)
             message["_meta"] = {**(message.get("_meta") or {}), CAPABILITIES: capabilities}
         origin = request.host.origins.get(server) or self._find_origin(request.host, server)
@@ -259,26 +261,26 @@ class HostCalls:
         )
 
     def _find_origin(self, host: McpHost, server: str) -> CallOrigin:
-        """Return where a host's calls of a server come from."""
+        """Return the origin of a host's calls of a server, and store it in the host for its next calls."""
         caller, profile = host.principal, self._view.name.removeprefix("p/")
         origin = host.origins[server] = call_origin(caller.grants, caller.groups, server, host.name, profile)
         return origin
 
     def _needs_server_task(self, call_id: str, server: str, tool: str, mode: TaskMode) -> bool:
         """Return whether the hub asks the server for a task: where the server insists, or the host asks for one."""
-        if (call := self._hub.calls.find(call_id)) is not None:  # sent again, perhaps while the server is away
+        if (call := self._hub.calls.find(call_id)) is not None:  # the request was sent again; its server may be away
             return call.as_task
         support = self._hub.calls.task_support(server, tool)
         return support == "required" or (support == "optional" and mode is TaskMode.REQUESTED)
 
 
-def _render_end(request: HostRequest, call: Call, *, was_known: bool) -> bytes:
+def _render_ended_call(request: HostRequest, call: Call, *, was_known: bool) -> bytes:
     """Return the result of a call that has ended. Raises Refusal.
 
-    `was_known`: the host knows that the call goes on. If a restart has ended the call, a tool's result then
-    says so, since a model reads results rather than errors.
+    `was_known`: the host knew that the call goes on. If a restart has ended such a call, a tool's result says so,
+    since a model reads results rather than errors.
     """
-    if was_known and call.fault is not None and call.fault.code in _RESTARTS:
+    if was_known and call.fault is not None and call.fault.code in _RESTART_CODES:
         return _render_lost(request)
     if request.method == "tools/call":
         return read_tool_result(call, request.host.revision)
@@ -287,16 +289,18 @@ def _render_end(request: HostRequest, call: Call, *, was_known: bool) -> bytes:
 
 def refusal_for_lost_call() -> Refusal:
     """Return the error for a request that was under way when the hub was restarted."""
-    return Refusal(HUB_FAILED, LOST, {"reason": "HUB_RESTARTED"})
+    return Refusal(HUB_FAILED, LOST_TEXT, {"reason": "HUB_RESTARTED"})
 
 
 def _render_lost(request: HostRequest) -> bytes:
-    """Return what a tool says when its call is gone. Raises Refusal for other methods, which have no such result."""
+    """Return the result of a tool whose call was lost in a restart. Raises Refusal for all other methods."""
     if request.method != "tools/call":
         raise refusal_for_lost_call()
-    return _render_own(request, payload.dumps({"content": [{"type": "text", "text": LOST}], "isError": True}))
+    return _render_hub_result(
+        request, payload.dumps({"content": [{"type": "text", "text": LOST_TEXT}], "isError": True})
+    )
 
 
-def _render_own(request: HostRequest, result: bytes) -> bytes:
-    """Return a result of the hub's own as the host's revision has it."""
+def _render_hub_result(request: HostRequest, result: bytes) -> bytes:
+    """Return a result that the hub itself has made, as the host's revision has it."""
     return revisions.render_result(request.method, result, request.host.revision, None)

@@ -36,7 +36,7 @@ LISTS: Final[Mapping[str, CatalogKind]] = MappingProxyType(
 )
 """The kind that each method lists."""
 
-_KNOWN_BY: Final = {
+_KEY_MEMBERS: Final = {
     CatalogKind.TOOL: "name",
     CatalogKind.PROMPT: "name",
     CatalogKind.RESOURCE: "uri",
@@ -54,7 +54,7 @@ class EndpointLists:
         self._first_lists = FirstLists(hub, view)
 
     async def wait(self, kind: CatalogKind, request: HostRequest) -> None:
-        """Wait, for a short time at most, for servers that are about to list this kind for the first time."""
+        """Wait for servers that are about to list this kind for the first time; a short time at most."""
         await self._first_lists.wait(kind, request.host.principal)
 
     async def render_page(self, request: HostRequest) -> bytes:
@@ -63,24 +63,24 @@ class EndpointLists:
         await self.wait(kind, request)
         await self._view.settle(kind)
         entries = self._view.entries(kind, request.host.principal, apps=request.host.shows_apps)
-        begin = await run_in_turns(_find_begin(request.params.get("cursor"), kind, entries))
+        begin = await run_in_turns(_find_page_start(request.params.get("cursor"), kind, entries))
         page = await run_in_turns(_make_page(kind, entries[begin : begin + PAGE_ENTRIES], request.host.revision))
         members: dict[str, Any] = cache_members(request, self._ttl_ms(kind, request))
         end = begin + len(page)
         if end < len(entries):
-            members["nextCursor"] = f"{end}.{_entry_mark(kind, entries[end - 1])}"
-        listed = b'{"' + list_member(kind).encode() + b'":[' + b",".join(page) + b"]}"
-        return messages.with_members(listed, **members)
+            members["nextCursor"] = f"{end}.{_make_mark(kind, entries[end - 1])}"
+        raw_list = b'{"' + list_member(kind).encode() + b'":[' + b",".join(page) + b"]}"
+        return messages.with_members(raw_list, **members)
 
     def _ttl_ms(self, kind: CatalogKind, request: HostRequest) -> int:
-        """Return for how many milliseconds a host may cache a list: the least that its servers allow."""
-        lists = [self._hub.catalog.record(server, kind) for server in self._view.servers(request.host.principal)]
-        least_s = min((each.ttl_s or 0.0 for each in lists if each is not None), default=0.0)
+        """Return for how many milliseconds a host may cache a list: the least time that the view's servers allow."""
+        list_records = [self._hub.catalog.record(server, kind) for server in self._view.servers(request.host.principal)]
+        least_s = min((each.ttl_s or 0.0 for each in list_records if each is not None), default=0.0)
         return bounds.clamp_whole(1000 * least_s, high=bounds.LONGEST_MS) or 0
 
 
 def cache_members(request: HostRequest, ttl_ms: int) -> dict[str, Any]:
-    """Return the members about caching that lists have in a revision without a handshake; none in other revisions."""
+    """Return the members of a result about caching, for a revision without a handshake; none for other revisions."""
     if not request.host.stateless:
         return {}
     return {"resultType": "complete", "ttlMs": ttl_ms, "cacheScope": "private"}
@@ -100,27 +100,28 @@ def _make_page(kind: CatalogKind, entries: Iterable[bytes], revision: str) -> Ge
     return page
 
 
-def _find_begin(cursor: object, kind: CatalogKind, entries: Sequence[bytes]) -> Generator[None, None, int]:
-    """Return where a page begins: behind the last entry of the page before, if it has not moved far; in short steps.
+def _find_page_start(cursor: object, kind: CatalogKind, entries: Sequence[bytes]) -> Generator[None, None, int]:
+    """Return the index of a page's first entry, by the cursor of the request; in short steps. Raises Refusal.
 
-    A cursor has the place of that entry and its mark, a hash of its name or URI. Raises Refusal.
+    A cursor has the index of that entry, and the mark of the entry before (a hash of its name or URI). If that entry
+    has moved, it is looked for up to MAX_MOVED places away.
     """
     if cursor is None:
         return 0
-    place, _, mark = cursor.partition(".") if isinstance(cursor, str) else ("", "", "")
-    at = bounds.parse_whole(place, high=2**31)
-    if at and mark:
-        if at <= len(entries) and _entry_mark(kind, entries[at - 1]) == mark:
-            return at
-        first = max(at - MAX_MOVED, 0)
-        for moved, entry in enumerate(entries[first : at + MAX_MOVED], first + 1):
+    index_text, _, mark = cursor.partition(".") if isinstance(cursor, str) else ("", "", "")
+    index = bounds.parse_whole(index_text, high=2**31)
+    if index and mark:
+        if index <= len(entries) and _make_mark(kind, entries[index - 1]) == mark:
+            return index
+        lowest = max(index - MAX_MOVED, 0)
+        for new_index, entry in enumerate(entries[lowest : index + MAX_MOVED], lowest + 1):
             yield
-            if _entry_mark(kind, entry) == mark:
-                return moved
+            if _make_mark(kind, entry) == mark:
+                return new_index
     raise Refusal(INVALID_PARAMS, "params.cursor is not one of this list's, or not any more; begin again without it")
 
 
-def _entry_mark(kind: CatalogKind, entry: bytes) -> str:
-    """Return what stands for an entry in a cursor: a hash of its name or URI."""
-    known_by: object = payload.loads(entry).get(_KNOWN_BY[kind])
-    return hashlib.sha256(payload.dumps(known_by)).hexdigest()[:16]
+def _make_mark(kind: CatalogKind, entry: bytes) -> str:
+    """Return the mark of an entry in a cursor: a hash of the entry's name or URI."""
+    name_or_uri: object = payload.loads(entry).get(_KEY_MEMBERS[kind])
+    return hashlib.sha256(payload.dumps(name_or_uri)).hexdigest()[:16]

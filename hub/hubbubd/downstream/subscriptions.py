@@ -23,7 +23,7 @@ SUBSCRIPTION: Final = "io.modelcontextprotocol/subscriptionId"
 """The member of `_meta` that names the request, in all its notifications."""
 
 ACCEPT_S: Final = 2.0
-"""Seconds the servers get to accept subscriptions to resources, before the host hears what is honoured."""
+"""Seconds that servers have to accept subscriptions to resources before the acknowledgement is sent."""
 
 
 async def listen(hub: Hub, view: EndpointView, tasks: TaskExtension, request: HostRequest) -> bytes:
@@ -38,11 +38,12 @@ async def listen(hub: Hub, view: EndpointView, tasks: TaskExtension, request: Ho
     not_yet_sent: list[bytes] | None = []
 
     def notify(method: str, about: Mapping[str, Any]) -> None:
-        """Send a notification of this subscription; one that comes before the acknowledgement is sent after that."""
+        """Send a notification of this subscription, but not before the acknowledgement."""
         message = messages.make_notification(method, {**about, **stamp})
         request.send(message) if not_yet_sent is None else not_yet_sent.append(message)
 
     def get_principal() -> Principal:
+        """Return the host's principal as it is now."""
         return request.host.principal
 
     methods = {_METHODS[flag] for flag in flags}
@@ -59,13 +60,13 @@ async def listen(hub: Hub, view: EndpointView, tasks: TaskExtension, request: Ho
                 honoured["resourceSubscriptions"] = accepted
             if ids:
                 honoured["taskIds"] = ids
-            waiting, not_yet_sent = not_yet_sent, None
+            queued, not_yet_sent = not_yet_sent, None
             request.send(
                 messages.make_notification(
                     "notifications/subscriptions/acknowledged", {"notifications": honoured, **stamp}
                 )
             )
-            for message in waiting:
+            for message in queued:
                 request.send(message)
             await (request.leaving or hub.calls.stopped).wait()
     finally:
@@ -78,21 +79,21 @@ _METHODS: Final = {source.flag: source.change for source in SOURCES.values()}
 _CAPABILITIES: Final = {source.flag: source.capability for source in SOURCES.values()}
 
 
-def _parse_filter(given: object) -> tuple[set[str], list[str]]:
-    """Return the flags and the resources of a filter. Raises Refusal."""
-    if not isinstance(given, dict):
+def _parse_filter(value: object) -> tuple[set[str], list[str]]:
+    """Return the flags that a filter sets and the URIs of its resources, each once. Raises Refusal."""
+    if not isinstance(value, dict):
         raise Refusal(INVALID_PARAMS, "params.notifications must be an object")
-    chosen = cast("dict[str, Any]", given)
-    named: object = chosen.get("resourceSubscriptions") or []
-    uris = cast("list[object]", named) if isinstance(named, list) else [None]  # None is no URI, and refused below
+    members = cast("dict[str, Any]", value)
+    listed: object = members.get("resourceSubscriptions") or []
+    uris = cast("list[object]", listed) if isinstance(listed, list) else [None]  # None is no URI, and refused below
     if len(uris) > MAX_WATCHED:
         raise Refusal(INVALID_PARAMS, f"params.notifications.resourceSubscriptions may have {MAX_WATCHED} entries")
-    texts = [uri for uri in uris if isinstance(uri, str)]
-    if len(texts) < len(uris):
+    valid_uris = [uri for uri in uris if isinstance(uri, str)]
+    if len(valid_uris) < len(uris):
         raise Refusal(INVALID_PARAMS, "params.notifications.resourceSubscriptions must be a list of URIs")
-    for uri in texts:
+    for uri in valid_uris:
         check_length(uri, "each of params.notifications.resourceSubscriptions")
-    return {flag for flag in _METHODS if chosen.get(flag) is True}, list(dict.fromkeys(texts))
+    return {flag for flag in _METHODS if members.get(flag) is True}, list(dict.fromkeys(valid_uris))
 
 
 async def _subscribe(resources: WatchedResources, uris: list[str]) -> list[str]:

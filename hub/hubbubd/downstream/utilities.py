@@ -18,7 +18,7 @@ from hubbubd.downstream.views.view import EndpointView, ServerTarget, settle_loo
 from hubbubd.errors import FailedPrecondition, PeerError
 from hubbubd.runtime.hub import Hub
 
-DONE: Final = b"{}"
+EMPTY_RESULT: Final = b"{}"
 
 
 class Utilities:
@@ -30,11 +30,11 @@ class Utilities:
 
     @asynccontextmanager
     async def with_log_level(self, request: HostRequest, server: str) -> AsyncGenerator[None]:
-        """Have a server send log messages of the level that a request asks for, if it asks, during the block."""
+        """Make a server send log messages of the level that a request names, if any, during the block."""
         if request.log_level is None:
             yield
             return
-        holder = object()  # each request wants a level of its own, under an identity of its own
+        holder = object()  # levels are counted by holder, so each request is one
         self._hub.log_levels.set_wanted(server, holder, request.log_level)
         try:
             await self._hub.log_levels.wait_until_sent(server, LEVEL_S)
@@ -44,30 +44,30 @@ class Utilities:
 
     async def ping(self, _: HostRequest) -> bytes:
         """Serve `ping`: return an empty result."""
-        return DONE
+        return EMPTY_RESULT
 
     async def complete(self, request: HostRequest) -> bytes:
         """Complete an argument of a prompt or template, at its server. Raises Refusal and HubError."""
         target, ref = await self._find_reference(request)
         params = {**request.params, "ref": ref}
-        ended = await call_results.make_call(self._hub.calls, request, target.server, request.method, params)
+        call = await call_results.make_call(self._hub.calls, request, target.server, request.method, params)
         revision = request.host.revision
-        origin = self._hub.servers.protocol_version(target.server)
-        return revisions.render_result(request.method, call_results.read_result(ended), revision, origin)
+        server_revision = self._hub.servers.protocol_version(target.server)
+        return revisions.render_result(request.method, call_results.read_result(call), revision, server_revision)
 
     async def _find_reference(self, request: HostRequest) -> tuple[ServerTarget, dict[str, Any]]:
-        """Return where a request's prompt or template is, and the reference as its server takes it. Raises Refusal."""
-        given: object = request.params.get("ref")
-        ref = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
+        """Return the server of a request's prompt or template, and the reference for that server. Raises Refusal."""
+        value: object = request.params.get("ref")
+        ref = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
         kind, member = _REFERENCES.get(str(ref.get("type")), (CatalogKind.PROMPT, ""))
-        named = ref.get(member)
-        if not isinstance(named, str):
+        name = ref.get(member)
+        if not isinstance(name, str):
             raise Refusal(
                 INVALID_PARAMS, 'params.ref must be {"type": "ref/prompt", "name"} or {"ref/resource", "uri"}'
             )
-        check_length(named, f"params.ref.{member}")
+        check_length(name, f"params.ref.{member}")
         await settle_lookup(self._view, kind)
-        target = self._view.find_target(kind, named, request.host.principal)
+        target = self._view.find_target(kind, name, request.host.principal)
         return target, {**ref, member: target.name}
 
     async def set_level(self, request: HostRequest) -> bytes:
@@ -80,10 +80,10 @@ class Utilities:
         session = _require_session(request)
         await session.set_level(level)
         await session.store_change(partial(with_level, level))
-        return DONE
+        return EMPTY_RESULT
 
     async def subscribe(self, request: HostRequest) -> bytes:
-        """Notify a session of changes of a resource from now on, and store that. Raises Refusal and HubError."""
+        """Subscribe a session to changes of a resource, and store that in its record. Raises Refusal and HubError."""
         uri, session = _parse_uri(request), _require_session(request)
         try:
             await session.resources.watch(uri)
@@ -94,14 +94,14 @@ class Utilities:
                 raise
             raise Refusal(METHOD_NOT_FOUND, exc.message) from None
         await session.store_change(partial(with_resource, uri))
-        return DONE
+        return EMPTY_RESULT
 
     async def unsubscribe(self, request: HostRequest) -> bytes:
-        """Stop to notify a session of changes of a resource, and store that. Raises Refusal."""
+        """End a session's subscription to a resource, and store that in its record. Raises Refusal."""
         uri, session = _parse_uri(request), _require_session(request)
         session.resources.unwatch(uri)
         await session.store_change(partial(without_resource, uri))
-        return DONE
+        return EMPTY_RESULT
 
 
 _REFERENCES: Final = {"ref/prompt": (CatalogKind.PROMPT, "name"), "ref/resource": (CatalogKind.TEMPLATE, "uri")}

@@ -20,17 +20,17 @@ class _ExplainDenial(Protocol):
 
 
 def is_denial(fault: Fault) -> bool:
-    """Return whether a call with this fault was not made, as people or a rule did not allow it."""
+    """Return whether this fault says that a call was not made since people or a rule did not allow it."""
     return fault.code in _EXPLANATIONS
 
 
-def render_denied(fault: Fault) -> bytes:
-    """Return the result of a tool's call that was not made, by its fault, for which `is_denial` is true."""
+def render_denied_call(fault: Fault) -> bytes:
+    """Return the result for a tool's call that was not made. `is_denial` must be true for its fault."""
     return _render_denial(fault.code, fault.message, fault.details)
 
 
-def render_refused(error: HubError) -> bytes | None:
-    """Return the result of a tool's call that was refused for want of approval; None for any other error."""
+def render_refused_call(error: HubError) -> bytes | None:
+    """Return the result for a tool's call that was refused since it was not approved; None for any other error."""
     if isinstance(error, UpstreamError):
         fault = error.fault
         return _render_denial(fault.code, fault.message, fault.details) if fault.category is Category.APPROVAL else None
@@ -39,18 +39,18 @@ def render_refused(error: HubError) -> bytes | None:
 
 def describe_duration(duration_s: float) -> str:
     """Return a duration in words, such as "2 hours": in the largest unit of which it is a whole number."""
-    whole = round(duration_s)
-    for length, unit in _UNITS:
-        if whole and whole % length == 0:
-            count = whole // length
+    whole_s = round(duration_s)
+    for unit_s, unit in _UNITS:
+        if whole_s and whole_s % unit_s == 0:
+            count = whole_s // unit_s
             return f"{count} {unit}{'s' if count != 1 else ''}"
-    return f"{whole} second{'s' if whole != 1 else ''}"
+    return f"{whole_s} second{'s' if whole_s != 1 else ''}"
 
 
 def _render_denial(code: str, message: str, details: Mapping[str, Any]) -> bytes:
-    """Return the result of a tool that explains why the call was not made."""
-    words = _EXPLANATIONS[code](message, details)
-    return payload.dumps({"content": [{"type": "text", "text": words}], "isError": True, "_meta": {REASON: code}})
+    """Return a tool's result that explains why the call was not made; `code` is one of _EXPLANATIONS."""
+    text = _EXPLANATIONS[code](message, details)
+    return payload.dumps({"content": [{"type": "text", "text": text}], "isError": True, "_meta": {REASON: code}})
 
 
 def _explain_denied(message: str, details: Mapping[str, Any]) -> str:
@@ -58,7 +58,7 @@ def _explain_denied(message: str, details: Mapping[str, Any]) -> str:
     if not details.get("denied_by"):
         return f"This call was not made: {message}. {_NOT_AGAIN}"
     reason = str(details.get("reason", "")).strip()
-    return f"A person said no to this call{_append_reason(reason)} {_NOT_AGAIN}"
+    return f"A person said no to this call{_format_reason(reason)} {_NOT_AGAIN}"
 
 
 def _explain_expired(message: str, details: Mapping[str, Any]) -> str:
@@ -76,8 +76,10 @@ def _explain_withdrawn(message: str, details: Mapping[str, Any]) -> str:
 
 def _explain_rule_denied(message: str, details: Mapping[str, Any]) -> str:
     """Explain that a rule does not allow a call."""
-    said = str(details.get("message", "")).strip()
-    return f"A rule of the hub ({details.get('rule', '')}) does not allow this call{_append_reason(said)} {_NOT_AGAIN}"
+    reason = str(details.get("message", "")).strip()
+    return (
+        f"A rule of the hub ({details.get('rule', '')}) does not allow this call{_format_reason(reason)} {_NOT_AGAIN}"
+    )
 
 
 def _explain_too_large(message: str, details: Mapping[str, Any]) -> str:
@@ -85,15 +87,15 @@ def _explain_too_large(message: str, details: Mapping[str, Any]) -> str:
     return f"This call was not made: {message}. Call it with smaller arguments."
 
 
-def _append_reason(text: str) -> str:
-    """Return the end of a sentence: a colon with a reason, else a full stop."""
+def _format_reason(text: str) -> str:
+    """Return the end of a sentence: a colon and the reason; without a reason a full stop."""
     return f": {_end_sentence(text, capital=False)}" if text else "."
 
 
 def _end_sentence(text: str, *, capital: bool = True) -> str:
     """Return a text with a full stop at its end, and by default a capital letter at its beginning."""
-    ended = text if text.endswith((".", "!", "?")) else f"{text}."
-    return ended[:1].upper() + ended[1:] if capital else ended
+    sentence = text if text.endswith((".", "!", "?")) else f"{text}."
+    return sentence[:1].upper() + sentence[1:] if capital else sentence
 
 
 _EXPLANATIONS: Final[Mapping[str, _ExplainDenial]] = {

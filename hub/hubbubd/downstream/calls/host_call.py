@@ -23,9 +23,9 @@ from hubbubd.core.calls.call_states import Call
 from hubbubd.core.inbox.host_notes import with_caller_left
 from hubbubd.core.inbox.request_states import PendingRequest, RequestState
 from hubbubd.core.jsonrpc import INVALID_PARAMS
-from hubbubd.downstream.calls.tickets import describe_question
+from hubbubd.downstream.calls.tickets import describe_wait
 from hubbubd.downstream.hosts.host import HostRequest
-from hubbubd.downstream.hosts.timeouts import GONE_S, find_hold_s
+from hubbubd.downstream.hosts.timeouts import UNNOTICED_S, find_hold_s
 from hubbubd.downstream.protocol.messages import MAX_ID, Refusal, make_notification
 from hubbubd.downstream.questions.host_questions import HostQuestions
 from hubbubd.downstream.views.question_policy import QuestionPolicy
@@ -33,17 +33,17 @@ from hubbubd.errors import HubError
 from hubbubd.runtime.calls import CallSpec, LogEvent, ProgressEvent
 from hubbubd.runtime.hub import Hub
 
-EVERY_S: Final = 10.0
+REPORT_EVERY_S: Final = 10.0
 """Seconds between two messages of progress from the hub itself."""
 
 QUIET_S: Final = 1.0
 """Seconds after a question in which nothing is reported and no hold ends: a host that can be asked is asked first."""
 
 RETURN_S: Final = 5.0
-"""Seconds in which a host whose connection broke may resume it before it counts as gone: clients try after one."""
+"""Seconds in which a host may resume a broken connection before it counts as departed: clients try after one."""
 
 PROGRESS_STEP: Final = 1e-6
-"""By how much progress grows when the hub has something to say: far less than a server's own progress does."""
+"""By how much a message of the hub itself raises the progress: far less than a server's own progress grows."""
 
 T = TypeVar("T")
 
@@ -51,26 +51,26 @@ log = structlog.get_logger(__name__)
 
 
 class CallReporter:
-    """Notifies a host of the progress and the log messages of a call, as far as it wants them.
+    """Notifies a host of the progress and the log messages of a call, as far as the host wants them.
 
-    The progress that it reports only grows (MCP, basic/utilities/progress).
+    The progress that a host is sent only grows (MCP, basic/utilities/progress).
     """
 
     def __init__(self, request: HostRequest) -> None:
-        """Raises Refusal for a wrong progress token: it is repeated in each notification."""
+        """Raises Refusal for a wrong progress token, as each notification repeats the token."""
         meta: dict[str, Any] = request.params.get("_meta") or {}
         token = meta.get("progressToken")
         if token is not None and not (isinstance(token, str | int | float) and len(str(token)) <= MAX_ID):
-            wrong = f"params._meta.progressToken must be a string or a number of at most {MAX_ID} characters"
-            raise Refusal(INVALID_PARAMS, wrong)
+            problem = f"params._meta.progressToken must be a string or a number of at most {MAX_ID} characters"
+            raise Refusal(INVALID_PARAMS, problem)
         self.reports_progress = token is not None
         self._request = request
         self._token = token
-        self._latest = -1.0
+        self._latest_progress = -1.0
 
     def on_event(self, call: Call, event: object) -> None:
-        """Pass on a live event of the call to the host; None, a change of the call itself, is not passed on."""
-        if isinstance(event, ProgressEvent) and event.progress > self._latest:
+        """Pass on a live event of the call to the host; `event` None is a change of the record, which is not sent."""
+        if isinstance(event, ProgressEvent) and event.progress > self._latest_progress:
             self._send_progress(event.progress, event.total, event.message)
         elif isinstance(event, LogEvent):
             params = cast("dict[str, Any]", payload.loads(event.params))
@@ -78,27 +78,28 @@ class CallReporter:
                 self._request.send(make_notification("notifications/message", params))
 
     def report_message(self, message: str | None) -> None:
-        """Send a message of the hub's own as progress, which must grow even where the step is rounded off."""
+        """Send a message of the hub itself as progress, which must grow; None sends nothing."""
         if message is None:
             return
-        next_progress = max(self._latest + PROGRESS_STEP, math.nextafter(self._latest, math.inf))  # or rounded off
-        self._send_progress(0.0 if self._latest < 0 else next_progress, None, message)
+        # The step is lost in rounding where the progress is large.
+        raised = max(self._latest_progress + PROGRESS_STEP, math.nextafter(self._latest_progress, math.inf))
+        self._send_progress(0.0 if self._latest_progress < 0 else raised, None, message)
 
     def _send_progress(self, progress: float, total: float | None, message: str | None) -> None:
         """Send a notification of progress, if the host has asked for that."""
         if not self.reports_progress:
             return
-        self._latest = progress
+        self._latest_progress = progress
         params = {"progressToken": self._token, "progress": progress, "total": total, "message": message}
         present = {name: value for name, value in params.items() if value is not None}
         self._request.send(make_notification("notifications/progress", present))
 
 
 class CallObserver:
-    """One call as it changes, and the pending requests that name it as their cause (its questions).
+    """Observes one call, and its questions: the pending requests that the call has caused.
 
     `on_question` gets each question whenever it has changed, `on_candidate` also those that the call may have caused,
-    and `on_live` each event of the call.
+    and `on_live` each live event of the call: progress or a log message.
     """
 
     def __init__(
@@ -124,20 +125,20 @@ class CallObserver:
 
     @contextmanager
     def observe(self, call: Call | None) -> Generator[None]:
-        """Call the listeners with what changes during the block; first with the call as it is now, if there is one."""
+        """Call the listeners with each change during the block, and first with the call as it is now, unless None."""
         try:
             with self._stack:
                 self._stack.enter_context(self._hub.calls.listen(self._call_id, self._on_call))
                 if call is not None:
                     self._on_call(call, None)
                 yield
-        finally:  # the listeners refer to the observer: only a garbage collection would free them
+        finally:  # listeners and observer refer to each other: only a garbage collection would free them
             self.on_question = self.on_candidate = self._on_live = None
 
     def open_questions(self) -> list[PendingRequest]:
         """Return the questions that wait for an answer, oldest first."""
-        found = [question for question in self._questions.values() if question is not None]
-        return [question for question in found if question.state is RequestState.OPEN]
+        stored = [question for question in self._questions.values() if question is not None]
+        return [question for question in stored if question.state is RequestState.OPEN]
 
     def reset_news(self) -> None:
         """Replace `news`, if it is done, by a future that the next change completes."""
@@ -145,7 +146,7 @@ class CallObserver:
             self.news = asyncio.get_running_loop().create_future()
 
     def _on_call(self, call: Call, event: object) -> None:
-        """Pass on an event of the call, and listen to the questions that it names from now on."""
+        """Pass on a live event; after a change of the call (`event` None) listen to the questions it now names."""
         if event is not None:
             if self._on_live is not None:
                 self._on_live(call, event)
@@ -184,24 +185,24 @@ class CallObserver:
 
 
 class Attendance:
-    """Counts the hosts that wait for each call. A call may go on without any; then its result may reach nobody."""
+    """Counts the hosts that wait for each call. The questions of a call note since when none does."""
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
-        self._waiting = Counter[str]()
+        self._host_counts = Counter[str]()
 
     def add_host(self, call_id: str, call: Call | None) -> None:
         """Note that one more host waits for a call; `call` is None for one that is still to be made."""
-        self._waiting[call_id] += 1
-        if self._waiting[call_id] == 1:
+        self._host_counts[call_id] += 1
+        if self._host_counts[call_id] == 1:
             self._note_left_at(call_id, call, None)
 
-    def remove_host(self, call_id: str, *, left: bool) -> None:
-        """Note that one host less waits for a call; `left` says that it has not heard how the call goes on."""
-        self._waiting[call_id] -= 1
-        if not self._waiting[call_id]:
-            del self._waiting[call_id]
-            if left and not self._hub.calls.draining:  # the hub leaves, and hosts come back to the next one
+    def remove_host(self, call_id: str, *, has_left: bool) -> None:
+        """Note that one host less waits for a call; `has_left`: it left before it was told how the call goes on."""
+        self._host_counts[call_id] -= 1
+        if not self._host_counts[call_id]:
+            del self._host_counts[call_id]
+            if has_left and not self._hub.calls.draining:  # at a shutdown hosts come back to the next hub
                 self._note_left_at(call_id, self._hub.calls.find(call_id), self._hub.clock.now())
 
     def _note_left_at(self, call_id: str, call: Call | None, left_at: float | None) -> None:
@@ -217,10 +218,10 @@ class Attendance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HoldTerms:
-    """When the hold of a request, the time for which it is kept open, ends: at `until` (steady clock).
+    """When the hold of a request (the time for which it is kept open) ends: at `until` (steady clock).
 
-    Only while people are asked, unless `ends_without_question`; and with `waits_for_dialogs` not while a dialog of the
-    host's own is open. A host that is asked by a result may go unnoticed: it has `return_s` seconds to come back.
+    It ends only while people are asked, unless `ends_without_question`; with `waits_for_dialogs` it does not end while
+    a dialog of the host is open. A host that is asked by a result has `return_s` seconds to come with its answer.
     """
 
     until: float
@@ -234,8 +235,8 @@ class HoldTerms:
         host, chosen_s = request.host, request.hold_s
         if chosen_s is None and policy.hold_s != "auto":
             chosen_s = policy.hold_s
-        hold_s = find_hold_s(host.info.get("name"), host.via, hears_progress=progress) if chosen_s is None else chosen_s
-        return_s = min(hold_s, GONE_S) if chosen_s is None else hold_s
+        hold_s = find_hold_s(host.info.get("name"), host.via, gets_progress=progress) if chosen_s is None else chosen_s
+        return_s = min(hold_s, UNNOTICED_S) if chosen_s is None else hold_s
         if policy.on_hold_end == "wait":
             return cls(until=math.inf, return_s=return_s)
         return cls(until=now + hold_s, return_s=return_s, waits_for_dialogs=chosen_s is None)
@@ -247,7 +248,7 @@ class HostCallState(Enum):
     RUNNING = "its server is at work, as far as the hub knows"
     ASKED = "its server waits for an answer"
     TICKETED = "the host has waited for as long as it does; the call goes on without the request"
-    GONE = "the host has gone, and does not know how the call goes on"
+    DEPARTED = "the host has gone, and does not know how the call goes on"
 
 
 class HostCall:
@@ -267,39 +268,39 @@ class HostCall:
         self._questions = questions
         self._hub = questions.hub
         self._attendance = attendance
-        self._is_counted = False
-        self._departure: asyncio.TimerHandle | None = None
+        self._is_counted = False  # whether the host is counted as waiting for the call
+        self._departure_timer: asyncio.TimerHandle | None = None
         self._began_at = self._hub.clock.steady()
         self._terms: HoldTerms | None = None
-        self._waiting: dict[str, PendingRequest] = {}
-        """What the call waits for, or may wait for, oldest first."""
-        self._asked_at = self._began_at  # when it last began to wait
-        self._report_at = self._began_at + QUIET_S  # when the host is next told what is waited for
+        self._awaited: dict[str, PendingRequest] = {}
+        """By id, what the call waits for, or may wait for, oldest first."""
+        self._waiting_since = self._began_at  # when the call last began to wait
+        self._next_report_at = self._began_at + QUIET_S  # when the next report to the host is due
         self._open_dialogs = 0
         self._question_changed = asyncio.Event()
-        self._limit = asyncio.timeout(None)  # ends the work for the request once `_timer` has set its time
-        self._timer: asyncio.Task[None] | None = None
+        self._hold_timeout = asyncio.timeout(None)  # ends the work for the request once `_hold_task` has set its time
+        self._hold_task: asyncio.Task[None] | None = None
 
     @property
     def terms(self) -> HoldTerms:
-        """When the hold (how long the request is kept open) ends. Made when needed: most calls have no question."""
+        """When the request's hold ends. Made at the first use, as most calls have no question."""
         if self._terms is None:
             progress = self.reporter.reports_progress
             self._terms = HoldTerms.for_request(self._questions.policy, self.request, self._began_at, progress=progress)
         return self._terms
 
     def end_hold_within(self, wait_s: float | None) -> None:
-        """End the request's hold `wait_s` seconds after its begin at most, even if nobody is asked; None: no limit."""
+        """End the hold at the latest `wait_s` seconds after its begin, even if nobody is asked; None: no limit."""
         until = self.terms.until if wait_s is None else min(self.terms.until, self._began_at + wait_s)
         self._terms = replace(self.terms, until=until, ends_without_question=True)
 
     @property
     def awaited_questions(self) -> list[PendingRequest] | None:
         """The questions that the call is certain to wait for, oldest first; None if it waits for no answer at all."""
-        if not self._waiting:
+        if not self._awaited:
             return None
-        # Those whose cause is not certain may be of other principals, who alone may hear of them.
-        return [each for each in self._waiting.values() if each.call_id == self.call_id and each.is_cause_certain]
+        # A question whose cause is not certain may be another principal's: this host must not learn of it.
+        return [each for each in self._awaited.values() if each.call_id == self.call_id and each.is_cause_certain]
 
     @property
     def outlives_host(self) -> bool:
@@ -308,9 +309,9 @@ class HostCall:
 
     @contextmanager
     def report_to_host(self) -> Generator[None]:
-        """Notify the host of what the call does during the block, and count the host among those that wait for it.
+        """Notify the host of what the call does during the block, and count it among the hosts that wait for the call.
 
-        When the block is cancelled, the host has gone.
+        A cancelled block means that the host has left.
         """
         with self.request.presence.call_on_change(self._on_presence):
             call = self._hub.calls.find(self.call_id)
@@ -322,27 +323,27 @@ class HostCall:
                 self._note_departure()
                 raise
             finally:
-                self._uncount_host(left=False)
+                self._uncount_host(has_left=False)
 
     async def run_until_hold_ends(self, work: Coroutine[Any, Any, T]) -> T | None:
-        """Run the work and return its result; None if the hold of its request ends first. Raises what the work does."""
+        """Run `work` and return its result; None if the hold of the request ends first. Raises what `work` raises."""
         if self._terms is not None and self._terms.ends_without_question:
-            self._start_timer()
+            self._start_hold_task()
         try:
-            async with self._limit:
+            async with self._hold_timeout:
                 return await work
         except TimeoutError:
             if self.state is not HostCallState.TICKETED:  # a timeout of the work itself, not of the hold
                 raise
             return None
         finally:
-            if self._timer is not None:
-                self._timer.cancel()
-                self._timer = None  # the error of a cancelled task refers to its frame, and so to this object
+            if self._hold_task is not None:
+                self._hold_task.cancel()
+                self._hold_task = None  # else its error keeps this object in memory, by way of its frame
 
     @contextmanager
     def count_dialog(self) -> Generator[None]:
-        """Count a dialog of the host's own as open during the block; the request may be kept open for as long."""
+        """Count a dialog of the host as open during the block; the request may be held for as long as it is open."""
         self._open_dialogs += 1
         try:
             yield
@@ -352,40 +353,40 @@ class HostCall:
     # Whether the host is there
 
     def _on_presence(self) -> None:
-        """Count a host that is back among those that wait; a host that stays away counts as gone after RETURN_S."""
-        if self.request.presence.here:
+        """Count a host whose connection is back as waiting; one whose connection broke departs after RETURN_S."""
+        if self.request.presence.is_connected:
             self._count_host(self._hub.calls.find(self.call_id))
-        else:  # it may come back
+        else:
             self._cancel_departure()
-            self._departure = asyncio.get_running_loop().call_later(RETURN_S, self._note_departure)
+            self._departure_timer = asyncio.get_running_loop().call_later(RETURN_S, self._note_departure)
 
     def _count_host(self, call: Call | None) -> None:
-        """Note that the host is there, and count it among those that wait for the call, unless it is counted."""
+        """Note that the host is there, and count it once among the hosts that wait for the call."""
         self._cancel_departure()
-        if self.state is HostCallState.GONE:
-            self.state = HostCallState.ASKED if self._waiting else HostCallState.RUNNING
+        if self.state is HostCallState.DEPARTED:
+            self.state = HostCallState.ASKED if self._awaited else HostCallState.RUNNING
         if not self._is_counted:
             self._is_counted = True
             self._attendance.add_host(self.call_id, call)
 
     def _note_departure(self) -> None:
-        """Note that the host has gone; the call may go on."""
+        """Note that the host has left; the call may go on."""
         if self.state is not HostCallState.TICKETED:
-            self.state = HostCallState.GONE
-        self._uncount_host(left=True)
+            self.state = HostCallState.DEPARTED
+        self._uncount_host(has_left=True)
 
-    def _uncount_host(self, *, left: bool) -> None:
-        """Count the host no longer among those that wait, if it is; `left`: it has not heard how the call goes on."""
+    def _uncount_host(self, *, has_left: bool) -> None:
+        """Count the host no longer as waiting, if it is counted; `has_left` as in `Attendance.remove_host`."""
         self._cancel_departure()
         if self._is_counted:
             self._is_counted = False
-            self._attendance.remove_host(self.call_id, left=left)
+            self._attendance.remove_host(self.call_id, has_left=has_left)
 
     def _cancel_departure(self) -> None:
-        """Do not count the host as gone after RETURN_S, as it is back, or counts as gone already."""
-        if self._departure is not None:
-            self._departure.cancel()
-            self._departure = None
+        """Cancel the timer that would count the host as departed after RETURN_S."""
+        if self._departure_timer is not None:
+            self._departure_timer.cancel()
+            self._departure_timer = None
 
     # How long the request is held
 
@@ -393,57 +394,57 @@ class HostCall:
         """Note whether a question that the call has caused, or may have caused, is open: the hold depends on that."""
         self._questions.note_host_decision(self.request.host, question)
         if question.state is RequestState.OPEN:
-            if not self._waiting:
-                self._asked_at = self._hub.clock.steady()
-                self._report_at = max(self._report_at, self._asked_at + QUIET_S)
-            self._waiting[question.id] = question
-            self._start_timer()
+            if not self._awaited:
+                self._waiting_since = self._hub.clock.steady()
+                self._next_report_at = max(self._next_report_at, self._waiting_since + QUIET_S)
+            self._awaited[question.id] = question
+            self._start_hold_task()
         else:
-            self._waiting.pop(question.id, None)
+            self._awaited.pop(question.id, None)
         if self.state in (HostCallState.RUNNING, HostCallState.ASKED):
-            self.state = HostCallState.ASKED if self._waiting else HostCallState.RUNNING
+            self.state = HostCallState.ASKED if self._awaited else HostCallState.RUNNING
         self._question_changed.set()
 
-    def _start_timer(self) -> None:
-        """Start the task that ends the hold of the request when its time is over, unless that task runs."""
-        if self._timer is None:
-            self._timer = asyncio.get_running_loop().create_task(self._end_hold_in_time())
+    def _start_hold_task(self) -> None:
+        """Start the task that reports to the host and ends the hold in time, unless the task runs."""
+        if self._hold_task is None:
+            self._hold_task = asyncio.get_running_loop().create_task(self._end_hold_in_time())
 
     async def _end_hold_in_time(self) -> None:
-        """Report to the host what is waited for; at the end of the hold detach the call, so that the call goes on."""
+        """Report to the host what the call waits for; at the end of the hold detach the call, so that it goes on."""
         while True:
-            await self._wait_for_hold_end()
+            await self._report_until_hold_ends()
             try:
                 await self._hub.calls.start(self.spec, self.request.host.principal.name)
             except HubError as exc:  # the request is held until its call can be made durable
                 log.warning("a call could not be detached from its host", call=self.call_id, error=exc.message)
-                await asyncio.sleep(EVERY_S)
+                await asyncio.sleep(REPORT_EVERY_S)
                 continue
             self.state = HostCallState.TICKETED
-            self._limit.reschedule(asyncio.get_running_loop().time())
+            self._hold_timeout.reschedule(asyncio.get_running_loop().time())
             return
 
-    async def _wait_for_hold_end(self) -> None:
-        """Wait until the request is not to be held any longer; report to its host each EVERY_S what is waited for."""
+    async def _report_until_hold_ends(self) -> None:
+        """Wait until the hold ends; every REPORT_EVERY_S seconds report to the host what the call waits for."""
         while (end := self._find_hold_end()) > (now := self._hub.clock.steady()):
-            reports = bool(self._waiting) or self.terms.ends_without_question  # who fetches a late result waits, too
-            if reports and now >= self._report_at:
+            reports = bool(self._awaited) or self.terms.ends_without_question  # a host that fetches a result waits, too
+            if reports and now >= self._next_report_at:
                 self.reporter.report_message(self._describe_wait())
-                self._report_at = now + EVERY_S
-            wake_at = min(end, self._report_at) if reports else end
+                self._next_report_at = now + REPORT_EVERY_S
+            wake_at = min(end, self._next_report_at) if reports else end
             self._question_changed.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(None if wake_at == math.inf else wake_at - now):
                     await self._question_changed.wait()
 
     def _find_hold_end(self) -> float:
-        """Return when the hold ends (steady clock); infinity while nobody is asked, or while a dialog is waited for."""
+        """Return when the hold ends (steady clock); infinity while nobody is asked, or while a dialog delays it."""
         waits_for_dialog = self.terms.waits_for_dialogs and self._open_dialogs > 0
-        if waits_for_dialog or not (self._waiting or self.terms.ends_without_question):
+        if waits_for_dialog or not (self._awaited or self.terms.ends_without_question):
             return math.inf
-        return max(self.terms.until, self._asked_at + QUIET_S)
+        return max(self.terms.until, self._waiting_since + QUIET_S)
 
     def _describe_wait(self) -> str:
-        """Return in a few words what the host has to wait for."""
-        asked = self.awaited_questions
-        return "the call is under way" if asked is None else describe_question(asked)
+        """Return in a few words what the call waits for."""
+        questions = self.awaited_questions
+        return "the call is under way" if questions is None else describe_wait(questions)

@@ -1,4 +1,4 @@
-"""Tickets: what a host gets of a call that takes longer than it waits, and how it fetches the result later."""
+"""Tickets: what a host gets for a call that takes longer than it waits, and how it fetches the result later."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -50,7 +50,7 @@ ENTRY: Final = payload.dumps(
 
 @dataclass(frozen=True, slots=True)
 class ResultQuery:
-    """Which result a host wants, and for how many seconds it waits; None if it does not say."""
+    """The id of the call whose result a host wants, and for how many seconds it waits; None if it does not say."""
 
     call_id: str
     wait_s: float | None
@@ -63,10 +63,10 @@ def parse_query(params: Mapping[str, Any]) -> ResultQuery:
     call_id, wait_s = members.get("call_id"), members.get("wait_s")
     if not isinstance(call_id, str):
         raise Refusal(INVALID_PARAMS, f"{RESULT}: call_id must be a string")
-    bounded = bounds.clamp_seconds(wait_s, high=LONGEST_WAIT_S)
-    if wait_s is not None and bounded is None:
+    bounded_wait_s = bounds.clamp_seconds(wait_s, high=LONGEST_WAIT_S)
+    if wait_s is not None and bounded_wait_s is None:
         raise Refusal(INVALID_PARAMS, f"{RESULT}: wait_s must be a number of seconds")
-    return ResultQuery(call_id, bounded)
+    return ResultQuery(call_id, bounded_wait_s)
 
 
 def refusal_for_unknown_call(call_id: str) -> Refusal:
@@ -76,61 +76,62 @@ def refusal_for_unknown_call(call_id: str) -> Refusal:
     return Refusal(INVALID_PARAMS, f"there is no call {call_id[:100]!r} of yours here, or it has been deleted", data)
 
 
-def render_ticket(call: Call, asked: Sequence[PendingRequest] | None, *, as_error: bool) -> bytes:
-    """Return the ticket of a call: a result in place of the call's own, which tells the model how to fetch that later.
+def render_ticket(call: Call, questions: Sequence[PendingRequest] | None, *, as_error: bool) -> bytes:
+    """Return the ticket of a call: a result in its place, which tells the model how to fetch the call's result later.
 
-    `asked` is what the call waits for: empty if that is not certain, None if the call waits for no answer. `as_error`
+    `questions` are those the call waits for: empty if that is not certain, None if it waits for no answer. `as_error`
     marks the ticket as an error, for a tool whose output schema it would not fit.
     """
-    if asked is None:
-        text = f"{_describe_wait(call, asked)} Call {RESULT} with call_id {call.id} again for the result."
+    if questions is None:
+        text = f"{_explain_wait(call, questions)} Call {RESULT} with call_id {call.id} again for the result."
     else:
-        do = "approve or deny" if is_about_approval(asked) else "answer"
+        verb = "approve or deny" if is_about_approval(questions) else "answer"
         text = (
-            f"{_describe_wait(call, asked)} Ask the user to {do} it ({where_to_answer(asked)}), then call {RESULT} "
-            f"with call_id {call.id} for the result."
+            f"{_explain_wait(call, questions)} Ask the user to {verb} it ({make_inbox_command(questions)}), "
+            f"then call {RESULT} with call_id {call.id} for the result."
         )
     result: dict[str, Any] = {"content": [{"type": "text", "text": text}], "_meta": {CALL_ID: call.id}}
     return payload.dumps({**result, "isError": True} if as_error else result)
 
 
-def refusal_for_late_answer(call: Call, asked: Sequence[PendingRequest] | None) -> Refusal:
+def refusal_for_late_answer(call: Call, questions: Sequence[PendingRequest] | None) -> Refusal:
     """Return the error for a call that takes longer than its host waits, where the host gets no ticket.
 
-    `asked` is what the call waits for: empty if that is not certain, None if the call waits for no answer.
+    `questions` are those the call waits for: empty if that is not certain, None if it waits for no answer.
     """
     reason = "ANSWER_AWAITED"
     text = (
-        f"{_describe_wait(call, asked)} The call goes on: hubbub calls show {call.id} has its result once there is one."
+        f"{_explain_wait(call, questions)} The call goes on: hubbub calls show {call.id} has its result "
+        "once there is one."
     )
-    named = [each.id for each in (asked or ())[:MAX_NAMED]]
-    return Refusal(HUB_FAILED, text, {"reason": reason, "help": help_url(reason), "call": call.id, "requests": named})
+    ids = [each.id for each in (questions or ())[:MAX_NAMED]]
+    return Refusal(HUB_FAILED, text, {"reason": reason, "help": help_url(reason), "call": call.id, "requests": ids})
 
 
-def describe_question(asked: Sequence[PendingRequest]) -> str:
+def describe_wait(questions: Sequence[PendingRequest]) -> str:
     """Return in a few words what a call waits for, and the command with which people answer it."""
-    what = "a person's approval" if is_about_approval(asked) else "an answer"
-    return f"waiting for {what}: {where_to_answer(asked)}"
+    awaited = "a person's approval" if is_about_approval(questions) else "an answer"
+    return f"waiting for {awaited}: {make_inbox_command(questions)}"
 
 
-def is_about_approval(asked: Sequence[PendingRequest]) -> bool:
+def is_about_approval(questions: Sequence[PendingRequest]) -> bool:
     """Return whether one of these questions is an approval."""
-    return any(each.kind is RequestKind.APPROVAL for each in asked)
+    return any(each.kind is RequestKind.APPROVAL for each in questions)
 
 
-def where_to_answer(asked: Sequence[PendingRequest]) -> str:
-    """Return the command that shows the first question, or all if none is certain."""
-    return f"hubbub inbox show {asked[0].id}" if asked else "hubbub inbox list"
+def make_inbox_command(questions: Sequence[PendingRequest]) -> str:
+    """Return the command that shows the first of these questions; without one, the command that lists all."""
+    return f"hubbub inbox show {questions[0].id}" if questions else "hubbub inbox list"
 
 
-def _describe_wait(call: Call, asked: Sequence[PendingRequest] | None) -> str:
-    """Return a sentence about what a call waits for: `asked`, empty if not certain, None if it waits for no answer."""
-    if asked is None:
+def _explain_wait(call: Call, questions: Sequence[PendingRequest] | None) -> str:
+    """Return a sentence about what a call waits for; `questions` as in `render_ticket`."""
+    if questions is None:
         return f"{call.server} is still at work."
-    if not asked:
+    if not questions:
         return f"{call.server} waits for an answer."
-    if is_about_approval(asked):
-        return f"This call of {call.server} is made once a person has approved it ({asked[0].id})."
-    named = ", ".join(each.id for each in asked[:MAX_NAMED])
-    more = len(asked) - MAX_NAMED
-    return f"{call.server} waits for an answer ({named}{f' and {more} more' if more > 0 else ''})."
+    if is_about_approval(questions):
+        return f"This call of {call.server} is made once a person has approved it ({questions[0].id})."
+    ids = ", ".join(each.id for each in questions[:MAX_NAMED])
+    more = len(questions) - MAX_NAMED
+    return f"{call.server} waits for an answer ({ids}{f' and {more} more' if more > 0 else ''})."

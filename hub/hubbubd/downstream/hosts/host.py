@@ -31,14 +31,14 @@ STATELESS_REVISIONS: Final = ("2026-07-28",)
 WITH_TASKS: Final = HANDSHAKE_REVISIONS[0]
 """The one revision with a handshake that has tasks."""
 
-MAX_WORD: Final = 100
-"""Characters of a host's own name, and of its version, that are shown."""
+MAX_NAME: Final = 100
+"""Characters that are shown of the name that a host gives itself, and of its version."""
 
 LOG_LEVEL: Final = "io.modelcontextprotocol/logLevel"
 """The member of a request's `_meta` that asks for log messages (2026-07-28)."""
 
 OUTLET_BYTES: Final = 4 * 1024 * 1024
-"""Bytes that wait to be read by a host on one stream; beyond it the stream is cut."""
+"""Bytes that may wait on one stream until the host reads them; beyond that the stream is cut."""
 
 
 class MessageSink(Protocol):
@@ -50,11 +50,11 @@ class MessageSink(Protocol):
 
 
 class HostOutbox:
-    """Messages on their way to a host, on one stream. Bounded: a host that reads nothing loses the stream only."""
+    """A queue of messages to a host on one stream. Beyond its bound the stream is closed, and the host stays."""
 
     def __init__(self, max_bytes: int = OUTLET_BYTES) -> None:
-        self._waiting: deque[bytes] = deque()
-        self._bytes = 0
+        self._queue: deque[bytes] = deque()
+        self._queued_bytes = 0
         self._max_bytes = max_bytes
         self._news: asyncio.Future[bool] | None = None
         self.closed = False
@@ -63,19 +63,19 @@ class HostOutbox:
 
     @property
     def unread_bytes(self) -> int:
-        """How many bytes wait to be read."""
-        return self._bytes
+        """How many bytes wait until the host reads them."""
+        return self._queued_bytes
 
     def send_unless_queued(self, message: bytes) -> None:
-        """Put a message into the stream, unless the same one waits in it."""
-        if message not in self._waiting:
+        """Queue a message, unless an equal one is queued."""
+        if message not in self._queue:
             self.send(message)
 
     def send(self, message: bytes) -> None:
-        """Put a message into the stream; dropped once that is closed. Beyond its bound the stream is cut."""
+        """Queue a message; drop it once the stream is closed. Beyond the bound close the stream and drop all."""
         if self.closed:
             return
-        if self._bytes + len(message) > self._max_bytes and self._waiting:
+        if self._queued_bytes + len(message) > self._max_bytes and self._queue:
             self.overrun = True
             self.take_all()
             self.close()
@@ -83,40 +83,40 @@ class HostOutbox:
         self.send_always(message)
 
     def send_always(self, message: bytes) -> None:
-        """Put a message into the stream, however much waits there; dropped once the stream is closed."""
+        """Queue a message, however many bytes are queued; drop it once the stream is closed."""
         if self.closed:
             return
-        self._waiting.append(message)
-        self._bytes += len(message)
-        _end_wait(self._news, there_is=True)
+        self._queue.append(message)
+        self._queued_bytes += len(message)
+        _end_wait(self._news, has_news=True)
 
     @property
     def is_empty(self) -> bool:
-        """Whether no message waits."""
-        return not self._waiting
+        """Whether no message is queued."""
+        return not self._queue
 
     def close(self) -> None:
-        """End the stream, after what waits in it."""
+        """Close the stream; what is queued can still be taken."""
         self.closed = True
-        _end_wait(self._news, there_is=True)
+        _end_wait(self._news, has_news=True)
 
     def take_all(self) -> list[bytes]:
-        """Remove and return the messages that wait; does not wait itself."""
-        waiting = list(self._waiting)
-        self._waiting.clear()
-        self._bytes = 0
-        return waiting
+        """Remove and return the queued messages, without waiting for any."""
+        messages = list(self._queue)
+        self._queue.clear()
+        self._queued_bytes = 0
+        return messages
 
     async def wait_for_news(self, within_s: float | None = None) -> bool:
-        """Wait until a message waits or the stream is closed; return False if that takes more than `within_s` seconds.
+        """Return True once a message is queued or the stream is closed; False after `within_s` seconds without either.
 
         One task may wait at a time.
         """
-        if self._waiting or self.closed:
+        if self._queue or self.closed:
             return True
         loop = asyncio.get_running_loop()
         self._news = news = loop.create_future()
-        timer = None if within_s is None else loop.call_later(within_s, lambda: _end_wait(news, there_is=False))
+        timer = None if within_s is None else loop.call_later(within_s, lambda: _end_wait(news, has_news=False))
         try:
             return await news
         finally:
@@ -124,23 +124,23 @@ class HostOutbox:
                 timer.cancel()
 
 
-def _end_wait(news: asyncio.Future[bool] | None, *, there_is: bool) -> None:
-    """End a wait for news, if there is one; `there_is` says whether there is news."""
+def _end_wait(news: asyncio.Future[bool] | None, *, has_news: bool) -> None:
+    """End a wait for news, if there is one; the wait returns `has_news`, whether there is news."""
     if news is not None and not news.done():
-        news.set_result(there_is)
+        news.set_result(has_news)
 
 
 class Presence:
-    """Whether the connection is there over which a host waits for one response."""
+    """Whether the connection exists over which a host waits for one response."""
 
     def __init__(self) -> None:
-        self.here = True
+        self.is_connected = True
         self._listeners: list[Callable[[], None]] = []
 
-    def set_here(self, *, here: bool) -> None:
-        """Note whether the connection is there."""
-        if here != self.here:
-            self.here = here
+    def set_connected(self, *, connected: bool) -> None:
+        """Note whether the connection exists now, and call the listeners if that has changed."""
+        if connected != self.is_connected:
+            self.is_connected = connected
             for listener in list(self._listeners):
                 listener()
 
@@ -156,7 +156,7 @@ class Presence:
 
 @dataclass(slots=True, kw_only=True)
 class McpHost:
-    """A connected MCP client. What it says of itself (`info`) is text of a stranger."""
+    """A connected MCP client. Its name and version (`info`) are its own claims, and not verified."""
 
     principal: Principal
     revision: str
@@ -164,21 +164,21 @@ class McpHost:
     capabilities: dict[str, Any] = field(default_factory=dict[str, Any])
     via: str = "http"
     process: str = ""
-    """Which of the processes of its program it is, in revisions without a session; "" if that is not known."""
-    silent: dict[RequestKind, float] = field(default_factory=dict[RequestKind, float])
-    """Kinds of questions that its process answered though nobody was there, and when (steady clock)."""
+    """In revisions without a session, the process of its program that sends the request; "" if not known."""
+    unattended: dict[RequestKind, float] = field(default_factory=dict[RequestKind, float])
+    """By kind of question, when its process last answered one without a person (steady clock)."""
     read_from: set[str] = field(default_factory=set[str])
     """Servers whose pages (MCP Apps) its process has read."""
     is_listening: Callable[[], bool] = lambda: False
-    """Returns whether a stream of its own is open."""
+    """Returns whether the host has a stream of its own open, beside those of its requests."""
     connected: ConnectedHost | None = None
-    """Where operators see it, in revisions with a handshake."""
+    """The host as operators see it; set in revisions with a handshake."""
     origins: dict[str, CallOrigin] = field(default_factory=dict[str, CallOrigin])
-    """Where its calls come from, by server, as far as it has called."""
+    """By server that the host has called, the origin of its calls."""
     stateless: bool = field(init=False)
     """Whether its revision has no handshake, and so no requests of the hub."""
     app_entry: dict[str, Any] | None = field(init=False)
-    """What it has declared of MCP Apps, as far as the hub reads it; None if it shows no pages of apps."""
+    """The part that the hub reads of its MCP Apps capability; None if the host shows no pages of apps."""
 
     def __post_init__(self) -> None:
         self.stateless = self.revision in STATELESS_REVISIONS
@@ -186,9 +186,9 @@ class McpHost:
 
     @property
     def name(self) -> str:
-        """The host's name and version, as it says them itself, for people."""
-        words = (self.info.get("name"), self.info.get("version"))
-        return " ".join([word[:MAX_WORD] for word in words if isinstance(word, str)]) or "an unnamed host"
+        """The host's name and version by its own claim, cut to MAX_NAME characters each, for people."""
+        parts = (self.info.get("name"), self.info.get("version"))
+        return " ".join([part[:MAX_NAME] for part in parts if isinstance(part, str)]) or "an unnamed host"
 
     @property
     def follows_tasks(self) -> bool:
@@ -211,7 +211,7 @@ class McpHost:
         return PagesRead(self.read_from, is_complete=is_complete) if self.shows_apps else None
 
     def note_read(self, server: str, uri: str) -> bool:
-        """Note that the host has read a resource; return whether it is its first page (MCP Apps) of this server.
+        """Note that the host has read a resource; return whether this was the first page (MCP Apps) of this server.
 
         When a page calls a tool, the tool is looked for at the servers whose pages the host has read.
         """
@@ -221,12 +221,12 @@ class McpHost:
         return True
 
     def identity(self, endpoint: str) -> HostIdentity:
-        """Return what operators see of the host at an endpoint; what it says of itself is cut."""
+        """Return what operators see of the host at an endpoint; its own claims are cut to MAX_NAME characters."""
         name, version = (self.info.get(key) for key in ("name", "version"))
         return HostIdentity(
             principal=self.principal.name,
-            name=name[:MAX_WORD] if isinstance(name, str) else "",
-            version=version[:MAX_WORD] if isinstance(version, str) else "",
+            name=name[:MAX_NAME] if isinstance(name, str) else "",
+            version=version[:MAX_NAME] if isinstance(version, str) else "",
             revision=self.revision,
             via=self.via,
             endpoint=endpoint,
@@ -256,9 +256,9 @@ class HostRequest:
 
     `send` sends a message that belongs to this request, before its result. `call_key`, where the host's transport may
     send a request again, is the same both times. `notifications` are those of the session, in revisions that have one.
-    `ask` sends a request of the hub and returns the host's response, and tells the host if it is cancelled; None where
-    its revision has no such requests. `leaving` is set when requests that last are to end; without one they last as
-    long as the hub does.
+    `ask` sends a request of the hub and returns the host's response, and notifies the host of a cancellation; None
+    where its revision has no such requests. `leaving` is set when lasting requests are to end, such as
+    `subscriptions/listen`; with None they last until the hub stops.
     """
 
     id: Id
@@ -267,22 +267,22 @@ class HostRequest:
     host: McpHost
     send: Callable[[bytes], None]
     call_key: str | None = None
-    shown: OpenRequest | None = None
-    """Where operators see it."""
+    open_request: OpenRequest | None = None
+    """The request as operators see it."""
     notifications: SessionNotifications | None = None
     ask: RequestSender | None = None
     leaving: asyncio.Event | None = None
     presence: Presence = field(default_factory=Presence)
     by_app: bool = False
-    """Whether a page of an app makes it, as far as that is known."""
+    """Whether a page of an app makes the request, as far as that is known."""
     own_hold_s: float | None = None
-    """For how many seconds it is to be held while people are asked, by what it says itself."""
+    """For how many seconds the request itself asks to be held while people are asked."""
 
     @property
     def hold_s(self) -> float | None:
-        """For how many seconds the request is to be held (kept open) while people are asked; None if nothing says so.
+        """For how many seconds the request is to be held (kept open) while people are asked; None if not stated.
 
-        What the request itself says comes before what its credential says.
+        The request's own value goes before that of its credential.
         """
         return self.host.principal.hold_s if self.own_hold_s is None else self.own_hold_s
 
@@ -314,8 +314,8 @@ class HostRequest:
 
     def note_call(self, call_id: str) -> None:
         """Let operators see which call the request has become."""
-        if self.shown is not None:
-            self.shown.call_id = call_id
+        if self.open_request is not None:
+            self.open_request.call_id = call_id
 
     def wants_log(self, server: str, level: object) -> bool:
         """Return whether the host wants a log message of this level that a server sends during the request."""

@@ -1,4 +1,4 @@
-"""Who a host says it is: in its handshake, or in the envelope of each request."""
+"""How hosts introduce themselves: in a handshake, or in the `_meta` of each request."""
 
 from typing import Any, Final, cast
 
@@ -6,7 +6,7 @@ from hubbubd import payload
 from hubbubd.bounds import INTRODUCTION_BYTES
 from hubbubd.core.access import Principal
 from hubbubd.core.jsonrpc import INVALID_PARAMS, UNSUPPORTED_VERSION
-from hubbubd.downstream.hosts.host import HANDSHAKE_REVISIONS, MAX_WORD, STATELESS_REVISIONS, McpHost
+from hubbubd.downstream.hosts.host import HANDSHAKE_REVISIONS, MAX_NAME, STATELESS_REVISIONS, McpHost
 from hubbubd.downstream.protocol.messages import PROTOCOL_VERSION, Refusal, RequestMessage
 from hubbubd.downstream.views.question_policy import select_known_capabilities
 
@@ -16,9 +16,9 @@ CAPABILITIES: Final = "io.modelcontextprotocol/clientCapabilities"
 
 
 def parse_handshake_host(request: RequestMessage, caller: Principal, via: str) -> McpHost:
-    """Return the host that introduces itself with `initialize`. Raises Refusal.
+    """Return the host that sends an `initialize` request. Raises Refusal.
 
-    A host that names a revision unknown here is offered the newest one with a handshake.
+    A host that names an unknown revision is offered the newest one with a handshake.
     """
     revision = request.params.get("protocolVersion")
     if not isinstance(revision, str):
@@ -38,12 +38,12 @@ def parse_handshake_host(request: RequestMessage, caller: Principal, via: str) -
 
 def select_known_parts(info: dict[str, Any], capabilities: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the parts of a host's info and capabilities that the hub reads: less than 1 KiB for each session."""
-    words = {key: info[key][:MAX_WORD] for key in ("name", "version") if isinstance(info.get(key), str)}
-    return words, select_known_capabilities(capabilities)
+    known_info = {key: info[key][:MAX_NAME] for key in ("name", "version") if isinstance(info.get(key), str)}
+    return known_info, select_known_capabilities(capabilities)
 
 
 def parse_revision(request: RequestMessage) -> str:
-    """Return the revision that a request without a handshake names. Raises Refusal for an incomplete envelope."""
+    """Return the revision that a request without a handshake names. Raises Refusal for an incomplete `_meta`."""
     meta: dict[str, Any] = request.params.get("_meta") or {}
     missing = [key for key in (PROTOCOL_VERSION, CAPABILITIES) if key not in meta]
     if missing:
@@ -76,7 +76,7 @@ def refusal_for_revision(version: str) -> Refusal:
 
 
 def _parse_object(value: object, where: str) -> dict[str, Any]:
-    """Return a JSON object of a host; empty for what is no object. Raises Refusal for one that is too long."""
+    """Return a value of a host if it is a JSON object, else an empty one. Raises Refusal for an object too long."""
     if not isinstance(value, dict):
         return {}
     members = cast("dict[str, Any]", value)

@@ -1,6 +1,6 @@
-"""How long hosts wait for the response to a request, and so how long one is held while people are asked. Pure.
+"""How long hosts wait for a response, and so how long their requests are held while people are asked. Pure.
 
-Seen on the wire with the releases of November 2026. `hold_s` of a request, a token or a profile has the last word.
+Measured with the releases of November 2026. `hold_s` of a request, a token or a profile replaces these values.
 """
 
 import math
@@ -10,30 +10,30 @@ from types import MappingProxyType
 from typing import Final
 
 UNKNOWN_S: Final = 45.0
-"""Seconds for which hosts are held that are not listed: most give up after 60."""
+"""Seconds for which requests of unlisted hosts are held: most hosts give up after 60."""
 
-GONE_S: Final = 300.0
-"""The most seconds for which a question is kept for a host that may have gone: nothing tells of that."""
+UNNOTICED_S: Final = 300.0
+"""The most seconds for which a question is reserved for a host that may have left: nothing notifies of that."""
 
 HTTP: Final = "http"
 STDIO: Final = "stdio"
 
 LEAST_MARGIN_S: Final = 3.0
-"""A request is held for a tenth less than its host waits, as responses take a while; these are the least seconds."""
+"""A hold ends a tenth of the host's timeout before it, as responses take a while: at least these seconds."""
 
 MOST_MARGIN_S: Final = 15.0
-"""And the most seconds: a tenth of ten minutes would be a whole minute."""
+"""And at most these seconds: a tenth of ten minutes would be a whole minute."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostTimeouts:
-    """How many seconds a host waits: that hears nothing, and that hears of progress at least every ten seconds."""
+    """How many seconds a host waits: without any message, and with progress at least every ten seconds."""
 
     silent_s: float
     with_progress_s: float
 
 
-_WAITS: Final[Mapping[str, Mapping[str, HostTimeouts]]] = MappingProxyType(
+_TIMEOUTS: Final[Mapping[str, Mapping[str, HostTimeouts]]] = MappingProxyType(
     {
         "claude-code": {HTTP: HostTimeouts(300, math.inf), STDIO: HostTimeouts(1100, math.inf)},
         "codex": dict.fromkeys((HTTP, STDIO), HostTimeouts(300, 300)),
@@ -46,33 +46,33 @@ _WAITS: Final[Mapping[str, Mapping[str, HostTimeouts]]] = MappingProxyType(
 )
 """By the name that a host has in `clientInfo`, alone or with more after a `-`, and by its transport.
 
-Copilot CLI still waited after 700 s with progress, and was not tried for longer. What the last one waits is not known:
-it is taken to wait as long as the SDK that it is made with does by default.
+Copilot CLI still waited after 700 s with progress, and was not tried for longer. The timeout of the last one is not
+known: the default of its SDK is assumed.
 """
 
 
-def find_hold_s(name: object, via: str, *, hears_progress: bool) -> float:
+def find_hold_s(name: object, via: str, *, gets_progress: bool) -> float:
     """Return for how many seconds a request is held (kept open); infinity for a host that does not give up.
 
-    `name` is the host's own, `via` its transport; `hears_progress` is whether the host gets progress. A host that is
-    not listed is held for UNKNOWN_S.
+    `name` is the host's claim, `via` its transport; `gets_progress`: the host is sent progress. A request of a host
+    that is not listed is held for UNKNOWN_S.
     """
     by_transport = _find_timeouts(name)
     if by_transport is None:
         return UNKNOWN_S
     timeouts = by_transport[via]
-    waits_s = timeouts.with_progress_s if hears_progress else timeouts.silent_s
-    return waits_s if math.isinf(waits_s) else waits_s - min(max(waits_s / 10, LEAST_MARGIN_S), MOST_MARGIN_S)
+    timeout_s = timeouts.with_progress_s if gets_progress else timeouts.silent_s
+    return timeout_s if math.isinf(timeout_s) else timeout_s - min(max(timeout_s / 10, LEAST_MARGIN_S), MOST_MARGIN_S)
 
 
 def _find_timeouts(name: object) -> Mapping[str, HostTimeouts] | None:
-    """Return how long a host waits, by transport; None if it is not known.
+    """Return the timeouts of a host, by transport; None if they are not known.
 
-    Its name may go on after a known one: codex-mcp-client, qwen-cli-mcp-client-hub.
+    The host's name may go on after a known one: codex-mcp-client, qwen-cli-mcp-client-hub.
     """
     if not isinstance(name, str):
         return None
-    for known_name, by_transport in _WAITS.items():
+    for known_name, by_transport in _TIMEOUTS.items():
         if name == known_name or name.startswith(f"{known_name}-"):
             return by_transport
     return None

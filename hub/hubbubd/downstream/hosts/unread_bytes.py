@@ -1,4 +1,4 @@
-"""Responses that wait to be read by hosts, counted in bytes against the principal of each."""
+"""Bytes of responses that hosts have not read yet, counted by principal."""
 
 from collections import Counter
 from collections.abc import Generator
@@ -10,12 +10,12 @@ from hubbubd.errors import ResourceExhausted
 UNREAD_BYTES: Final = 64 * 1024 * 1024
 """Bytes of responses that may wait for the hosts of one principal; one response may always."""
 
-SMALL: Final = 16 * 1024
-"""Bytes of a response that is not counted: connections bound these."""
+SMALL_BYTES: Final = 16 * 1024
+"""Responses of at most these bytes are not counted: each connection bounds them itself."""
 
 
 class UnreadBytes:
-    """Counts the bytes that wait, by principal."""
+    """Counts the bytes of responses that wait until hosts read them, by principal."""
 
     def __init__(self) -> None:
         self._bytes = Counter[str]()
@@ -23,11 +23,11 @@ class UnreadBytes:
     @contextmanager
     def count_response(self, principal: str, size: int) -> Generator[None]:
         """Count the bytes of a response while the block sends it. Raises ResourceExhausted (TOO_MUCH_UNREAD)."""
-        if size <= SMALL:
+        if size <= SMALL_BYTES:
             yield
             return
-        waiting = self._bytes[principal]
-        if waiting and waiting + size > UNREAD_BYTES:
+        unread = self._bytes[principal]
+        if unread and unread + size > UNREAD_BYTES:
             raise ResourceExhausted(
                 f"{UNREAD_BYTES} bytes of responses wait to be read by hosts of {principal}: read these first",
                 reason="TOO_MUCH_UNREAD",

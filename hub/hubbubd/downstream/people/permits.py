@@ -18,7 +18,7 @@ from hubbubd.core.approvals.suggestions import taken_suggestions
 from hubbubd.core.calls.call_states import Call
 from hubbubd.core.filters import CallFilter
 from hubbubd.downstream.calls.call_results import read_tool_result
-from hubbubd.downstream.calls.denials import render_refused
+from hubbubd.downstream.calls.denials import render_refused_call
 from hubbubd.downstream.calls.host_call import Attendance, HostCall
 from hubbubd.downstream.hosts.host import HostRequest
 from hubbubd.downstream.people.tools import PermitQuery, parse_permit
@@ -80,7 +80,7 @@ class Permits:
             heard = call is not None
         except HubError as exc:
             heard = True
-            return _make_denial(_read_text(render_refused(exc)) or exc.message)
+            return _make_denial(_read_text(render_refused_call(exc)) or exc.message)
         finally:
             self._waited_for.discard(host_call.call_id)
             if not heard:

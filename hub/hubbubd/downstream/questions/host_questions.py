@@ -191,7 +191,7 @@ class HostQuestions:
         if not isinstance(verdict, Unattended | LeftToOthers):
             return await self._answer(host, question_id, verdict)
         if isinstance(verdict, Unattended):
-            host.silent[question.kind] = self.hub.clock.steady()
+            host.unattended[question.kind] = self.hub.clock.steady()
         await self.leave_to_others(host, question_id, verdict.what)
         return False
 
@@ -261,7 +261,7 @@ class HostQuestions:
 
     def _is_unattended(self, host: McpHost, kind: RequestKind) -> bool:
         """Return whether the host's process has lately answered a question of this kind without a person."""
-        since = host.silent.get(kind)
+        since = host.unattended.get(kind)
         return since is not None and self.hub.clock.steady() - since < UNATTENDED_S
 
 

@@ -73,7 +73,7 @@ class QuestionRequests:
         """
         asking = self._asking.get(question.id)
         if asking is None and self._questions.asks(self._request.host, question):
-            if self._request.presence.here:
+            if self._request.presence.is_connected:
                 self._asking[question.id] = asyncio.get_running_loop().create_task(self._ask_host(question))
             else:
                 self._unasked[question.id] = question
@@ -89,7 +89,7 @@ class QuestionRequests:
 
     def _on_presence(self) -> None:
         """Ask a host whose connection is back what it was not asked meanwhile."""
-        if self._request.presence.here:
+        if self._request.presence.is_connected:
             unasked, self._unasked = self._unasked, {}
             for question in unasked.values():
                 self.update(question)

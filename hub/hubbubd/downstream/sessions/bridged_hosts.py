@@ -34,10 +34,10 @@ VIA: Final = "stdio"
 RETURN_S: Final = 30.0
 """Seconds in which a bridge whose stream broke may come back before its calls are cancelled: it tries every 5 s."""
 
-LASTING: Final = "subscriptions/listen"
+LONG_LIVED_METHOD: Final = "subscriptions/listen"
 """The method whose requests last until the host leaves, whichever process of the hub serves them."""
 
-LOST: Final = "the hub was restarted in this call: the server may have carried it out, so it is not sent again"
+LOST_TEXT: Final = "the hub was restarted in this call: the server may have carried it out, so it is not sent again"
 
 
 class BridgedHosts:
@@ -141,7 +141,7 @@ class BridgedHost:
                     and message.method == "tools/call"
                     and not self.hosts.is_call_known(self._call_ids(message.id))
                 ):
-                    raise Refusal(HUB_FAILED, LOST, {"reason": "HUB_RESTARTED"})
+                    raise Refusal(HUB_FAILED, LOST_TEXT, {"reason": "HUB_RESTARTED"})
                 self._begin_request(message)
             except Refusal as refusal:
                 self.outlet.send(messages.make_error_response(message.id, refusal))
@@ -180,7 +180,7 @@ class BridgedHost:
                 raise Refusal(INVALID_REQUEST, "initialize first, or say in params._meta who asks")
             task = self._session.begin(request, self.outlet, self._call_id(request.id))
         self._serving[request.id] = task
-        if request.method == LASTING:
+        if request.method == LONG_LIVED_METHOD:
             self._lasting.add(task)
         task.add_done_callback(lambda done: self._on_done(request.id, done))
 

@@ -200,12 +200,12 @@ class ReplayStreams:
 
     def events_after(self, key: int, number: int, last: int) -> list[tuple[int, bytes]]:
         """Return the numbers and messages of a stream's events after `number`, as far as kept; `last` is the newest."""
-        first = max(number + 1, last - self._limits.kept_events)
+        first = max(number + 1, last - self._limits.replay_events)
         return [(each, self._events[key, each]) for each in range(first, last + 1) if (key, each) in self._events]
 
     def keep_only_last(self, key: int, last: int) -> None:
         """Drop all but the last event of a stream, which is number `last`."""
-        for each in range(max(1, last - self._limits.kept_events), last):
+        for each in range(max(1, last - self._limits.replay_events), last):
             self._drop(key, each)
         self._enforce_limits(0)
 
@@ -225,7 +225,9 @@ class ReplayStreams:
     def _enforce_limits(self, least: int) -> None:
         """Drop the oldest events of all streams beyond the limits, but not the last `least` ones."""
         limits = self._limits
-        while len(self._events) > least and (len(self._events) > limits.kept_events or self.bytes > limits.kept_bytes):
+        while len(self._events) > least and (
+            len(self._events) > limits.replay_events or self.bytes > limits.replay_bytes
+        ):
             self._drop(*next(iter(self._events)))
 
     def _drop(self, key: int, number: int) -> None:

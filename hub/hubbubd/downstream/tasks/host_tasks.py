@@ -22,9 +22,9 @@ from hubbubd.core.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND
 from hubbubd.core.tasks import EXTENSION, Task, TaskRole, TaskStatus
 from hubbubd.downstream.calls.denials import is_denial
 from hubbubd.downstream.calls.host_call import CallObserver
-from hubbubd.downstream.calls.tickets import describe_question
+from hubbubd.downstream.calls.tickets import describe_wait
 from hubbubd.downstream.hosts.host import WITH_TASKS, HostRequest, McpHost, TaskMode
-from hubbubd.downstream.hosts.timeouts import GONE_S
+from hubbubd.downstream.hosts.timeouts import UNNOTICED_S
 from hubbubd.downstream.protocol.messages import Refusal
 from hubbubd.downstream.questions.host_questions import HostQuestions
 from hubbubd.downstream.views.question_policy import METHODS
@@ -155,7 +155,7 @@ class HostTasks:
             first=lambda question: (
                 self.questions.policy.asks_host_first(question.kind) and self._remaining_s(present) > 0
             ),
-            for_s=GONE_S if host.stateless else MAX_CLAIM_S,  # nothing tells that a stateless host has gone
+            for_s=UNNOTICED_S if host.stateless else MAX_CLAIM_S,  # nothing tells that a stateless host has gone
         )
         present.stack.enter_context(self.hub.inbox.reserved.reserve_for_host(call_id, waiting))
         present.stack.enter_context(self.hub.calls.listen(call_id, on_call_event))
@@ -361,7 +361,7 @@ def _status_message(call: Call, others: list[PendingRequest], server_task: Task 
     if call.state.ended:
         return None
     if others:
-        return describe_question([question for question in others if question.is_cause_certain])
+        return describe_wait([question for question in others if question.is_cause_certain])
     return server_task.status_message if server_task is not None else None
 
 

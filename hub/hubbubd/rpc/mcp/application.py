@@ -44,7 +44,7 @@ from hubbubd.downstream import (
     StateTokens,
     UnreadBytes,
 )
-from hubbubd.downstream.endpoint import BECOME_CALLS
+from hubbubd.downstream.endpoint import CALL_METHODS
 from hubbubd.downstream.hosts import introductions
 from hubbubd.downstream.protocol import messages
 from hubbubd.downstream.protocol.messages import (
@@ -311,7 +311,7 @@ class McpApplication:
             session.receive(message)
             await request.answer(202)
             return
-        call_key = f"call_{secrets.token_hex(8)}" if message.method in BECOME_CALLS else None
+        call_key = f"call_{secrets.token_hex(8)}" if message.method in CALL_METHODS else None
         hold_s = request.hold_s
         replay = session.replays.open(message.id, call_key)
         serve = partial(self._serve_while_valid, caller, endpoint.serve)

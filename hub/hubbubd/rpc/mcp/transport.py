@@ -25,7 +25,7 @@ from hubbubd.core.jsonrpc import (
 )
 from hubbubd.downstream import HostOutbox, ReplayStream
 from hubbubd.downstream.calls.call_results import refusal_from_error
-from hubbubd.downstream.hosts.unread_bytes import SMALL
+from hubbubd.downstream.hosts.unread_bytes import SMALL_BYTES
 from hubbubd.downstream.protocol import messages
 from hubbubd.downstream.protocol.messages import Id, Message, MessageTooLarge, Refusal
 from hubbubd.errors import HubError, ResourceExhausted
@@ -110,7 +110,7 @@ class HostHttpRequest:
     extra_headers: Headers = ()
     """Headers of the response, whatever it is."""
     hold_bytes: Callable[[int], AbstractContextManager[None]] = field(default=lambda _: nullcontext(), init=False)
-    """Counts bytes of the response, more than SMALL, while they are sent. Raises ResourceExhausted."""
+    """Counts bytes of the response, more than SMALL_BYTES, while they are sent. Raises ResourceExhausted."""
     has_begun: bool = field(default=False, init=False)
     """Whether the response has begun."""
 
@@ -189,7 +189,7 @@ class HostHttpRequest:
         sized = [(b"content-length", str(len(body)).encode()), *headers]
         if body:
             sized.append((b"content-type", b"application/json"))
-        if len(body) <= SMALL:
+        if len(body) <= SMALL_BYTES:
             await self.begin(status, sized)
             await self.end(body)
             return
@@ -299,7 +299,7 @@ async def reply_resumably(
 async def resume_stream(request: HostHttpRequest, replay: ReplayStream, after: int) -> None:
     """Send the messages of a stream after the event `after`: those that have come since, and further ones."""
     outbox, first = replay.reopen(after)
-    replay.presence.set_here(here=True)
+    replay.presence.set_connected(connected=True)
     gone = _watch_connection(request, replay, outbox)
     try:
         await _send_replay(request, replay, outbox, first, gone, primed=False)
@@ -318,7 +318,7 @@ def _watch_connection(request: HostHttpRequest, replay: ReplayStream, outbox: Ho
         if not gone.cancelled():
             outbox.close()
             if replay.outlet is outbox:  # else the host has resumed the stream over another connection
-                replay.presence.set_here(here=False)
+                replay.presence.set_connected(connected=False)
 
     gone = request.watch_connection()
     gone.add_done_callback(on_gone)
@@ -430,7 +430,7 @@ class HostEventStream:
         """Send bytes, and wait until most were read. Raises ConnectionError once the credential has ended."""
         if not current().is_credential_valid():
             raise ConnectionError  # its credential has ended
-        with self._request.hold_bytes(len(data)) if len(data) > SMALL else nullcontext():
+        with self._request.hold_bytes(len(data)) if len(data) > SMALL_BYTES else nullcontext():
             await limited(self._send_chunk(data), STALL_S)
 
     async def _send_chunk(self, data: bytes) -> None:
