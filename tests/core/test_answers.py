@@ -10,9 +10,9 @@ from hubbubd.core.inbox.forms import (
     MAX_VIOLATIONS,
     REJECTED,
     Accept,
+    ClientAnswer,
     Decline,
     Dismiss,
-    Given,
     Reject,
     Result,
     Text,
@@ -34,13 +34,13 @@ OFFER = {"messages": [], "tools": [{"name": "search", "inputSchema": {"type": "o
 TOOL_RESULT = {"type": "tool_result", "toolUseId": "u1", "content": [TEXT]}
 
 
-def answered(kind: RequestKind, given: Given, request: dict[str, Any] | None = None) -> Any:
+def answered(kind: RequestKind, given: ClientAnswer, request: dict[str, Any] | None = None) -> Any:
     answer = build_answer(kind, NAME_FORM if request is None else request, given)
     assert not answer.refused
     return payload.loads(answer.payload)
 
 
-def violations(kind: RequestKind, given: Given, request: dict[str, Any] | None = None) -> dict[str, str]:
+def violations(kind: RequestKind, given: ClientAnswer, request: dict[str, Any] | None = None) -> dict[str, str]:
     with pytest.raises(InvalidArgument) as refused:
         build_answer(kind, NAME_FORM if request is None else request, given)
     return dict(refused.value.violations)
@@ -74,7 +74,7 @@ def test_a_url_takes_no_content() -> None:
 
 @pytest.mark.parametrize("kind", [FORM, URL])
 @pytest.mark.parametrize(("given", "action"), [(Decline(), "decline"), (Dismiss(), "cancel")])
-def test_a_no_to_an_elicitation_is_a_result_of_its_own(kind: RequestKind, given: Given, action: str) -> None:
+def test_a_no_to_an_elicitation_is_a_result_of_its_own(kind: RequestKind, given: ClientAnswer, action: str) -> None:
     assert answered(kind, given) == {"action": action}
 
 
@@ -113,7 +113,7 @@ def test_a_rejected_sampling_or_roots_request_is_error_minus_one(kind: RequestKi
     ],
 )
 def test_an_answer_that_belongs_to_another_kind_of_request_is_refused(
-    kind: RequestKind, given: Given, field: str
+    kind: RequestKind, given: ClientAnswer, field: str
 ) -> None:
     assert violations(kind, given) == {field: f"does not answer a request of kind {kind}"}
 
@@ -251,7 +251,7 @@ def test_a_whole_elicitation_result_of_the_wrong_shape_is_refused(
         (SAMPLING, sampled({**IMAGE, "data": "x" * MAX_ANSWER_BYTES})),
     ],
 )
-def test_an_answer_past_the_size_limit_is_refused(kind: RequestKind, given: Given) -> None:
+def test_an_answer_past_the_size_limit_is_refused(kind: RequestKind, given: ClientAnswer) -> None:
     assert list(violations(kind, given)) == ["answer"]
 
 
@@ -301,7 +301,7 @@ CODEX = {"codex_elicitation": "exec-approval", "requestedSchema": {"type": "obje
         (Unchecked({"odd": 1}), {"odd": 1}),
     ],
 )
-def test_an_agent_gets_the_decision_that_it_reads_beside_the_action(given: Given, sent: Any) -> None:
+def test_an_agent_gets_the_decision_that_it_reads_beside_the_action(given: ClientAnswer, sent: Any) -> None:
     if not isinstance(sent, dict) or not {"action", "odd"} & sent.keys():
         sent = {"action": "accept", "content": {}, "decision": sent}
     assert answered(FORM, given, CODEX) == sent
@@ -326,7 +326,7 @@ def test_an_agent_gets_the_decision_that_it_reads_beside_the_action(given: Given
         ),
     ],
 )
-def test_a_decision_that_an_agent_would_read_otherwise_is_refused(given: Given, problem: dict[str, str]) -> None:
+def test_a_decision_that_an_agent_would_read_otherwise_is_refused(given: ClientAnswer, problem: dict[str, str]) -> None:
     assert violations(FORM, given, CODEX) == problem
 
 

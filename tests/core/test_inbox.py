@@ -328,7 +328,7 @@ def test_what_happened_is_remembered_with_who_did_it_and_whether_it_was_an_agent
 
 def test_many_moments_leave_room_for_the_end() -> None:
     busy = OPEN
-    for number in range(10 * request_states.MOMENTS):
+    for number in range(10 * request_states.FULL_HISTORY_EVENTS):
         busy = request_states.with_event(busy, RequestEventType.SHOWN, NOW, f"watcher {number}")
-    assert len(busy.moments) == request_states.MOMENTS
+    assert len(busy.moments) == request_states.FULL_HISTORY_EVENTS
     assert request_states.withdraw(busy, "gone", NOW).moments[-1].what is RequestEventType.WITHDRAWN

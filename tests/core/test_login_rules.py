@@ -279,7 +279,7 @@ def refresh(login: TokenLogin, shown: str, number: int, now: float) -> tuple[Ref
     if verdict not in (RefreshVerdict.CURRENT, RefreshVerdict.REPEATED):
         return verdict, login
     new = Digests(access=f"a{number}", refresh=f"r{number}")
-    return verdict, issued.with_new_tokens(login, "a", new, now, repeated=verdict is RefreshVerdict.REPEATED)
+    return verdict, issued.with_new_tokens(login, "a", new, now, is_repeated=verdict is RefreshVerdict.REPEATED)
 
 
 @pytest.mark.parametrize(

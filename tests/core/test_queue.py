@@ -4,7 +4,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from hubbubd.core.calls.queue import QUEUED_BYTES, CallQueue, Slot
+from hubbubd.core.calls.queue import MAX_QUEUED_BYTES, CallQueue, Slot
 from hubbubd.errors import ResourceExhausted
 
 from ..raising import raising
@@ -35,12 +35,12 @@ def test_a_parked_call_leaves_its_slot_to_the_next_and_comes_back_over_the_limit
 def test_what_waits_is_bounded_in_bytes_but_one_call_always_fits() -> None:
     queue = a_queue("runs")
     queue.start_next()
-    queue.add("large", 2 * QUEUED_BYTES)
+    queue.add("large", 2 * MAX_QUEUED_BYTES)
     with raising(ResourceExhausted, "QUEUE_FULL"):
         queue.add("small", 1)
     queue.remove("large")
-    queue.add("half", QUEUED_BYTES // 2)
-    queue.add("other half", QUEUED_BYTES // 2)
+    queue.add("half", MAX_QUEUED_BYTES // 2)
+    queue.add("other half", MAX_QUEUED_BYTES // 2)
     with pytest.raises(ResourceExhausted):
         queue.add("small", 1)
     queue.remove("runs")

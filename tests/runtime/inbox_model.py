@@ -9,7 +9,7 @@ from hypothesis.stateful import initialize, invariant
 
 from hubbubd.config import ServerConfig
 from hubbubd.core.filters import RequestFilter
-from hubbubd.core.inbox.forms import Accept, Decline, Given, Reject, Text
+from hubbubd.core.inbox.forms import Accept, ClientAnswer, Decline, Reject, Text
 from hubbubd.core.inbox.request_states import Delivery, PendingRequest, RequestState
 from hubbubd.errors import NotFound
 from hubbubd.upstream.ports import Era, ReplyError
@@ -104,7 +104,7 @@ def bare(answer: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in answer.items() if key != "_meta"}
 
 
-def said(kind: str, yes: bool, number: int) -> tuple[Given, Any]:
+def said(kind: str, yes: bool, number: int) -> tuple[ClientAnswer, Any]:
     """What somebody answers, and what the server is to get for it."""
     if kind == "form":
         accepted = {"action": "accept", "content": {"name": f"n{number}"}}

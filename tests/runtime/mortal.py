@@ -6,7 +6,7 @@ from typing import Any
 
 from hubbubd.config import ServerConfig
 from hubbubd.core.calls.call_states import Call
-from hubbubd.core.inbox.forms import Accept, Given
+from hubbubd.core.inbox.forms import Accept, ClientAnswer
 from hubbubd.core.inbox.request_states import PendingRequest
 from hubbubd.errors import PeerError
 from hubbubd.runtime.hub import Hub
@@ -83,7 +83,7 @@ def script(world: World, *steps: Step, era: Era = Era.STATELESS) -> None:
     world.peer.era = era
 
 
-async def answer(hub: Hub, request: PendingRequest, given: Given = YES) -> None:
+async def answer(hub: Hub, request: PendingRequest, given: ClientAnswer = YES) -> None:
     await hub.inbox.answer(request.id, given, "me", answer_id=None, claim_id=None)
 
 

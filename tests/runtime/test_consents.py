@@ -8,7 +8,7 @@ import pytest
 from hubbubd import payload
 from hubbubd.core.calls.call_states import CallState
 from hubbubd.core.filters import RequestFilter
-from hubbubd.core.inbox.forms import Accept, Decline, Dismiss, Given
+from hubbubd.core.inbox.forms import Accept, ClientAnswer, Decline, Dismiss
 from hubbubd.core.inbox.request_states import CauseSource, Delivery, PendingRequest, RequestKind
 from hubbubd.errors import PeerError
 from hubbubd.runtime.hub import Hub
@@ -47,7 +47,7 @@ def script(world: World, *steps: Outcome | PeerError) -> None:
     world.peer.behaviour = behaviour
 
 
-async def answer(hub: Hub, request: PendingRequest, given: Given | None = None) -> None:
+async def answer(hub: Hub, request: PendingRequest, given: ClientAnswer | None = None) -> None:
     await hub.inbox.answer(request.id, given or Accept(), "me", answer_id=None, claim_id=None)
 
 
@@ -127,7 +127,9 @@ async def test_a_page_that_the_server_is_never_done_with_ends_the_call_with_its_
 
 
 @pytest.mark.parametrize("given", [Decline(), Dismiss(), None])
-async def test_without_consent_the_call_ends_with_the_error_of_the_server(world: World, given: Given | None) -> None:
+async def test_without_consent_the_call_ends_with_the_error_of_the_server(
+    world: World, given: ClientAnswer | None
+) -> None:
     script(world, required(page("e1"), page("e2")))
     async with world.hub(server(answer_timeout_s=300)) as hub:
         call = await hub.calls.start(spec(), "me")

@@ -11,7 +11,7 @@ import anyio.lowlevel
 import pytest
 
 from hubbubd.core.access import Grant, Role
-from hubbubd.core.logins.issued import ACCESS_S, CODE_S, GRACE_S, REMEMBERED_S
+from hubbubd.core.logins.issued import ACCESS_S, CODE_S, GRACE_S, USED_CODE_RETENTION_S
 from hubbubd.core.logins.refusals import LoginRefusal
 from hubbubd.errors import ResourceExhausted, Unauthenticated, Unavailable
 from hubbubd.runtime.hub import Hub
@@ -85,7 +85,7 @@ async def test_a_code_is_remembered_for_its_second_use_and_then_forgotten(world:
     async with world.hub() as hub:
         code = await allow(hub, consent())
         given = await exchange(hub, code)
-        await anyio.sleep(REMEMBERED_S - 1)
+        await anyio.sleep(USED_CODE_RETENTION_S - 1)
         with pytest.raises(LoginRefusal, match="used before"):
             await exchange(hub, code)
         assert not await is_good(hub, given.access)

@@ -9,7 +9,7 @@ from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from hubbubd.config import ServerConfig
 from hubbubd.core.filters import RequestFilter, TaskFilter
-from hubbubd.core.inbox.forms import Accept, Decline, Given, Reject, Text
+from hubbubd.core.inbox.forms import Accept, ClientAnswer, Decline, Reject, Text
 from hubbubd.core.inbox.request_states import PendingRequest, RequestState
 from hubbubd.core.tasks import Task
 from hubbubd.errors import HubError, NotFound
@@ -225,7 +225,7 @@ class TasksModel(HubModel):
     def somebody_answers(self, number: int, yes: bool) -> None:
         open_ones = [held for held in self.tasks.values() if held.open]
         held = open_ones[-1 - number % len(open_ones)]
-        given: Given
+        given: ClientAnswer
         if held.kind == "form":
             accepted = {"action": "accept", "content": {"name": "x"}}
             given, outcome = (Accept({"name": "x"}), accepted) if yes else (Decline(), {"action": "decline"})

@@ -169,7 +169,7 @@ class World:
     async def until_state(self, state: ConnectionState) -> None:
         await until(lambda: self.server.connection.state is state)
 
-    async def answer(self, request: PendingRequest, given: forms.Given) -> PendingRequest:
+    async def answer(self, request: PendingRequest, given: forms.ClientAnswer) -> PendingRequest:
         return await self.hub.inbox.answer(request.id, given, "ada", answer_id=None, claim_id=None)
 
     async def let_in(self) -> PendingRequest:

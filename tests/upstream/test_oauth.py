@@ -114,7 +114,7 @@ async def test_a_visit_with_another_state_changes_nothing(start: Start, guarded:
 
 @pytest.mark.parametrize("given", [forms.Decline(), forms.Dismiss()])
 async def test_an_authorization_that_a_person_refuses_fails_the_attempt_for_good(
-    given: forms.Given, start: Start
+    given: forms.ClientAnswer, start: Start
 ) -> None:
     async with start(retries=3) as world:
         request = await world.answer(await world.asked(), given)

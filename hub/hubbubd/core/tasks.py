@@ -120,8 +120,8 @@ def grant_ttl_ms(requested: object, default_s: float) -> int:
     `requested` is in milliseconds; if it is no number, `default_s` (seconds) is granted.
     """
     floor_ms, ceiling_ms = round(TTL_FLOOR_S * 1000), round(TTL_CEILING_S * 1000)
-    wanted_ms = bounds.clamp_whole(requested, floor_ms, ceiling_ms)
-    return round(min(max(default_s, TTL_FLOOR_S), TTL_CEILING_S) * 1000) if wanted_ms is None else wanted_ms
+    requested_ms = bounds.clamp_whole(requested, floor_ms, ceiling_ms)
+    return round(min(max(default_s, TTL_FLOOR_S), TTL_CEILING_S) * 1000) if requested_ms is None else requested_ms
 
 
 def move(task: Task, status: TaskStatus, now: float, message: str | None = None) -> Task:
@@ -162,8 +162,8 @@ def find_created_task(
 def after_report(task: Task, wire: Mapping[str, Any], now: float) -> Task:
     """Return a client task updated from its server's report; the same object when nothing changed.
 
-    `completed` and `failed` change nothing yet, as the outcome is fetched separately; nor does anything after the end.
-    A ttl beyond all bounds counts as none: the task lives as long as the hub keeps it.
+    A report of `completed` or `failed` changes nothing yet, as the outcome is fetched separately. A task that has ended
+    does not change any more. A ttl beyond all bounds counts as none: then the hub decides how long the task is kept.
     """
     status = TaskStatus(wire["status"])
     if task.status.ended or status in (TaskStatus.COMPLETED, TaskStatus.FAILED):
@@ -190,10 +190,10 @@ class Failure:
 
 
 def find_failure(wire: Mapping[str, Any], result: Mapping[str, Any]) -> Failure | None:
-    """Return how a client task failed, by its last status and its result; None when it succeeded.
+    """Return how a client task failed, by its last status (`wire`) and its result; None when it succeeded.
 
-    The status decides, whatever the result says; without a status, `isError` of the result does. The text of the result
-    stands in for a missing status message.
+    The status decides, whatever the result says. Without a status, `isError` of the result decides. If the status has
+    no message, the text of the result is the message.
     """
     is_error = result.get("isError") is True
     if wire.get("status", TaskStatus.FAILED if is_error else None) != TaskStatus.FAILED:
@@ -212,26 +212,29 @@ def _join_text_blocks(content: object) -> str:
 
 
 def poll_s(task: Task) -> float:
-    """Return the seconds until a client task's status is polled again."""
-    wanted_ms = POLL_INTERVAL_MS if task.poll_interval_ms is None else task.poll_interval_ms
-    return min(max(wanted_ms / 1000, SHORTEST_POLL_S), LONGEST_POLL_S)
+    """Return the seconds until a client task's status is polled again: what its server asks for, within bounds."""
+    requested_ms = POLL_INTERVAL_MS if task.poll_interval_ms is None else task.poll_interval_ms
+    return min(max(requested_ms / 1000, SHORTEST_POLL_S), LONGEST_POLL_S)
 
 
 def usable_remote_id(remote_id: str) -> str | None:
-    """Return the server's id of a task if it can be the hub's too (short printable ASCII), else None."""
+    """Return the id that a server gave its task if the hub can use the same id (short printable ASCII), else None."""
     return remote_id if 0 < len(remote_id) <= LONGEST_ID and remote_id.isascii() and remote_id.isprintable() else None
 
 
 def expires_at(task: Task) -> float | None:
-    """Return when the hub may forget the task: after its ttl and the grace after its end. None is never."""
+    """Return when the hub may delete the task, in seconds since the epoch; None if it has no ttl, and so is kept.
+
+    That is the end of its ttl; for an ended task at the earliest GRACE_S after the end.
+    """
     if task.ttl_ms is None:
         return None
-    by_ttl = task.created_at + task.ttl_ms / 1000
-    return max(by_ttl, task.last_updated_at + GRACE_S) if task.status.ended else by_ttl
+    ttl_end = task.created_at + task.ttl_ms / 1000
+    return max(ttl_end, task.last_updated_at + GRACE_S) if task.status.ended else ttl_end
 
 
 def with_longer_ttl(task: Task, by_s: float) -> Task:
-    """Return the task with a longer ttl, if it has one."""
+    """Return the task with a ttl that is `by_s` seconds longer; a task without a ttl unchanged."""
     return (
         task
         if task.ttl_ms is None
@@ -256,7 +259,7 @@ def to_wire(task: Task) -> dict[str, Any]:
 
 
 class Dated(Protocol):
-    """What has its place in a list: by age, then by id."""
+    """A record that lists sort by its time of creation, then by its id."""
 
     @property
     def created_at(self) -> float: ...
@@ -275,15 +278,15 @@ def paginate(tasks: Sequence[D], cursor: object, size: int) -> tuple[list[D], st
     """
     ordered = sorted(tasks, key=_sort_key)
     if cursor is not None:
-        after = parse_cursor(cursor)
-        ordered = [task for task in ordered if _sort_key(task) > after]
-    rest = ordered[size:]
-    return ordered[:size], make_cursor(ordered[size - 1]) if rest else None
+        last_key = parse_cursor(cursor)
+        ordered = [task for task in ordered if _sort_key(task) > last_key]
+    later = ordered[size:]
+    return ordered[:size], make_cursor(ordered[size - 1]) if later else None
 
 
-def _sort_key(task: Dated) -> tuple[float, str]:
+def _sort_key(item: Dated) -> tuple[float, str]:
     """Return the key by which lists are sorted: when it was created, and its id."""
-    return task.created_at, task.id
+    return item.created_at, item.id
 
 
 def make_cursor(task: Dated) -> str:
@@ -295,17 +298,18 @@ def parse_cursor(cursor: object) -> tuple[float, str]:
     """Return the place in a list that a cursor names: a time of creation and an id. Raises ValueError for others."""
     if not isinstance(cursor, str):
         raise ValueError("a cursor is a string")
-    created_at, separator, task_id = urlsafe_b64decode(cursor.encode()).decode().partition(" ")
-    at = bounds.parse_real(created_at)
-    if not separator or at is None or abs(at) == bounds.LARGEST_REAL:  # a number out of bounds was clamped to that
+    created_at_text, separator, task_id = urlsafe_b64decode(cursor.encode()).decode().partition(" ")
+    created_at = bounds.parse_real(created_at_text)
+    # A number out of bounds was clamped to LARGEST_REAL.
+    if not separator or created_at is None or abs(created_at) == bounds.LARGEST_REAL:
         raise ValueError("not a cursor")
-    return at, task_id
+    return created_at, task_id
 
 
 def _parse_ttl_ms(value: object) -> int | None:
-    """Return a server's ttl in milliseconds; None for what is no number, or is beyond all bounds."""
-    asked_ms = bounds.clamp_whole(value)
-    return None if asked_ms is None or asked_ms > bounds.LONGEST_MS else asked_ms
+    """Return a server's ttl in milliseconds; None for a value that is no number or is beyond LONGEST_MS."""
+    ttl_ms = bounds.clamp_whole(value)
+    return None if ttl_ms is None or ttl_ms > bounds.LONGEST_MS else ttl_ms
 
 
 def _iso_date(at: float) -> str:

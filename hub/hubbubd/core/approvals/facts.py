@@ -31,16 +31,16 @@ def require_unambiguous_params(params: Mapping[str, Any]) -> None:
     if not isinstance(name, str) or _UNFIT_FOR_NAME.search(name):
         raise InvalidArgument.field("params.name", "must be a text without NUL and halves of characters, to be judged")
     for key in params:
-        if key not in _JUDGED_PARAMS and (meant := plain_name(key)) in _JUDGED_PARAMS:
-            raise InvalidArgument.field("params", f"has {key[:40]!r}, which a server could take for {meant!r}")
+        if key not in _JUDGED_PARAMS and (plain := plain_name(key)) in _JUDGED_PARAMS:
+            raise InvalidArgument.field("params", f"has {key[:40]!r}, which a server could take for {plain!r}")
 
 
 def plain_name(text: str) -> str:
     """Return a name as a careless server may read it: in lower case, trimmed, NFKC, without invisible characters."""
     if text.isascii() and text.isprintable():
         return text.lower().strip()
-    seen = "".join(each for each in text if each.isspace() or unicodedata.category(each) not in _INVISIBLE)
-    return unicodedata.normalize("NFKC", seen).casefold().strip()
+    visible = "".join(char for char in text if char.isspace() or unicodedata.category(char) not in _INVISIBLE)
+    return unicodedata.normalize("NFKC", visible).casefold().strip()
 
 
 def collect_facts(call: Call, params: Mapping[str, Any], hints: Mapping[str, Any], now: float) -> CallFacts:

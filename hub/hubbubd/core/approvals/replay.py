@@ -78,17 +78,17 @@ class Replay:
             denied=counts[Action.DENY],
         )
 
-    def _add(self, call: Call, facts: CallFacts, verdict: Judgement) -> None:
+    def _add(self, call: Call, facts: CallFacts, judgement: Judgement) -> None:
         """Count a call in the row of its rule, and of its tool if the call is asked about or denied."""
-        rule = verdict.rule.name if verdict.rule is not None else ""
-        server, tool = ("", "") if verdict.action is Action.ALLOW else (facts.server, facts.tool)
-        key = rule, verdict.action, server, tool
+        rule = judgement.rule.name if judgement.rule is not None else ""
+        server, tool = ("", "") if judgement.action is Action.ALLOW else (facts.server, facts.tool)
+        key = rule, judgement.action, server, tool
         tally = self._rows.get(key)
         if tally is None:
-            approvers = verdict.rule.approvers if verdict.rule is not None else ()
+            approvers = judgement.rule.approvers if judgement.rule is not None else ()
             tally = self._rows[key] = _Tally(newest_call_id=call.id, approvers=approvers)
         tally.calls += 1
-        tally.problems += bool(verdict.problem)
+        tally.problems += bool(judgement.problem)
         if len(tally.callers) < MAX_CALLERS:
             tally.callers.setdefault(facts.caller)
 

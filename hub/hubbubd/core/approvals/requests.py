@@ -10,7 +10,7 @@ from typing import Any, Final, cast
 from hubbubd import payload
 from hubbubd.config.sections.approvals import ApprovalRule
 from hubbubd.config.sections.mcp import PEOPLE
-from hubbubd.core.approvals.suggestions import describe_offers
+from hubbubd.core.approvals.suggestions import describe_offered_suggestions
 from hubbubd.core.calls.call_states import Call
 from hubbubd.core.inbox.request_states import PendingRequest
 from hubbubd.errors import FailedPrecondition, InvalidArgument
@@ -28,12 +28,12 @@ MAX_SCHEMA_BYTES: Final = 64 * 1024
 CWD: Final = "hubbub/cwd"
 """The member of a call's `_meta` with the folder in which a host wants to use its own tool."""
 
-MAX_CALLS_BEFORE: Final = 5
-"""How many of the caller's calls before are named."""
+MAX_EARLIER_CALLS: Final = 5
+"""How many earlier calls of the caller the document names."""
 
-_SHOWN_OF_TOOL: Final = ("name", "title", "description", "annotations", "inputSchema")
-_BEYOND_16_BITS: Final = frozenset(range(0xF0, 0xF8))
-"""The bytes with which UTF-8 begins such characters, which JavaScript sorts before some others."""
+_VISIBLE_TOOL_MEMBERS: Final = ("name", "title", "description", "annotations", "inputSchema")
+_LEAD_BYTES_BEYOND_16_BITS: Final = frozenset(range(0xF0, 0xF8))
+"""The first bytes, in UTF-8, of characters beyond 16 bits, which JavaScript sorts before some others."""
 
 _NOT_AN_INTEGER: Final = re.compile(rb"[0-9][.eE]|[0-9]{16}")
 _LEFT_OUT_OF_DIGEST: Final = frozenset({"_meta", "icons"})
@@ -88,13 +88,13 @@ def canonical_digest(value: object) -> str:
 def _is_canonical(document: bytes) -> bool:
     """Return whether it is certain that a JSON document with sorted keys is as RFC 8785 writes it.
 
-    True takes three things: no character is escaped by its number, none is beyond 16 bits (RFC 8785 sorts keys by
-    UTF-16), and all numbers are integers of up to 15 digits. False means only that this is not certain.
+    It is certain if no character is escaped by its number, none is beyond 16 bits (RFC 8785 sorts keys by UTF-16), and
+    all numbers are integers of up to 15 digits. False means only that it is not certain.
     """
-    if b"\\u" in document or not _BEYOND_16_BITS.isdisjoint(document):
+    if b"\\u" in document or not _LEAD_BYTES_BEYOND_16_BITS.isdisjoint(document):
         return False
-    plain = document.replace(rb"\\", b"").replace(rb"\"", b"") if b"\\" in document else document
-    outside_strings = plain.split(b'"')[::2]
+    unescaped = document.replace(rb"\\", b"").replace(rb"\"", b"") if b"\\" in document else document
+    outside_strings = unescaped.split(b'"')[::2]
     return _NOT_AN_INTEGER.search(b" ".join(outside_strings)) is None
 
 
@@ -124,13 +124,13 @@ def make_document(
     params: Mapping[str, Any],
     *,
     reason: str,
-    before: Iterable[str],
+    earlier_call_ids: Iterable[str],
 ) -> bytes:
     """Return the document of a pending request of kind approval, as JSON; docs/approvals.md describes it.
 
-    `before` are ids of the caller's calls, newest first. Known secrets are redacted; arguments with secrets cannot be
-    edited. Raises InvalidArgument for arguments that are no object, and FailedPrecondition (APPROVAL_TOO_LARGE) for
-    arguments beyond MAX_SHOWN_BYTES, which nobody could read.
+    `earlier_call_ids` are ids of the caller's calls, newest first. Known secrets are redacted; arguments with secrets
+    cannot be edited. Raises InvalidArgument for arguments that are no object, and FailedPrecondition
+    (APPROVAL_TOO_LARGE) for arguments beyond MAX_SHOWN_BYTES, which nobody could read.
     """
     arguments = tool_arguments(params)
     if not isinstance(arguments, Mapping):
@@ -144,9 +144,9 @@ def make_document(
             reason="APPROVAL_TOO_LARGE",
             metadata={"rule": rule.name, "server": call.server},
         )
-    shown_tool = {key: tool.entry[key] for key in _SHOWN_OF_TOOL if key in tool.entry}
-    if len(payload.dumps(shown_tool.get("inputSchema"))) > MAX_SCHEMA_BYTES:
-        del shown_tool["inputSchema"]
+    visible_tool = {key: tool.entry[key] for key in _VISIBLE_TOOL_MEMBERS if key in tool.entry}
+    if len(payload.dumps(visible_tool.get("inputSchema"))) > MAX_SCHEMA_BYTES:
+        del visible_tool["inputSchema"]
     document: dict[str, Any] = {
         "message": rule.message,
         "reason": reason,
@@ -159,21 +159,21 @@ def make_document(
             "remember_s": list(rule.remember),
             "terms": digest_terms(rule),
         },
-        "tool": {"name": str(params.get("name")), **shown_tool},
+        "tool": {"name": str(params.get("name")), **visible_tool},
         "arguments": arguments,
         "digest": canonical_digest(arguments),
         "definition": tool.digest,
         "caller": _describe_caller(call),
-        "before": list(before)[:MAX_CALLS_BEFORE],
+        "before": list(earlier_call_ids)[:MAX_EARLIER_CALLS],
     }
     if call.server == PEOPLE:  # a host asks whether it may use a tool of its own
-        more = {"cwd": read_folder(call.server, params), "suggestions": describe_offers(params)}
-        document |= {key: value for key, value in more.items() if value}
-    shown = REDACTION.redact_value(document)
-    if shown["arguments"] != arguments:  # a person cannot change what is hidden without losing it
-        shown["rule"]["edit"] = False
+        host_members = {"cwd": read_folder(call.server, params), "suggestions": describe_offered_suggestions(params)}
+        document |= {key: value for key, value in host_members.items() if value}
+    redacted = REDACTION.redact_value(document)
+    if redacted["arguments"] != arguments:  # a person cannot change what is hidden without losing it
+        redacted["rule"]["edit"] = False
     # Digests are compared later, so redaction must not change them.
-    return payload.dumps({**shown, "digest": document["digest"], "definition": document["definition"]})
+    return payload.dumps({**redacted, "digest": document["digest"], "definition": document["definition"]})
 
 
 def _describe_caller(call: Call) -> dict[str, Any]:

@@ -71,10 +71,10 @@ class CallRules:
 
         Those come after the rules of the file, and before the rules of the hub's own `confirm`.
         """
-        kept = [each.rule for each in self._cached_for_server(config.name)]
-        first_preset = next((at for at, rule in enumerate(kept) if rule.preset), len(kept))
-        own = _make_confirm_rules(config.confirm, config.name)
-        return CallRules((*kept[:first_preset], *own, *kept[first_preset:]), self.default)
+        rules = [each.rule for each in self._cached_for_server(config.name)]
+        first_preset = next((at for at, rule in enumerate(rules) if rule.preset), len(rules))
+        own_rules = _make_confirm_rules(config.confirm, config.name)
+        return CallRules((*rules[:first_preset], *own_rules, *rules[first_preset:]), self.default)
 
     def decide(self, facts: CallFacts) -> Judgement:
         """Return the verdict of the rules on a call.
@@ -97,20 +97,20 @@ class CallRules:
 
         `tools` has the names of the tools of the servers whose lists are known.
         """
-        names = list(servers)
+        server_names = list(servers)
         for each in self._patterns:
             rule = each.rule
             if unknown := [
-                pattern for pattern in rule.servers if not any(fnmatchcase(name, pattern) for name in names)
+                pattern for pattern in rule.servers if not any(fnmatchcase(name, pattern) for name in server_names)
             ]:
                 yield f"rule {rule.name!r}: no server matches {_join_quoted(unknown)}"
-            matching = [name for name in names if each.has_server(name)]
+            matching_servers = [name for name in server_names if each.has_server(name)]
             # Whether a pattern of tools matches nothing is certain only if the tools of all these servers are known.
-            if not matching or not all(name in tools for name in matching):
+            if not matching_servers or not all(name in tools for name in matching_servers):
                 continue
-            offered = [tool for name in matching for tool in tools[name]]
-            if unknown := [pattern for pattern in rule.tools if not _Patterns(rule, (pattern,)).has_any(offered)]:
-                yield f"rule {rule.name!r}: no tool of {_join_quoted(matching)} matches {_join_quoted(unknown)}"
+            offered_tools = [tool for name in matching_servers for tool in tools[name]]
+            if unknown := [pattern for pattern in rule.tools if not _Patterns(rule, (pattern,)).has_any(offered_tools)]:
+                yield f"rule {rule.name!r}: no tool of {_join_quoted(matching_servers)} matches {_join_quoted(unknown)}"
 
     def _find_for_server(self, server: str) -> "tuple[_Patterns, ...]":
         """Return the patterns of the rules that concern a server, in order."""
@@ -138,23 +138,25 @@ def stricter(first: Judgement | None, second: Judgement) -> Judgement:
 
 def describe_verdict(verdict: Judgement) -> str:
     """Return a text for people: what becomes of a call, and why."""
-    what = {Action.ALLOW: "is sent", Action.ASK: "waits for approval", Action.DENY: "is refused"}[verdict.action]
+    outcome = {Action.ALLOW: "is sent", Action.ASK: "waits for approval", Action.DENY: "is refused"}[verdict.action]
     rule = verdict.rule
     if rule is None:
-        return f"The call {what}: no rule matches it, and the default is {verdict.action.name.lower()!r}."
+        return f"The call {outcome}: no rule matches it, and the default is {verdict.action.name.lower()!r}."
     if verdict.problem:
-        return f"The call {what}: {verdict.problem}.{_describe_approvers(rule)}"
-    why = f"the rule {rule.name!r} is the first that matches"
+        return f"The call {outcome}: {verdict.problem}.{_describe_approvers(rule)}"
+    reason = f"the rule {rule.name!r} is the first that matches"
     if rule.when is not None:
-        why += f", and its condition holds ({rule.when.text})"
-    return f"The call {what}: {why}.{_describe_approvers(rule) if verdict.action is Action.ASK else ''}"
+        reason += f", and its condition holds ({rule.when.text})"
+    return f"The call {outcome}: {reason}.{_describe_approvers(rule) if verdict.action is Action.ASK else ''}"
 
 
 def _describe_approvers(rule: ApprovalRule) -> str:
     """Return a sentence for people, after a space, that says how many have to approve a call, and who may."""
-    who = f" of {_join_quoted(rule.approvers)}" if rule.approvers else ""
+    names = f" of {_join_quoted(rule.approvers)}" if rule.approvers else ""
     people = (
-        f"One person{who} has to approve it" if rule.needed == 1 else f"{rule.needed} people{who} have to approve it"
+        f"One person{names} has to approve it"
+        if rule.needed == 1
+        else f"{rule.needed} people{names} have to approve it"
     )
     return f" {people}{', and not who makes it' if rule.not_by_caller else ''}."
 
@@ -180,7 +182,7 @@ class _RuleGroup:
         rules: Sequence[ApprovalRule] = self._rules
         if self._together is not None:
             try:
-                first = self._together.find_first(context)
+                first_index = self._together.find_first(context)
             except ConditionProblem:
                 # Unless no condition can hold, all rules are evaluated one by one below.
                 if self._together.none_can_hold(context):
@@ -189,8 +191,8 @@ class _RuleGroup:
                     rules = self._unconditional
             else:
                 rules = self._unconditional
-                if first is not None:
-                    yield self._rules[first], ""
+                if first_index is not None:
+                    yield self._rules[first_index], ""
                     return
         yield from _evaluate_each(rules, context)
 

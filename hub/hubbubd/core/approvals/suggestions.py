@@ -22,7 +22,7 @@ MAX_ITEMS: Final = 20
 MAX_WORDING_CHARS: Final = 500
 """Characters of a suggestion in words; nobody would read more."""
 
-_UNTIL: Final = {
+_DURATION_TEXTS: Final = {
     "session": "for this session",
     "localSettings": "for good, in this project, for this person",
     "projectSettings": "for good, in this project, for all who work on it",
@@ -54,38 +54,38 @@ def offered_suggestions(params: Mapping[str, Any]) -> list[dict[str, Any]]:
     return read_suggestions(cast("Mapping[str, Any]", meta).get(SUGGESTIONS) if isinstance(meta, Mapping) else None)
 
 
-def read_suggestions(given: object) -> list[dict[str, Any]]:
+def read_suggestions(value: object) -> list[dict[str, Any]]:
     """Return the suggestions that can be offered out of a list of suggestions, or out of such a list in JSON.
 
     All others are left out and not refused: the host's question is as good without suggestions.
     """
-    if isinstance(given, str):
+    if isinstance(value, str):
         try:
-            given = payload.loads(given.encode())
+            value = payload.loads(value.encode())
         except ValueError:
             return []
-    found = cast("list[object]", given)[:MAX_SUGGESTIONS] if isinstance(given, list) else []
-    return [cast("dict[str, Any]", each) for each in found if describe_suggestion(each)]
+    items = cast("list[object]", value)[:MAX_SUGGESTIONS] if isinstance(value, list) else []
+    return [cast("dict[str, Any]", each) for each in items if describe_suggestion(each)]
 
 
-def describe_suggestion(given: object) -> str:
+def describe_suggestion(suggestion: object) -> str:
     """Return a suggestion in words, as `allow Bash(git push:*) for this session`; "" if words cannot say all of it."""
-    if not isinstance(given, dict):
+    if not isinstance(suggestion, dict):
         return ""
-    update = cast("dict[str, Any]", given)
+    update = cast("dict[str, Any]", suggestion)
     kind, destination = update.get("type"), update.get("destination")
     if not isinstance(kind, str) or not isinstance(destination, str):
         return ""
-    members, until = _MEMBERS.get(kind), _UNTIL.get(destination)
+    members, duration = _MEMBERS.get(kind), _DURATION_TEXTS.get(destination)
     # Another member than these could mean more than the words say.
-    if members is None or until is None or update.keys() != {"type", "destination", *members}:
+    if members is None or duration is None or update.keys() != {"type", "destination", *members}:
         return ""
-    what = _describe_change(kind, update)
-    words = f"{what} {until}"
-    return words if what and len(words) <= MAX_WORDING_CHARS else ""
+    change = _describe_change(kind, update)
+    text = f"{change} {duration}"
+    return text if change and len(text) <= MAX_WORDING_CHARS else ""
 
 
-def describe_offers(params: Mapping[str, Any]) -> list[dict[str, Any]]:
+def describe_offered_suggestions(params: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the suggestions for the document of a pending request; a `lasting` one outlives the host's session."""
     return [
         {"words": describe_suggestion(each), "lasting": each["destination"] != "session", "permission": each}
@@ -98,15 +98,15 @@ def common_suggestions(votes: Sequence[Sequence[int]]) -> list[int]:
     return sorted(reduce(frozenset[int].intersection, map(frozenset[int], votes))) if votes else []
 
 
-def taken_suggestions(call: Call) -> list[dict[str, Any]]:
+def accepted_suggestions(call: Call) -> list[dict[str, Any]]:
     """Return the suggestions that all who approved a call have taken, exactly as its host gave them."""
     if call.approval is None or not call.approval.granted:
         return []
-    taken = common_suggestions([vote.suggestions for vote in call.approval.votes])
-    if not taken:
+    accepted_indices = common_suggestions([vote.suggestions for vote in call.approval.votes])
+    if not accepted_indices:
         return []
     offered = offered_suggestions(payload.loads_message(call.params, "params"))
-    return [offered[index] for index in taken if index < len(offered)]
+    return [offered[index] for index in accepted_indices if index < len(offered)]
 
 
 def _describe_change(kind: str, update: Mapping[str, Any]) -> str:
@@ -131,9 +131,9 @@ def _describe_change(kind: str, update: Mapping[str, Any]) -> str:
                     return f"{behavior} {rules}, and nothing else that was to {behavior} before,"
 
 
-def _describe_rule(given: object) -> str:
+def _describe_rule(value: object) -> str:
     """Return a rule of a suggestion in words, as `Bash(git push:*)`; "" for what is no rule."""
-    rule = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
+    rule = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
     tool, content = rule.get("toolName"), rule.get("ruleContent")
     if not isinstance(tool, str) or not tool or not rule.keys() <= {"toolName", "ruleContent"}:
         return ""
@@ -142,8 +142,8 @@ def _describe_rule(given: object) -> str:
     return f"{tool}({content})" if isinstance(content, str) else ""
 
 
-def _describe_each(given: object, describe: Callable[[object], str]) -> str:
+def _describe_each(value: object, describe: Callable[[object], str]) -> str:
     """Return all items of a list in words, by `describe`; "" if there are none, too many, or one has no words."""
-    items = cast("list[object]", given) if isinstance(given, list) else []
-    words = [describe(item) for item in items[:MAX_ITEMS]]
-    return ", ".join(words) if all(words) and len(items) <= MAX_ITEMS else ""
+    items = cast("list[object]", value) if isinstance(value, list) else []
+    texts = [describe(item) for item in items[:MAX_ITEMS]]
+    return ", ".join(texts) if all(texts) and len(items) <= MAX_ITEMS else ""

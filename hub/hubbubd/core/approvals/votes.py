@@ -20,7 +20,7 @@ from hubbubd.frozen import replaced
 from hubbubd.telemetry.trace import Trace
 
 GROUP: Final = "oidc-role:"
-"""What an approver begins with that stands for all with a role at the identity provider."""
+"""The prefix of an approver that stands for everybody with a role at the identity provider."""
 
 
 def is_approver(approvers: Collection[str], principal: str, groups: Collection[str]) -> bool:
@@ -31,11 +31,11 @@ def is_approver(approvers: Collection[str], principal: str, groups: Collection[s
     # Some principals choose their names: one that calls itself `oidc-role:...` must not pass for that role.
     own_names = () if principal.startswith(GROUP) else (principal,)
     names = {*own_names, *(f"{GROUP}{group}" for group in groups)}
-    return not approvers or any(_stands_for(approver, name) for approver in approvers for name in names)
+    return not approvers or any(_matches_approver(approver, name) for approver in approvers for name in names)
 
 
-def _stands_for(approver: str, name: str) -> bool:
-    """Return whether an approver of a rule is this principal or role, as text or as a pattern.
+def _matches_approver(approver: str, name: str) -> bool:
+    """Return whether an approver of a rule equals this name of a principal or role, or is a pattern that matches it.
 
     Only an approver with an authority (`oidc:...`) can be a pattern.
     """
@@ -59,7 +59,7 @@ def count_votes(
 
 def approve(
     request: PendingRequest,
-    given: Approve,
+    approval: Approve,
     by: str,
     now: float,
     *,
@@ -68,7 +68,7 @@ def approve(
     trace: Trace | None = None,
     via: str | None = None,
 ) -> PendingRequest:
-    """Return the request with one more vote, answered if these are enough. Idempotent by `answer_id`.
+    """Return the request with one more vote by `by`; answered if the votes are enough now. Idempotent by `answer_id`.
 
     Raises FailedPrecondition if the request is closed or claimed by others (see `request_states.answer`), and for
     ALREADY_APPROVED and ARGUMENTS_CHANGED; PermissionDenied (NOT_AN_APPROVER); and InvalidArgument for a digest of
@@ -76,13 +76,13 @@ def approve(
     """
     if answer_id and any((vote.answer_id, vote.by) == (answer_id, by) for vote in request.votes):
         return request
-    under_claim = core.require_answerable(request, by, claim_id, now)
+    current_claim = core.require_answerable(request, by, claim_id, now)
     document = payload.loads(request.request)
     rule: Mapping[str, Any] = document["rule"]
-    _require_approver(request, rule, by, given.groups)
-    if (given.digest or document["digest"]) != arguments_digest(request):
+    _require_approver(request, rule, by, approval.groups)
+    if (approval.digest or document["digest"]) != arguments_digest(request):
         raise _other_arguments_error(request)
-    changed = _changed_arguments(request, document, given)
+    changed = _changed_arguments(request, document, approval)
     if changed is None and any(vote.by == by for vote in request.votes):
         raise FailedPrecondition(
             "you have approved this already; others have to approve it, too", reason="ALREADY_APPROVED"
@@ -91,25 +91,25 @@ def approve(
         by=by,
         at=now,
         digest=arguments_digest(request) if changed is None else canonical_digest(payload.loads(changed)),
-        groups=tuple(sorted(given.groups)),
-        comment=given.comment,
-        remember_s=_check_remember_s(rule, given.remember_s),
-        same_arguments=given.same_arguments,
-        suggestions=_check_suggestions(document, given.suggestions),
+        groups=tuple(sorted(approval.groups)),
+        comment=approval.comment,
+        remember_s=_check_remember_s(rule, approval.remember_s),
+        same_arguments=approval.same_arguments,
+        suggestions=_check_suggestions(document, approval.suggestions),
         answer_id=answer_id,
     )
     votes = (vote,) if changed is not None else (*request.votes, vote)  # earlier votes are of other arguments
     voted = replaced(request, votes=votes, changed=request.changed if changed is None else changed)
     if len(votes) >= rule["needed"]:
         answer = Answer(payload=payload.dumps(_make_approval_answer(voted)))
-        return core.as_answered(voted, answer, by, now, under_claim, answer_id=answer_id, trace=trace, via=via)
-    agent = under_claim is not None and under_claim.worker
-    noted = core.with_event(voted, RequestEventType.APPROVED, now, by, agent=agent, trace=trace, via=via)
-    return replaced(noted, claim=None)  # others have to approve now
+        return core.as_answered(voted, answer, by, now, current_claim, answer_id=answer_id, trace=trace, via=via)
+    is_agent = current_claim is not None and current_claim.worker
+    updated = core.with_event(voted, RequestEventType.APPROVED, now, by, agent=is_agent, trace=trace, via=via)
+    return replaced(updated, claim=None)  # others have to approve now
 
 
 def _other_arguments_error(request: PendingRequest) -> FailedPrecondition | InvalidArgument:
-    """Return the refusal of an approval of other arguments than those that are to be approved now."""
+    """Return the refusal of an approval whose digest is not that of the current arguments."""
     if not request.votes:  # so nobody has changed them
         return InvalidArgument.field("approve.digest", "is not the digest of the arguments of this call")
     changed_by = request.votes[-1].by
@@ -178,26 +178,30 @@ def _not_an_approver_error(request: PendingRequest, message: str) -> PermissionD
     return PermissionDenied(message, reason="NOT_AN_APPROVER", metadata={"server": request.server})
 
 
-def _changed_arguments(request: PendingRequest, document: Mapping[str, Any], given: Approve) -> bytes | None:
-    """Return the arguments of an approval as JSON, validated; None if it changes none. Raises InvalidArgument."""
-    if given.arguments is None or canonical_digest(given.arguments) == arguments_digest(request):
+def _changed_arguments(request: PendingRequest, document: Mapping[str, Any], approval: Approve) -> bytes | None:
+    """Return the changed arguments of an approval as JSON, validated; None if it changes nothing.
+
+    Raises InvalidArgument if the rule does not allow changes, or the arguments do not fit the tool.
+    """
+    if approval.arguments is None or canonical_digest(approval.arguments) == arguments_digest(request):
         return None
     if not document["rule"]["edit"]:
         raise InvalidArgument.field("approve.arguments", "may not be changed; approve them as they are, or deny")
-    changed = payload.dumps(given.arguments)
+    changed = payload.dumps(approval.arguments)
     if len(changed) > MAX_SHOWN_BYTES:
         raise InvalidArgument.field(
             "approve.arguments", f"are {len(changed)} bytes; at most {MAX_SHOWN_BYTES} are shown"
         )
-    payload.loads_object(payload.dumps({"arguments": given.arguments}), "approve.arguments")  # it may nest too deeply
+    # Refuses what nests too deeply.
+    payload.loads_object(payload.dumps({"arguments": approval.arguments}), "approve.arguments")
     schema = document["tool"].get("inputSchema")
     if isinstance(schema, Mapping):
-        check_arguments(cast("Mapping[str, Any]", schema), given.arguments)
+        check_arguments(cast("Mapping[str, Any]", schema), approval.arguments)
     return changed
 
 
 def _check_remember_s(rule: Mapping[str, Any], remember_s: float) -> float:
-    """Return for how many seconds to remember. Raises InvalidArgument if the rule does not allow that."""
+    """Return `remember_s`, for how long an approval is remembered. Raises InvalidArgument if the rule forbids that."""
     choices: list[float] = rule["remember_s"]
     if remember_s and remember_s not in choices:
         allowed = ", ".join(f"{choice:g} s" for choice in choices)

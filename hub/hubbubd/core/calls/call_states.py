@@ -146,8 +146,8 @@ class Call:
 
     def is_same_request(self, other: "Call") -> bool:
         """Return whether a repeated `call_id` names the same request: same server, method, params and `as_task`."""
-        mine, theirs = ((c.server, c.method, c.params, c.as_task) for c in (self, other))
-        return mine == theirs
+        own_request, other_request = ((call.server, call.method, call.params, call.as_task) for call in (self, other))
+        return own_request == other_request
 
 
 def move(call: Call, state: CallState, now: float, *, result: bytes | None = None, fault: Fault | None = None) -> Call:
@@ -216,20 +216,20 @@ def find_obstacle(
     *,
     resume: bool,
     task_fingerprint: str | None = None,
-    answers_kept: bool = True,
+    has_answers: bool = True,
 ) -> str | None:
     """Return why an unfinished call cannot be resumed after a restart, as the end of a sentence; None when it can.
 
     `server_fingerprint` is of the server that has the name now, None when there is none; `task_fingerprint` of the one
     that holds the call as a task. `resume` says whether a call may be sent to the server a second time (at-least-once),
-    `answers_kept` whether the store still has the questions that it waits for, and their answers.
+    `has_answers` whether the store still has the questions that it waits for, and their answers.
     """
     if was_never_sent(call) or is_held(call):
         if server_fingerprint is None:
             return "it was never sent, and its server is not configured any more"
         if call.fingerprint != server_fingerprint:
             return "it was never sent, and its server is another one now"
-        return None if answers_kept or was_never_sent(call) else "the question whether it may be sent has been deleted"
+        return None if has_answers or was_never_sent(call) else "the question whether it may be sent has been deleted"
     if server_fingerprint is None:
         return "its server is not configured any more"
     if call.task_id is None and call.rounds is None:
@@ -243,7 +243,7 @@ def find_obstacle(
         return None
     if not resume:
         return "it may not be sent to its server once more (resume = false)"
-    return None if answers_kept else "answers that it needs have been deleted"
+    return None if has_answers else "answers that it needs have been deleted"
 
 
 def was_never_sent(call: Call) -> bool:
@@ -265,8 +265,8 @@ def hold(call: Call, approval: CallApproval) -> Call:
 
 def is_held(call: Call) -> bool:
     """Return whether a call waits for its approval, and its server has not received it."""
-    parked = call.state is CallState.WAITING_INPUT and call.started_at is None
-    return parked and call.approval is not None and not call.rounds and not call.task_id
+    is_parked = call.state is CallState.WAITING_INPUT and call.started_at is None
+    return is_parked and call.approval is not None and not call.rounds and not call.task_id
 
 
 def as_resumed(call: Call) -> Call:
@@ -275,9 +275,9 @@ def as_resumed(call: Call) -> Call:
     A parked call waits for the answers of its rounds or for its approval. The state of a call that is a task at its
     server, or was never sent, stays as it was.
     """
-    parked = call.task_id is None and not was_never_sent(call)
+    is_parked = call.task_id is None and not was_never_sent(call)
     return replaced(
-        call, detached=True, perhaps_pending_ids=(), state=CallState.WAITING_INPUT if parked else call.state
+        call, detached=True, perhaps_pending_ids=(), state=CallState.WAITING_INPUT if is_parked else call.state
     )
 
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from hubbubd.errors import ResourceExhausted
 
-QUEUED_BYTES: Final = 64 * 1024 * 1024
+MAX_QUEUED_BYTES: Final = 64 * 1024 * 1024
 """The most bytes that the params of one server's waiting calls may take. A single call may take more."""
 
 
@@ -76,9 +76,9 @@ class CallQueue:
             raise ResourceExhausted(
                 f"{self._max_queued} calls are queued already; wait, or clear the queue", reason="QUEUE_FULL"
             )
-        if self._waiting and self._bytes + size > QUEUED_BYTES:
+        if self._waiting and self._bytes + size > MAX_QUEUED_BYTES:
             raise ResourceExhausted(
-                f"the queued calls take {self._bytes} of {QUEUED_BYTES} bytes already; wait, or clear the queue",
+                f"the queued calls take {self._bytes} of {MAX_QUEUED_BYTES} bytes already; wait, or clear the queue",
                 reason="QUEUE_FULL",
             )
         self.add_resumed(call_id, size)
@@ -131,7 +131,7 @@ class CallQueue:
 
     def _move(self, call_id: str, slot: Slot) -> None:
         """Put a call into a slot, and count it there."""
-        if (before := self._slots.get(call_id)) is not None:
-            self._counts[before] -= 1
+        if (slot_before := self._slots.get(call_id)) is not None:
+            self._counts[slot_before] -= 1
         self._slots[call_id] = slot
         self._counts[slot] += 1

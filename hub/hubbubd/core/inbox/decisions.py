@@ -33,11 +33,11 @@ def complete_decision(request: Mapping[str, Any], result: dict[str, Any], *, che
     if decisions is None:
         return result
     action = result.get("action")
-    given = result.get(decisions.member)
-    if given is None:
+    decision_value = result.get(decisions.member)
+    if decision_value is None:
         default = decisions.find_default(action)
         return result if default is None else {**result, decisions.member: default.value}
-    decision = decisions.find(given)
+    decision = decisions.find(decision_value)
     # A decision unknown here may be of a newer version of the agent, and mean yes: it passes only with a yes (accept).
     if check and (decision.action if decision is not None else "accept") != action:
         raise InvalidArgument.field(f"result.{decisions.member}", f"does not go with the action {action}")

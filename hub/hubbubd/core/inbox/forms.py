@@ -111,7 +111,7 @@ class Deny:
     groups: frozenset[str] = frozenset()
 
 
-Given = Accept | Decline | Dismiss | Text | Result | Unchecked | Reject | Refuse | Approve | Deny
+ClientAnswer = Accept | Decline | Dismiss | Text | Result | Unchecked | Reject | Refuse | Approve | Deny
 
 MCP_KINDS = frozenset(RequestKind) - {RequestKind.APPROVAL}
 """What servers ask; the hub itself asks for approvals."""
@@ -119,12 +119,12 @@ MCP_KINDS = frozenset(RequestKind) - {RequestKind.APPROVAL}
 _ELICITATIONS = frozenset({RequestKind.ELICITATION_FORM, RequestKind.ELICITATION_URL})
 
 
-def build_answer(kind: RequestKind, request: Mapping[str, Any], given: Given) -> Answer:
+def build_answer(kind: RequestKind, request: Mapping[str, Any], client_answer: ClientAnswer) -> Answer:
     """Return the validated answer for the server. `request` is the MCP params.
 
     Raises InvalidArgument with a violation per field, also for an answer above MAX_ANSWER_BYTES.
     """
-    match given:
+    match client_answer:
         case Accept(content):
             _require_kind(kind, _ELICITATIONS, "accept")
             answer = _check_elicitation(
@@ -149,7 +149,7 @@ def build_answer(kind: RequestKind, request: Mapping[str, Any], given: Given) ->
             return _require_size(Answer(payload=payload.dumps({"error": error}), refused=True))
         case Deny():
             _require_kind(kind, {RequestKind.APPROVAL}, "deny")
-            answer = {"action": "deny", "reason": given.reason}
+            answer = {"action": "deny", "reason": client_answer.reason}
         case Approve():
             raise TypeError("votes.approve counts approvals")  # one approval may not be enough for an answer
         case Result(result):
@@ -231,11 +231,11 @@ def check_arguments(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> 
 
     try:
         checker = jsonschema_rs.validator_for(dict(schema), retriever=_refuse_reference)
-        found = list(islice(checker.iter_errors(dict(arguments)), MAX_VIOLATIONS))
+        errors = list(islice(checker.iter_errors(dict(arguments)), MAX_VIOLATIONS))
     except (ValueError, jsonschema_rs.ReferencingError):
         return
     _raise_violations(
-        [(".".join(["approve.arguments", *map(str, each.instance_path)]), each.message) for each in found]
+        [(".".join(["approve.arguments", *map(str, each.instance_path)]), each.message) for each in errors]
     )
 
 
@@ -405,8 +405,8 @@ def _check_block(path: str, block: object) -> list[tuple[str, str]]:
         return [(path, f"must be a content block; type is one of {', '.join(_BLOCKS)}")]
     return [
         (f"{path}.{name}", "is missing or of the wrong type")
-        for name, t in expected
-        if not isinstance(fields.get(name), t)
+        for name, expected_type in expected
+        if not isinstance(fields.get(name), expected_type)
     ]
 
 

@@ -23,8 +23,8 @@ DEFAULT_CLAIM_S = 60.0
 MAX_CLAIM_S = 3600.0
 """Seconds of the longest claim, so that one that was forgotten does not block others for more than an hour."""
 
-MOMENTS = 50
-"""Events in a request's history (`moments`) from which on passing ones (_PASSING_EVENTS) are no longer noted."""
+FULL_HISTORY_EVENTS = 50
+"""Number of events in a request's history (`moments`) from which on _PASSING_EVENTS are no longer added."""
 
 
 class RequestKind(StrEnum):
@@ -166,11 +166,11 @@ class PendingRequest:
     hosts: tuple[AskedHost, ...] = ()
     """The hosts that it concerns: those that were asked, and why others were not."""
     caller_left_at: bounds.Moment | None = None
-    """When the host that made the causing call hung up, so that perhaps nobody hears of the result."""
+    """When the host that made the causing call hung up, so that its result may reach nobody."""
     votes: tuple[Vote, ...] = ()
     """Who has approved so far, of a call that more have to approve."""
     changed: bytes | None = None
-    """The call's arguments as the first of these has changed them."""
+    """The call's arguments as a voter has changed them, as JSON; None if nobody has changed them."""
 
     @property
     def is_cause_certain(self) -> bool:
@@ -178,7 +178,7 @@ class PendingRequest:
         return self.cause_source is CauseSource.WIRE or self.alone
 
     def valid_claim(self, now: float) -> Claim | None:
-        """Return the claim; None without one, and once it has expired."""
+        """Return the claim if it is valid at `now`; None without a claim, and once it has expired."""
         return self.claim if self.claim is not None and now < self.claim.expires_at else None
 
 
@@ -251,8 +251,8 @@ def answer(
     is_repeated = answer_id and (request.answer_id, request.answered_by) == (answer_id, by)
     if is_repeated and request.state is RequestState.ANSWERED:
         return request
-    under_claim = require_answerable(request, by, claim_id, now)
-    return as_answered(request, content, by, now, under_claim, answer_id=answer_id, trace=trace, via=via)
+    current_claim = require_answerable(request, by, claim_id, now)
+    return as_answered(request, content, by, now, current_claim, answer_id=answer_id, trace=trace, via=via)
 
 
 def require_answerable(request: PendingRequest, by: str, claim_id: str | None, now: float) -> Claim | None:
@@ -274,16 +274,16 @@ def as_answered(
     content: Answer,
     by: str,
     now: float,
-    under_claim: Claim | None,
+    current_claim: Claim | None,
     *,
     answer_id: str | None,
     trace: Trace | None,
     via: str | None,
 ) -> PendingRequest:
-    """Return the request with its answer. `require_answerable` has allowed that, and returned `under_claim`."""
-    agent = under_claim is not None and under_claim.worker
+    """Return the request with its answer. `current_claim` is what `require_answerable` returned for it."""
+    is_agent = current_claim is not None and current_claim.worker
     return replaced(
-        with_event(request, RequestEventType.ANSWERED, now, by, agent=agent, trace=trace, via=via),
+        with_event(request, RequestEventType.ANSWERED, now, by, agent=is_agent, trace=trace, via=via),
         state=RequestState.ANSWERED,
         delivery=Delivery.PENDING,
         claim=None,
@@ -296,7 +296,7 @@ def as_answered(
 
 
 def expire(request: PendingRequest, refusal: Answer, reason: str, now: float) -> PendingRequest:
-    """Return the request as expired, with the refusal given on the user's behalf. Unchanged unless open."""
+    """Return the request as expired; its answer is the refusal, on the user's behalf. Unchanged unless open."""
     if request.state is not RequestState.OPEN:
         return request
     return replaced(
@@ -318,15 +318,15 @@ def withdraw(request: PendingRequest, reason: str, now: float) -> PendingRequest
     return replaced(ended, state=RequestState.WITHDRAWN, claim=None, reason=reason, closed_at=now)
 
 
-def after_call_ended(request: PendingRequest, call_id: str, why: str, now: float) -> PendingRequest:
-    """Return the request after a call has ended, for the reason `why`. Unchanged if it is final or names no such call.
+def after_call_ended(request: PendingRequest, call_id: str, reason: str, now: float) -> PendingRequest:
+    """Return the request after a call has ended, for this reason; unchanged if it is final or does not name the call.
 
-    Withdrawn if the call is certain to be the cause. If that is only inferred, the server may still wait for the
-    answer, and a receiver task waits whatever becomes of the call: then the request notes the end (`cause_ended`). An
-    answer that would have been sent with the call can no longer be delivered.
+    The request is withdrawn if the call is certain to be its cause. If the cause is only inferred, the server may still
+    wait for the answer, and a receiver task waits whatever becomes of the call: then the request notes the end of the
+    call (`cause_ended`). An answer that would have been sent with the call can no longer be delivered.
 
-    A call that is only a candidate is removed. A single candidate left does not become the cause: the removed call may
-    have been the cause.
+    A call that is only a candidate is removed from the candidates. A single candidate left does not become the cause:
+    the removed call may have been the cause.
     """
     if is_over(request):
         return request
@@ -340,14 +340,14 @@ def after_call_ended(request: PendingRequest, call_id: str, why: str, now: float
     if call_id != request.call_id:
         return request
     if request.origin in _SENT_WITH_CALL:
-        return as_not_delivered(withdraw(request, why, now), why, now)
+        return as_not_delivered(withdraw(request, reason, now), reason, now)
     ends_with_call = request.cause_source is CauseSource.WIRE and request.origin is not Origin.TASK
     if ends_with_call and request.state is RequestState.OPEN:
-        return withdraw(request, why, now)
-    return request if request.cause_ended else replaced(request, cause_ended=why)
+        return withdraw(request, reason, now)
+    return request if request.cause_ended else replaced(request, cause_ended=reason)
 
 
-_SENT_WITH_CALL = frozenset({Origin.ROUNDS, Origin.TASK_INPUT, Origin.HUB})  # nobody waits for the answer but the call
+_SENT_WITH_CALL = frozenset({Origin.ROUNDS, Origin.TASK_INPUT, Origin.HUB})  # only the call waits for the answer
 
 
 def as_delivered(request: PendingRequest, now: float, *, late: bool = False) -> PendingRequest:
@@ -386,8 +386,8 @@ def with_event(
     trace: Trace | None = None,
     via: str | None = None,
 ) -> PendingRequest:
-    """Return the request with an event added to its history. Beyond MOMENTS those in _PASSING_EVENTS are left out."""
-    if len(request.moments) >= MOMENTS and what in _PASSING_EVENTS:
+    """Return the request with an event in its history; from FULL_HISTORY_EVENTS on without _PASSING_EVENTS."""
+    if len(request.moments) >= FULL_HISTORY_EVENTS and what in _PASSING_EVENTS:
         return request
     event = RequestEvent(at=at, what=what, by=by, agent=agent, trace=trace, via=via)
     return replaced(request, moments=(*request.moments, event))
@@ -412,7 +412,7 @@ def without_worker_claim(request: PendingRequest) -> PendingRequest:
 
 
 def due_at(request: PendingRequest) -> float | None:
-    """Return when time alone changes the request next (end of claim or deadline, epoch seconds); None for never."""
+    """Return when the claim or the request expires next, in seconds since the epoch; None for never, or if closed."""
     if request.state is not RequestState.OPEN:
         return None
     times = [t for t in (request.deadline, request.claim.expires_at if request.claim else None) if t is not None]

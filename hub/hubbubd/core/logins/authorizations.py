@@ -46,13 +46,13 @@ class AuthorizationRequest:
 
 def read_parameters(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
     """Return parameters by name; empty ones count as missing. Raises LoginRefusal for one that is there twice."""
-    found: dict[str, str] = {}
+    parameters: dict[str, str] = {}
     for name, value in pairs:
-        if name in found:
+        if name in parameters:
             raise invalid_request(f"the parameter {name[:40]!r} is there twice")
         if value:
-            found[name] = value
-    return found
+            parameters[name] = value
+    return parameters
 
 
 def choose_redirect_uri(client: LoginClient, params: Mapping[str, str]) -> str:
@@ -61,14 +61,14 @@ def choose_redirect_uri(client: LoginClient, params: Mapping[str, str]) -> str:
     A program that has registered only one URI may leave out the parameter `redirect_uri`. Raises LoginRefusal for a URI
     that the program has not registered: then the browser may be sent nowhere.
     """
-    asked = params.get("redirect_uri")
-    if asked is None:
+    requested_uri = params.get("redirect_uri")
+    if requested_uri is None:
         if len(client.redirect_uris) != 1:
             raise invalid_request("redirect_uri is missing, and the program has registered several")
         return client.redirect_uris[0]
-    if not matches_redirect(client.redirect_uris, asked):
+    if not matches_redirect(client.redirect_uris, requested_uri):
         raise invalid_request("redirect_uri is none of those that the program has registered")
-    return asked
+    return requested_uri
 
 
 def parse_authorization(
@@ -118,26 +118,26 @@ def parse_resource(resource: str | None, base: str) -> EndpointName:
     if len(resource) <= MAX_RESOURCE and resource.isprintable():
         try:
             parts = urlsplit(resource)
-            here = _origin(resource) == _origin(base)
+            is_same_origin = _origin(resource) == _origin(base)
         except ValueError:
             parts = None
         else:
-            if here and parts.username is None and not parts.query and "#" not in resource:
+            if is_same_origin and parts.username is None and not parts.query and "#" not in resource:
                 path = unquote(parts.path)
-                found = endpoint_paths.parse(endpoint_paths.PATH if path in ("", "/") else path)
-                if found is not None:
-                    return found
+                endpoint = endpoint_paths.parse(endpoint_paths.PATH if path in ("", "/") else path)
+                if endpoint is not None:
+                    return endpoint
     raise LoginRefusal("invalid_target", f"resource must be an endpoint of this hub: {base}{endpoint_paths.PATH}")
 
 
-def make_answer_url(redirect_uri: str, iss: str, state: str | None, **members: str) -> str:
+def make_answer_url(redirect_uri: str, issuer: str, state: str | None, **members: str) -> str:
     """Return where the browser is sent with an answer: the redirect URI with `members` as parameters.
 
     Parameters are also `state`, which the host wants back, and `iss`, which names the hub as the issuer (RFC 9207).
     """
-    params = {**members, **({} if state is None else {"state": state}), "iss": iss}
-    added = "&".join(f"{name}={quote(value, safe='')}" for name, value in params.items())
-    return f"{redirect_uri}{'&' if '?' in redirect_uri else '?'}{added}"
+    params = {**members, **({} if state is None else {"state": state}), "iss": issuer}
+    query = "&".join(f"{name}={quote(value, safe='')}" for name, value in params.items())
+    return f"{redirect_uri}{'&' if '?' in redirect_uri else '?'}{query}"
 
 
 def _origin(url: str) -> tuple[str, str, int | None]:

@@ -129,8 +129,8 @@ def check_document_address(client_id: str) -> str:
         or parts.path in ("", "/")
         or {".", ".."} & {*parts.path.split("/")}
     ):
-        wanted = "an https address with a path, without user, fragment, `.` or `..`"
-        raise LoginRefusal("invalid_client", f"a client id that is the address of a document must be {wanted}")
+        requirements = "an https address with a path, without user, fragment, `.` or `..`"
+        raise LoginRefusal("invalid_client", f"a client id that is the address of a document must be {requirements}")
     return client_id
 
 
@@ -157,22 +157,22 @@ def check_redirect_uri(uri: object) -> str:
             return uri
 
 
-def matches_redirect(registered: Sequence[str], asked: str) -> bool:
+def matches_redirect(registered: Sequence[str], requested_uri: str) -> bool:
     """Return whether the browser may be sent to a URI: whether it is registered, compared as text.
 
     On loopback the port is free, as a program learns its own when it starts (RFC 8252, 7.3).
     """
-    if asked in registered:
+    if requested_uri in registered:
         return True
-    bare = _without_port(asked)
-    return bare is not None and any(_without_port(uri) == bare for uri in registered)
+    uri_without_port = _without_port(requested_uri)
+    return uri_without_port is not None and any(_without_port(uri) == uri_without_port for uri in registered)
 
 
 def clean_client_name(text: object) -> str:
     """Return a program's name as it may be shown: printable, on one line, not too long; "" for what is no text."""
     words = text.split() if isinstance(text, str) else []
-    shown = "".join(filter(str.isprintable, " ".join(words)))
-    return shown if len(shown) <= MAX_CLIENT_NAME else f"{shown[: MAX_CLIENT_NAME - 1]}…"
+    clean = "".join(filter(str.isprintable, " ".join(words)))
+    return clean if len(clean) <= MAX_CLIENT_NAME else f"{clean[: MAX_CLIENT_NAME - 1]}…"
 
 
 def redirect_origin(uri: str) -> str:
@@ -195,10 +195,10 @@ def leads_to_this_machine(uri: str) -> bool:
 
 def _parse_redirect_uris(metadata: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the redirect URIs that a program registers, checked. Raises LoginRefusal."""
-    found: object = metadata.get("redirect_uris")
-    if not isinstance(found, list) or not found:
+    listed: object = metadata.get("redirect_uris")
+    if not isinstance(listed, list) or not listed:
         raise _bad_redirect_error("must be a list with at least one URI")
-    uris = cast("list[object]", found)
+    uris = cast("list[object]", listed)
     if len(uris) > MAX_REDIRECTS:
         raise _bad_redirect_error(f"must be {MAX_REDIRECTS} at most")
     checked = tuple(dict.fromkeys(map(check_redirect_uri, uris)))
@@ -207,11 +207,11 @@ def _parse_redirect_uris(metadata: Mapping[str, Any]) -> tuple[str, ...]:
     return checked
 
 
-def _require_listed(metadata: Mapping[str, Any], member: str, wanted: str) -> None:
+def _require_listed(metadata: Mapping[str, Any], member: str, required: str) -> None:
     """Raise LoginRefusal if a member is there and is not a list with the wanted value."""
-    stated: object = metadata.get(member)
-    if stated is not None and (not isinstance(stated, list) or wanted not in cast("list[object]", stated)):
-        raise LoginRefusal("invalid_client_metadata", f"{member} must contain {wanted}")
+    listed: object = metadata.get(member)
+    if listed is not None and (not isinstance(listed, list) or required not in cast("list[object]", listed)):
+        raise LoginRefusal("invalid_client_metadata", f"{member} must contain {required}")
 
 
 def _has_plain_host(parts: SplitResult) -> bool:

@@ -28,13 +28,13 @@ GRACE_S: Final = 60.0
 CODE_S: Final = 60.0
 """Seconds within which a code has to be exchanged."""
 
-REMEMBERED_S: Final = 600.0
+USED_CODE_RETENTION_S: Final = 600.0
 """Seconds for which a used code is remembered, so that its second use is noticed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Digests:
-    """Digests of what is given out at once: an access token, and the secret part of a refresh token."""
+    """Digests of a new access token, and of the secret part of the refresh token that is issued with it."""
 
     access: str
     refresh: str
@@ -42,7 +42,10 @@ class Digests:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenLogin:
-    """What a token's record has besides if a log-in gave it. `digest` of the record is that of the access token."""
+    """The part of a token's record that only tokens of a log-in have. Its other fields are digests and times.
+
+    The record's own `digest` is that of the newest access token. The `former_...` fields are of the tokens before.
+    """
 
     client_id: str
     client_name: str
@@ -65,69 +68,80 @@ class TokenLogin:
 
 
 class RefreshVerdict(Enum):
-    """What a refresh token is."""
+    """What the hub thinks of a refresh token that a host sends."""
 
     CURRENT = auto()
     REPEATED = auto()
-    """The one before; what it was exchanged for is lost, and unused."""
+    """The token before the current one; the tokens that it was exchanged for are lost, and unused."""
     STOLEN = auto()
-    """One that was used before, and so is in two hands."""
+    """A token that was used before: two programs have it, and one of them has stolen it."""
     UNKNOWN = auto()
 
 
-def judge_refresh(login: TokenLogin, family: str, refresh: str, now: float) -> RefreshVerdict:
-    """Return the verdict on a refresh token, by the digests of its parts: what its log-in shares, and its secret.
+def judge_refresh(login: TokenLogin, family_digest: str, refresh_digest: str, now: float) -> RefreshVerdict:
+    """Return the verdict on a refresh token, by the digests of its two parts: its family and its secret.
 
-    A token before the current one is REPEATED within GRACE_S if nobody has used the tokens that it gave, else STOLEN.
+    UNKNOWN if the family is not the log-in's. The token before the current one is REPEATED within GRACE_S if nobody has
+    used the tokens that it gave; any other token of the family is STOLEN.
     """
-    if not hmac.compare_digest(login.family, family):
+    if not hmac.compare_digest(login.family, family_digest):
         return RefreshVerdict.UNKNOWN
-    if hmac.compare_digest(login.refresh, refresh):
+    if hmac.compare_digest(login.refresh, refresh_digest):
         return RefreshVerdict.CURRENT
-    repeated = login.former_refresh and hmac.compare_digest(login.former_refresh, refresh)
-    if repeated and not login.is_used and 0 <= now - login.refreshed_at < GRACE_S:
+    is_former = login.former_refresh and hmac.compare_digest(login.former_refresh, refresh_digest)
+    if is_former and not login.is_used and 0 <= now - login.refreshed_at < GRACE_S:
         return RefreshVerdict.REPEATED
     return RefreshVerdict.STOLEN
 
 
-def with_new_tokens(login: TokenLogin, access: str, new: Digests, now: float, *, repeated: bool) -> TokenLogin:
-    """Return a log-in with new tokens. `access` is the digest of the access token that it had until now.
+def with_new_tokens(
+    login: TokenLogin, access_digest: str, digests: Digests, now: float, *, is_repeated: bool
+) -> TokenLogin:
+    """Return a log-in with new tokens, by their digests. `access_digest` is that of its access token until now.
 
-    `repeated` says that the new tokens take the place of tokens that got lost on their way to the host.
+    `is_repeated` says that the new tokens replace tokens that got lost on their way to the host.
     """
-    after = replace(login, refresh=new.refresh, access_until=now + ACCESS_S, is_used=False)
-    if repeated:  # the tokens that got lost are void; the time of the grace does not begin again
-        return after
+    updated = replace(login, refresh=digests.refresh, access_until=now + ACCESS_S, is_used=False)
+    if is_repeated:  # the tokens that got lost are void; the time of the grace does not begin again
+        return updated
     return replace(
-        after,
+        updated,
         refreshed_at=now,
         former_refresh=login.refresh,
-        former_access=access,
+        former_access=access_digest,
         former_until=login.access_until,
     )
 
 
-def intersect_patterns(person: Sequence[str], shown: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:
-    """Return the patterns of the servers that an endpoint shows (`shown`) and a person may call (`person`).
+def intersect_patterns(
+    person_patterns: Sequence[str], endpoint_patterns: Sequence[str], server_names: Sequence[str]
+) -> tuple[str, ...]:
+    """Return patterns of the servers that an endpoint shows and a person may call, by the patterns of both.
 
-    If one side is all servers, these are the patterns of the other side. Else these are names that match both sides:
-    names among the patterns, which have no wildcards, and names of the servers `known` now.
+    If one side has all servers, these are the patterns of the other side. Else these are names that match both sides:
+    the patterns without wildcards, and `server_names`, the names of all servers that there are now.
     """
-    if ANY in person:
-        return tuple(dict.fromkeys(shown))
-    if ANY in shown:
-        return tuple(dict.fromkeys(person))
-    exact = [name for name in (*person, *shown) if not set("*?[") & set(name)]
-    return tuple(dict.fromkeys(name for name in (*exact, *known) if matches(person, name) and matches(shown, name)))
+    if ANY in person_patterns:
+        return tuple(dict.fromkeys(endpoint_patterns))
+    if ANY in endpoint_patterns:
+        return tuple(dict.fromkeys(person_patterns))
+    exact_names = [name for name in (*person_patterns, *endpoint_patterns) if not set("*?[") & set(name)]
+    return tuple(
+        dict.fromkeys(
+            name
+            for name in (*exact_names, *server_names)
+            if matches(person_patterns, name) and matches(endpoint_patterns, name)
+        )
+    )
 
 
 def make_token_name(client: str) -> str:
-    """Return the name of a token for a program of this name: small letters, digits and `-`."""
-    kept = "".join(each if each.isascii() and each.isalnum() else " " for each in client.lower())
-    return "-".join(kept.split())[:40].strip("-") or "host"
+    """Return a name for the token of a program, made of the program's name: small letters, digits and `-`."""
+    letters = "".join(char if char.isascii() and char.isalnum() else " " for char in client.lower())
+    return "-".join(letters.split())[:40].strip("-") or "host"
 
 
-def choose_free_name(wanted: str, taken: Collection[str]) -> str:
+def choose_free_name(preferred: str, used_names: Collection[str]) -> str:
     """Return a name that no token has: the wanted name, or the same with the first number that is free (`NAME-2`)."""
-    numbered = (wanted if number == 1 else f"{wanted}-{number}" for number in range(1, len(taken) + 2))
-    return next(name for name in numbered if name not in taken)
+    candidates = (preferred if number == 1 else f"{preferred}-{number}" for number in range(1, len(used_names) + 2))
+    return next(name for name in candidates if name not in used_names)

@@ -30,13 +30,13 @@ def read(key: bytes, purpose: str, statement: str) -> dict[str, Any] | None:
     if len(statement) > MAX_STATEMENT or not statement.isascii():
         return None
     try:
-        body, given_mac = _decode(body_text), _decode(mac_text)
+        body, received_mac = _decode(body_text), _decode(mac_text)
     except ValueError:
         return None
-    if not hmac.compare_digest(mac(key, purpose, body), given_mac):
+    if not hmac.compare_digest(mac(key, purpose, body), received_mac):
         return None
     # Only one text stands for these bytes: base64 ignores some bits at its end.
-    if f"{_encode(body)}.{_encode(given_mac)}" != statement:
+    if f"{_encode(body)}.{_encode(received_mac)}" != statement:
         return None
     return cast("dict[str, Any]", payload.loads(body))
 

@@ -110,10 +110,10 @@ class Visitor:
         return self.principal.credential
 
 
-def read_code(typed: str) -> str | None:
+def read_code(text: str) -> str | None:
     """Return a code as it is shown, from what a person has typed; None for what is no code."""
-    letters = "".join(each for each in typed[:_TYPED].upper() if each.isalnum())
-    if len(typed) > _TYPED or len(letters) != LENGTH or not set(letters) <= set(ALPHABET):
+    letters = "".join(each for each in text[:_TYPED].upper() if each.isalnum())
+    if len(text) > _TYPED or len(letters) != LENGTH or not set(letters) <= set(ALPHABET):
         return None
     return format_code(letters)
 

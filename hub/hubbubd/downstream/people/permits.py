@@ -14,7 +14,7 @@ from typing import Any, Final
 from hubbubd import payload
 from hubbubd.core.access import call_origin
 from hubbubd.core.approvals.requests import read_folder
-from hubbubd.core.approvals.suggestions import taken_suggestions
+from hubbubd.core.approvals.suggestions import accepted_suggestions
 from hubbubd.core.calls.call_states import Call
 from hubbubd.core.filters import CallFilter
 from hubbubd.downstream.calls.call_results import read_tool_result
@@ -158,7 +158,7 @@ def _read_decision(call: Call) -> Mapping[str, Any]:
     text = str(result["content"][0]["text"])
     if result.get("isError"):
         return _make_denial(text)
-    taken = taken_suggestions(call)
+    taken = accepted_suggestions(call)
     return {**payload.loads(text.encode()), **({"updatedPermissions": taken} if taken else {})}
 
 

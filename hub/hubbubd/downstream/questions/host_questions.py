@@ -15,7 +15,7 @@ from hubbubd import payload
 from hubbubd.config.sections.mcp import PEOPLE
 from hubbubd.core.calls.capabilities import can_answer
 from hubbubd.core.inbox.asked_hosts import MAX_HOSTS, AskedHost
-from hubbubd.core.inbox.forms import Approve, Deny, Given
+from hubbubd.core.inbox.forms import Approve, ClientAnswer, Deny
 from hubbubd.core.inbox.host_notes import with_host_decision
 from hubbubd.core.inbox.request_states import (
     MAX_CLAIM_S,
@@ -226,7 +226,7 @@ class HostQuestions:
             if claim_id is not None:
                 await self.hub.inbox.release(question_id, claim_id)
 
-    async def _answer(self, host: McpHost, question_id: str, given: Given) -> bool:
+    async def _answer(self, host: McpHost, question_id: str, given: ClientAnswer) -> bool:
         """Answer a question for a host, as soon as no other client has claimed it; return whether that was accepted.
 
         A question that the host may not answer is left to others. Raises InvalidArgument if the answer does not fit.

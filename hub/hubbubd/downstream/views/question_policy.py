@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, Self, cast
 from hubbubd.config.sections.mcp import Asked, AskedToApprove, ProfileSettings
 from hubbubd.core.calls.capabilities import can_answer
 from hubbubd.core.hosts.extensions import UI, app_entry, select_stored_entries
-from hubbubd.core.inbox.forms import Approve, Deny, Given, Refuse, Result, Unchecked
+from hubbubd.core.inbox.forms import Approve, ClientAnswer, Deny, Refuse, Result, Unchecked
 from hubbubd.core.inbox.request_states import RequestKind
 from hubbubd.core.jsonrpc import INTERNAL_ERROR
 from hubbubd.core.tasks import EXTENSION
@@ -154,7 +154,7 @@ class LeftToOthers:
     what: str
 
 
-Verdict = Given | Unattended | LeftToOthers
+Verdict = ClientAnswer | Unattended | LeftToOthers
 
 
 def declares_tasks(host_capabilities: Mapping[str, Any]) -> bool:

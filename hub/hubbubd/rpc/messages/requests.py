@@ -136,7 +136,9 @@ def answered_requests(start: call_pb2.StreamCallsRequest.Start, within: Scope) -
     )
 
 
-def parse_answer(request: inbox_pb2.AnswerPendingRequestRequest, groups: frozenset[str] = frozenset()) -> forms.Given:
+def parse_answer(
+    request: inbox_pb2.AnswerPendingRequestRequest, groups: frozenset[str] = frozenset()
+) -> forms.ClientAnswer:
     """Return the answer of a caller with these `groups`; whether it fits the request, the inbox checks."""
     match request.WhichOneof("answer"):
         case "accept":

@@ -44,7 +44,7 @@ class Resumption:
                 config.fingerprint if config else None,
                 resume=config is not None and config.resume,
                 task_fingerprint=self._client_tasks.server_fingerprint(call),
-                answers_kept=self._has_answers(call),
+                has_answers=self._has_answers(call),
             )
         except Exception:
             log.exception("call not resumed: internal error", call=call.id)

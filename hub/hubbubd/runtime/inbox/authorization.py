@@ -89,7 +89,7 @@ class Authorizations:
         why = settled.reason or str(settled.state)
         raise FailedPrecondition(f"the hub was not authorized: {why}")
 
-    def _withhold_redirect(self, request: PendingRequest, given: forms.Given, by: str) -> forms.Given:
+    def _withhold_redirect(self, request: PendingRequest, given: forms.ClientAnswer, by: str) -> forms.ClientAnswer:
         """Keep the redirect of an acceptance in memory for `ask`, and return the answer without it.
 
         Raises InvalidArgument for an acceptance without a redirect of this authorization.

@@ -43,7 +43,7 @@ from hubbubd.timing.clock import Clock
 Settler = Callable[[PendingRequest], Sequence[Change[Any]]]
 """Returns what else changes when a request is answered or expires, for the same commit. Must not have effects."""
 
-AnswerFilter = Callable[[PendingRequest, forms.Given, str], forms.Given]
+AnswerFilter = Callable[[PendingRequest, forms.ClientAnswer, str], forms.ClientAnswer]
 """Removes from an answer what must not be stored or shown. Raises InvalidArgument."""
 
 ClaimNewRequests = Callable[[Sequence[PendingRequest]], AbstractContextManager[Sequence[PendingRequest]]]
@@ -197,7 +197,7 @@ class Inbox(RecordReader[PendingRequest]):
     async def answer(
         self,
         request_id: str,
-        given: forms.Given,
+        given: forms.ClientAnswer,
         by: str,
         *,
         answer_id: str | None,

@@ -28,10 +28,10 @@ class Viewers:
         self._shown_at = {id_: dict(seen) for id_, seen in before.at.items() if id_ in open_ids}
 
     def note_view(self, request: PendingRequest, to: str) -> None:
-        """Note when a principal was first shown a request; at most `core.MOMENTS` principals are noted for each."""
+        """Note when a principal was first shown a request; at most `core.FULL_HISTORY_EVENTS` are noted per request."""
         if not core.was_shown_to(request, to):
             seen = self._shown_at.setdefault(request.id, {})
-            if len(seen) < core.MOMENTS:
+            if len(seen) < core.FULL_HISTORY_EVENTS:
                 seen.setdefault(to, self._clock.now())
 
     def forget(self, request_id: str) -> None:

@@ -24,7 +24,7 @@ from typing import Any, Final
 from hubbubd.bounds import Moment, Span
 from hubbubd.core.access import Grant, Role
 from hubbubd.core.logins import issued, statements
-from hubbubd.core.logins.issued import ACCESS_S, CODE_S, REMEMBERED_S, Digests, RefreshVerdict, TokenLogin
+from hubbubd.core.logins.issued import ACCESS_S, CODE_S, USED_CODE_RETENTION_S, Digests, RefreshVerdict, TokenLogin
 from hubbubd.core.logins.refusals import LoginRefusal, invalid_grant
 from hubbubd.errors import FailedPrecondition, ResourceExhausted
 from hubbubd.runtime.oversight.tokens import PREFIX, Token, Tokens, is_expired, token_digest
@@ -196,7 +196,7 @@ class Logins:
                 key=lambda each: each.created_at,
             )
             # Also those with a negative age: the clock was set back since, so nobody knows how old they are.
-            superfluous = {each.id for each in self.codes if not 0 <= now - each.created_at < REMEMBERED_S}
+            superfluous = {each.id for each in self.codes if not 0 <= now - each.created_at < USED_CODE_RETENTION_S}
             superfluous |= {each.id for each in waiting[: max(0, len(waiting) - CODES_PER_PERSON + 1)]}
             voided = [self.codes.change(id_, None) for id_ in superfluous]
             return None, [*decided, *voided, self.codes.new(record.id, record)]
@@ -310,7 +310,7 @@ class Logins:
             if verdict is RefreshVerdict.STOLEN:
                 return None, self.tokens.plan_end(token)
             repeated = verdict is RefreshVerdict.REPEATED
-            login = issued.with_new_tokens(token.login, token.digest, new.digests, now, repeated=repeated)
+            login = issued.with_new_tokens(token.login, token.digest, new.digests, now, is_repeated=repeated)
             after = replace(token, digest=new.digests.access, login=login)
             return new.issue(after, now), [self.tokens.plan_change(after)]
 

@@ -324,7 +324,7 @@ class ApprovalGate:
             tool,
             params,
             reason=reason or verdict.problem,
-            before=self._calls_before(call),
+            earlier_call_ids=self._calls_before(call),
         )
         return PendingRequest(
             id=f"req_{token_hex(8)}",
