@@ -21,7 +21,7 @@ ReadFile = Callable[[str], str]
 """Returns the text of a file. Raises ValueError with the reason."""
 
 
-class Mistyped(ValueError):
+class MistypedArgument(ValueError):
     """An argument that cannot be read. The message says which, why, and what would do."""
 
 
@@ -47,9 +47,9 @@ def split_argument(word: str) -> TypedArgument | None:
 
 
 def parse_pairs(text: str, mark: str) -> dict[str, str] | None:
-    """Return the names and values in a text with a `NAME{mark}VALUE` a line; None for none.
+    """Return the names and values of a text with one `NAME{mark}VALUE` per line; None if it has none.
 
-    Blanks around both do not count. Raises ValueError with the number of a line.
+    Blanks around both do not count. Raises ValueError with the number of a line that is not such a pair.
     """
     pairs: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), 1):
@@ -67,7 +67,7 @@ def are_key_values(words: Sequence[str]) -> bool:
 
 
 def parse_arguments(words: Sequence[str], schema: object, read_file: ReadFile) -> dict[str, Any]:
-    """Return the arguments that were typed as words, each read as the schema says. Raises Mistyped.
+    """Return the arguments that were typed as words, each read as the schema says. Raises MistypedArgument.
 
     A name may be given several times if its argument is a list.
     """
@@ -76,14 +76,14 @@ def parse_arguments(words: Sequence[str], schema: object, read_file: ReadFile) -
     for word in words:
         typed = split_argument(word)
         if typed is None:
-            raise Mistyped(f"{word!r} is not KEY=VALUE; all arguments are, or one JSON object is")
+            raise MistypedArgument(f"{word!r} is not KEY=VALUE; all arguments are, or one JSON object is")
         target = _resolve_target(arguments, typed, schema)
         field = next((field for field in fields(target.schema) if field.name == target.key), None)
         value = _read_value(typed, field, read_file)
         if isinstance(value, list) and typed.mark != AS_JSON and typed.name in seen_names:
             target.container[target.key] += value
         elif target.key in target.container:
-            raise Mistyped(f"{typed.name} is given twice; only a list may be")
+            raise MistypedArgument(f"{typed.name} is given twice; only a list may be")
         else:
             target.container[target.key] = value
             seen_names.add(typed.name)
@@ -91,7 +91,7 @@ def parse_arguments(words: Sequence[str], schema: object, read_file: ReadFile) -
 
 
 def missing_fields(arguments: Mapping[str, Any], schema: object) -> list[Field]:
-    """Return the fields that are required and not given."""
+    """Return the required fields of a schema that have no argument."""
     return [field for field in fields(schema) if field.required and field.name not in arguments]
 
 
@@ -104,12 +104,12 @@ class _Target(NamedTuple):
 
 
 def _resolve_target(arguments: dict[str, Any], typed: TypedArgument, schema: object) -> _Target:
-    """Follow the dots of a name into `arguments`, and make the objects on the way. Raises Mistyped."""
+    """Follow the dots of a name into `arguments`, and make the objects on the way. Raises MistypedArgument."""
     container = arguments
     container_schema = schema
     *parents, key = typed.name.split(PART)
     if not all((*parents, key)):
-        raise Mistyped(f"{typed.name!r} is no name of an argument")
+        raise MistypedArgument(f"{typed.name!r} is no name of an argument")
     if parents and typed.name in _properties(schema):  # the schema has a name with a dot in it
         parents, key = [], typed.name
     for parent in parents:
@@ -118,25 +118,27 @@ def _resolve_target(arguments: dict[str, Any], typed: TypedArgument, schema: obj
         container_schema = {**own_schema, "$defs": as_object(schema).get("$defs")}
         inner: object = container.setdefault(parent, {})
         if not isinstance(inner, dict):
-            raise Mistyped(f"{parent} is given as a whole, and in parts")
+            raise MistypedArgument(f"{parent} is given as a whole, and in parts")
         container = cast("dict[str, Any]", inner)
     _check_name(key, container_schema, typed.mark)
     return _Target(container, container_schema, key)
 
 
 def _check_name(name: str, schema: object, mark: str) -> None:
-    """Raise Mistyped for a name that the schema does not have, if the schema names all that there are.
+    """Raise MistypedArgument for a name that the schema does not have, unless the schema allows any name.
 
-    What is typed as JSON (`mark`) may have any name.
+    A value that is typed as JSON (`mark`) may have any name.
     """
-    known = _properties(schema)
+    properties = _properties(schema)
     additional = as_object(schema).get("additionalProperties")
-    takes_any_name = not known or additional is True or isinstance(additional, dict)
-    if name in known or takes_any_name or mark == AS_JSON:
+    takes_any_name = not properties or additional is True or isinstance(additional, dict)
+    if name in properties or takes_any_name or mark == AS_JSON:
         return
-    near = get_close_matches(name, list(known), 1)
-    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(list(known)[:MAX_NAMED])}"
-    raise Mistyped(f"there is no argument {name!r}; {hint}")
+    close_matches = get_close_matches(name, list(properties), 1)
+    hint = (
+        f"did you mean {close_matches[0]}?" if close_matches else f"there are {', '.join(list(properties)[:MAX_NAMED])}"
+    )
+    raise MistypedArgument(f"there is no argument {name!r}; {hint}")
 
 
 def _properties(schema: object) -> Mapping[str, Any]:
@@ -145,8 +147,9 @@ def _properties(schema: object) -> Mapping[str, Any]:
 
 
 def _read_value(typed: TypedArgument, field: Field | None, read_file: ReadFile) -> Any:
-    """Return the value that was typed, read as its `field` says; None: the schema has no such field, so that text stays
-    as it is. Raises Mistyped.
+    """Return the typed value, parsed for its `field`. Raises MistypedArgument.
+
+    Text stays as it is if `field` is None: the schema does not name it.
     """
     try:
         if typed.mark == AS_JSON:
@@ -154,7 +157,7 @@ def _read_value(typed: TypedArgument, field: Field | None, read_file: ReadFile) 
         text = read_file(typed.text) if typed.mark == FROM_FILE else typed.text
         return text if field is None else _parse_text(field, text)
     except ValueError as error:
-        raise Mistyped(f"{typed.name}: {error}") from None
+        raise MistypedArgument(f"{typed.name}: {error}") from None
 
 
 def _parse_text(field: Field, text: str) -> Any:
@@ -185,7 +188,7 @@ def _parse_json(text: str, problem: str) -> Any:
 
 
 def _choice_value(field: Field, text: str) -> str:
-    """Return the value of a choice by this value, or else by its title. Raises ValueError if there is none."""
+    """Return the choice whose value, or else whose title, is `text`. Raises ValueError if there is none."""
     wanted = text.strip()
     values = [value for value, _ in field.choices]
     if wanted in values:

@@ -17,7 +17,7 @@ EXTENSION = "io.modelcontextprotocol/tasks"
 
 @dataclass(frozen=True, slots=True)
 class CallModes:
-    """Ways to call a tool: plainly, as a task, or both; `reason` says in a sentence why the other is impossible."""
+    """Ways to call a tool: plainly, as a task, or both; `reason` says in a sentence why one of them is impossible."""
 
     plain: bool = True
     task: bool = True
@@ -28,14 +28,14 @@ def call_modes(server: Server | None, tool: Mapping[str, Any]) -> CallModes:
     """Return the ways to call a tool of a server. Both if nothing is known: the hub checks at the call."""
     if server is None or not server.protocol_version:
         return CallModes()
-    stateless = server.protocol_version >= STATELESS
-    path = ("extensions", EXTENSION) if stateless else ("tasks", "requests", "tools", "call")
+    is_stateless = server.protocol_version >= STATELESS
+    path = ("extensions", EXTENSION) if is_stateless else ("tasks", "requests", "tools", "call")
     capability: object = server.capabilities
     for name in path:
         capability = as_object(capability).get(name)
     if capability is None:
         return CallModes(task=False, reason="This server does not carry out tools as tasks.")
-    if stateless:
+    if is_stateless:
         return CallModes()
     match as_object(tool.get("execution")).get("taskSupport"):
         case "optional":

@@ -24,7 +24,7 @@ MAX_AGENTS: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class ServerSessions:
-    """What is known of one agent: its sessions, and in words why there is nothing newer."""
+    """The sessions of one agent; `problem` says why they may be outdated, `is_read` whether they were read at all."""
 
     sessions: tuple[CodingSession, ...] = ()
     problem: str = ""
@@ -32,16 +32,16 @@ class ServerSessions:
 
 
 class SessionFeed:
-    """The sessions of all coding agents, by server. `changed` is called after each change."""
+    """The sessions of all coding agents, by server. `on_change` is called after each change."""
 
-    def __init__(self, hub: Hub, changed: Callable[[], None]) -> None:
+    def __init__(self, hub: Hub, on_change: Callable[[], None]) -> None:
         self.agents: dict[str, ServerSessions] = {}
-        # Why the hub does not say which servers are agents, and whether it has said so.
+        # Why the list of agents could not be read, and whether it has been read.
         self.problem = ""
         self.is_read = False
         self._hub = hub
-        self._changed = changed
-        # What ends following an agent, by its server.
+        self._on_change = on_change
+        # The scope of the task that follows an agent, by the agent's server.
         self._scopes: dict[str, CancelScope] = {}
 
     async def follow(self) -> None:
@@ -55,7 +55,7 @@ class SessionFeed:
             await anyio.sleep(RETRY_S)
 
     async def _follow_catalogs(self, group: TaskGroup) -> None:
-        """Read again which servers are agents, whenever a catalog changes. Raises HubbubError."""
+        """Read the list of agents, and again whenever a catalog changes. Raises HubbubError."""
         async with aclosing(self._hub.catalog.watch(kinds=["resource"])) as events:
             await self._update_agents(group)
             async for event in events:
@@ -66,19 +66,19 @@ class SessionFeed:
                         pass
 
     async def _update_agents(self, group: TaskGroup) -> None:
-        """Read which servers are agents; follow new ones, and drop those that are none any more. Raises HubbubError."""
+        """Read which servers are agents; follow new ones, and drop those that are no more. Raises HubbubError."""
         entries = await self._hub.catalog.resources()
-        found = [entry.server for entry in entries if entry.uri == SESSIONS][:MAX_AGENTS]
-        for server in self._scopes.keys() - set(found):
+        agent_servers = [entry.server for entry in entries if entry.uri == SESSIONS][:MAX_AGENTS]
+        for server in self._scopes.keys() - set(agent_servers):
             self._scopes.pop(server).cancel()
             self.agents.pop(server, None)
-        for server in found:
+        for server in agent_servers:
             if server not in self._scopes:
                 self.agents[server] = ServerSessions()
                 scope = self._scopes[server] = CancelScope()
                 group.start_soon(self._follow_agent, server, scope)
         self.problem, self.is_read = "", True
-        self._changed()
+        self._on_change()
 
     async def _follow_agent(self, server: str, scope: CancelScope) -> None:
         """Keep the sessions of one agent up to date, until its scope is cancelled."""
@@ -95,16 +95,16 @@ class SessionFeed:
                 await anyio.sleep(RETRY_S)
 
     def _set_agent(self, server: str, sessions: ServerSessions) -> None:
-        """Set what is known of an agent, and report the change."""
+        """Store the sessions of an agent, and report the change."""
         self.agents[server] = sessions
-        self._changed()
+        self._on_change()
 
     def _reset(self, problem: str) -> None:
-        """Forget all agents, after the hub refused to go on for the reason in `problem`."""
+        """Forget all agents, after following them has failed for the reason in `problem`."""
         self._scopes.clear()  # the task group of `follow` has ended what they would cancel
         self.agents.clear()
         self.problem, self.is_read = problem, False
-        self._changed()
+        self._on_change()
 
 
 async def follow_session(hub: Hub, server: str, session: str) -> AsyncGenerator[CodingSession | str, None]:
@@ -125,14 +125,14 @@ async def follow_session(hub: Hub, server: str, session: str) -> AsyncGenerator[
         await anyio.sleep(RETRY_S)
 
 
-def _read_update(server: str, update: ResourceUpdate, before: ServerSessions) -> ServerSessions:
-    """Return what is known of an agent after an update; if that cannot be read, the old sessions and the reason."""
+def _read_update(server: str, update: ResourceUpdate, previous: ServerSessions) -> ServerSessions:
+    """Return the sessions of an agent after an update; if it cannot be read, the previous sessions and the reason."""
     if update.error is not None:
-        return ServerSessions(before.sessions, update.error.message or update.error.code, is_read=True)
+        return ServerSessions(previous.sessions, update.error.message or update.error.code, is_read=True)
     try:
         return ServerSessions(read_sessions(server, update.result), is_read=True)
     except ValueError as error:
-        return ServerSessions(before.sessions, str(error), is_read=True)
+        return ServerSessions(previous.sessions, str(error), is_read=True)
 
 
 def _first_message(errors: BaseExceptionGroup[HubbubError]) -> str:

@@ -13,7 +13,7 @@ CODE = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,80}")
 
 @dataclass(frozen=True)
 class ErrorHelp:
-    """What is known about one code, in Markdown."""
+    """The help about one error code, in Markdown."""
 
     meaning: str
     advice: str
@@ -22,13 +22,13 @@ class ErrorHelp:
     @property
     def summary(self) -> str:
         """Return the first sentence of the meaning, on one line."""
-        first = " ".join(self.meaning.partition("\n\n")[0].split())
-        return re.split(r"(?<=[.:;])\s", first)[0].rstrip(":;")
+        first_paragraph = " ".join(self.meaning.partition("\n\n")[0].split())
+        return re.split(r"(?<=[.:;])\s", first_paragraph)[0].rstrip(":;")
 
 
 @cache
 def entries() -> Mapping[str, ErrorHelp]:
-    """Return what is known about each code, by the code."""
+    """Return the help about each error, by code."""
     tables = tomllib.loads(SOURCE.read_text(encoding="utf-8"))
     return {code: ErrorHelp(**{key: text.strip() for key, text in table.items()}) for code, table in tables.items()}
 
@@ -63,7 +63,7 @@ def normalize_code(code: str) -> str:
 
 
 def help_hint(code: str, help_url: str | None) -> str | None:
-    """Return what to type to read about a code, or where to look; None if nothing is known.
+    """Return the command that explains a code, or a link about it; None if nothing is known.
 
     `help_url` counts only if it is a whole URL, as from a hub with a `help_base_url`.
     """

@@ -39,7 +39,7 @@ EXAMPLES = {
 class Field:
     """One field; `choices` pairs each value with its title.
 
-    Bounds are those of a text's or list's length, or of a number.
+    `minimum` and `maximum` bound a number, or the length of a text or list.
     """
 
     name: str
@@ -109,24 +109,27 @@ def nested_fields(schema: object) -> list[Field]:
 def _walk_fields(form: Mapping[str, Any], *, prefix: str, required: bool, depth: int) -> Iterator[Field]:
     """Yield the fields of a form, and after each object the fields of that object.
 
-    `prefix` is put before the names, `required` says whether the form itself is, `depth` how many levels deeper to go.
+    `prefix` is put before each name; `required`: the form itself is required; `depth`: how many more levels to follow.
     """
     for field in fields(form):
         name = f"{prefix}{field.name}"
         is_required = required and field.required
         title = name if field.title == field.name else field.title
         yield replace(field, name=name, title=title, required=is_required)
-        own_schema = normalized_schema(as_object(form.get("properties"))[field.name], form)
-        own_names = as_object(own_schema.get("properties"))
+        field_schema = normalized_schema(as_object(form.get("properties"))[field.name], form)
+        nested_names = as_object(field_schema.get("properties"))
         # If a name has a dot in it, `object.field` could mean that name as well: such objects are not followed.
-        has_dotted_name = any("." in own_name for own_name in own_names)
-        if depth and field.kind == "json" and own_names and not has_dotted_name:
-            own_form = {**own_schema, "$defs": form.get("$defs")}
-            yield from _walk_fields(own_form, prefix=f"{name}.", required=is_required, depth=depth - 1)
+        has_dotted_name = any("." in nested_name for nested_name in nested_names)
+        if depth and field.kind == "json" and nested_names and not has_dotted_name:
+            nested_form = {**field_schema, "$defs": form.get("$defs")}
+            yield from _walk_fields(nested_form, prefix=f"{name}.", required=is_required, depth=depth - 1)
 
 
 def parse_value(field: Field, text: str) -> Any:
-    """Parse a typed value. Raises ValueError with the reason; the hub checks the rest of the schema."""
+    """Return the value that a person typed for a field. Raises ValueError with the reason.
+
+    Checks the type, bounds and format; the hub checks the rest of the schema.
+    """
     match field.kind:
         case "string":
             value: Any = text
@@ -207,7 +210,7 @@ def _example_number(field: Field) -> Any:
 
 
 def value_label(field: Field, value: Any) -> str:
-    """Return a value in the words of its form: titles of choices, yes and no."""
+    """Return a value as its form shows it: the title of a choice, yes or no, else as a person would type it."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list):
@@ -244,7 +247,7 @@ def _create_field(name: str, spec: Mapping[str, Any], form: Mapping[str, Any], *
 
 
 def _item_field(name: str, spec: Mapping[str, Any], form: Mapping[str, Any]) -> Field | None:
-    """Return what each element of a list is; None for anything but text, numbers and booleans."""
+    """Return the field of each element of a list; None if the elements are not text, numbers or booleans."""
     items = normalized_schema(spec.get("items"), form)
     if items.get("type") not in ("string", "number", "integer", "boolean"):
         return None
@@ -267,7 +270,7 @@ def _field_kind(spec: Mapping[str, Any], choices: tuple[tuple[str, str], ...]) -
 
 
 def normalized_schema(spec: object, form: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the schema of a property in a simple form: one reference to a definition of `form` is followed.
+    """Return the schema of a property in a simple form: a reference to a definition of `form` is resolved once.
 
     `anyOf: [X, null]` and `type: [X, null]`, which generators write for optional values, become X and `nullable`.
     """
@@ -299,7 +302,7 @@ def _choices(spec: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
 
 
 def _resolve_choice(field: Field, text: str) -> str:
-    """Return the value of the choice with a number (from 1), value or title. Raises ValueError if there is no such."""
+    """Return the value of the choice with this number (from 1), value or title. Raises ValueError if there is none."""
     number = whole_text(text)
     if number is not None and 1 <= number <= len(field.choices):
         return field.choices[number - 1][0]
@@ -350,7 +353,7 @@ def _has_format(name: str, text: str) -> bool:
 
 
 def _describe_bounds(minimum: float | None, maximum: float | None, unit: str) -> str:
-    """Return bounds in words; empty if there are none, or if a text or list just must not be empty."""
+    """Return bounds in words; empty if there are none, or if they only forbid an empty text or list."""
     match minimum, maximum:
         case None, None:
             return ""

@@ -1,7 +1,7 @@
 """One-time links to the web page, and where the page is: small files below the hub's data directory.
 
 A file of a link has the hash of its secret as its name. So those who may write into the data directory can make links,
-and one who may only read it cannot. The page needs no door of its own for this, and links outlast its restarts.
+and one who may only read it cannot. The page needs no endpoint for this, and links outlast its restarts.
 """
 
 import contextlib
@@ -19,14 +19,14 @@ from hubbub_frontend.private_files import make_private_folder, write_private
 from hubbub_shared.platform import files
 
 MAX_LINKS = 500
-"""Links that are kept; the oldest beyond that are useless."""
+"""The most links that are stored; older ones are deleted."""
 
 _VIEW = re.compile(r"inbox|request/[A-Za-z0-9_-]{1,64}")
 
 
 @dataclass(frozen=True, slots=True)
 class PageLink:
-    """What a link leads to: a view of the page, and the id of the pending request that it is about, if it is one.
+    """The target of a link: a view of the page, and the id of a pending request, if the view shows one.
 
     `expires` is in seconds since 1970.
     """
@@ -47,14 +47,14 @@ class Links:
     def __init__(self, data_dir: Path) -> None:
         self._folder = _folder(data_dir) / "links"
 
-    def create(self, to: str, lasts_s: float, request: str | None = None) -> str:
-        """Make a link and return its secret. Raises ValueError for a view that the page does not have."""
+    def create(self, to: str, lifetime_s: float, request: str | None = None) -> str:
+        """Make a link to a view, and return its secret. Raises ValueError for a view that the page does not have."""
         if not _VIEW.fullmatch(to):
             raise ValueError(f"{to!r} is no place of the page")
         make_private_folder(self._folder)
         self._prune()
         secret = secrets.token_urlsafe(32)
-        content = json.dumps({"to": to, "request": request, "expires": time.time() + lasts_s})
+        content = json.dumps({"to": to, "request": request, "expires": time.time() + lifetime_s})
         write_private(self._file(secret), content.encode())
         return secret
 
@@ -95,7 +95,7 @@ class Links:
 
 @contextlib.contextmanager
 def announce_page(data_dir: Path, url: str) -> Generator[bool]:
-    """Say that the page is at this address while the block runs. Yield False if another page already says so.
+    """Announce the address of the page while the block runs. Yield False if another page is announced already.
 
     Raises OSError.
     """
@@ -122,13 +122,13 @@ def find_page_url(data_dir: Path) -> str | None:
     try:
         with (folder / "page.alive").open() as alive_lock:
             if not files.lock(alive_lock.fileno(), shared=True):  # a page that runs holds this lock
-                announced: Any = json.loads((folder / "page.json").read_text())
-                return str(announced["url"])
+                announcement: Any = json.loads((folder / "page.json").read_text())
+                return str(announcement["url"])
     except (OSError, ValueError, TypeError, KeyError):
         pass
     return None
 
 
 def _folder(data_dir: Path) -> Path:
-    """Return the folder, below a data directory, of the page's links and of the files that say where it is."""
+    """Return the folder, below a data directory, of the page's links and announcement."""
     return data_dir / "web"

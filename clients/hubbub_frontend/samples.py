@@ -19,22 +19,22 @@ def sample_argument(field: Field) -> str:
     return f"{field.name}{mark}{typed_text(value)}"
 
 
-def sample_command(kind: str, server: str, shape: Mapping[str, Any]) -> list[str]:
-    """Return the words of a command that uses what a server offers.
+def sample_command(kind: str, server: str, definition: Mapping[str, Any]) -> list[str]:
+    """Return the words of a command that uses an offer of a server: a tool, prompt, resource or skill.
 
-    There are none for a template, whose URI has to be filled in first.
+    Empty for a template, whose URI has to be filled in first.
     """
-    name = str(shape.get("name", ""))
+    name = str(definition.get("name", ""))
     match kind:
         case "tool":
-            required = [field for field in nested_fields(shape.get("inputSchema")) if field.required]
-            in_parts = {field.name.rpartition(".")[0] for field in required}  # objects whose fields are given singly
-            return ["call", server, name, *(sample_argument(field) for field in required if field.name not in in_parts)]
+            required = [field for field in nested_fields(definition.get("inputSchema")) if field.required]
+            objects = {field.name.rpartition(".")[0] for field in required}  # their fields are given singly
+            return ["call", server, name, *(sample_argument(field) for field in required if field.name not in objects)]
         case "prompt":
-            needed = [each for each in as_objects(shape.get("arguments")) if each.get("required") is True]
-            return ["prompt", server, name, *(f"{each.get('name')}=text" for each in needed)]
+            arguments = [each for each in as_objects(definition.get("arguments")) if each.get("required") is True]
+            return ["prompt", server, name, *(f"{each.get('name')}=text" for each in arguments)]
         case "resource" | "skill":
-            return ["read", server, str(shape.get("uri", ""))]
+            return ["read", server, str(definition.get("uri", ""))]
         case _:
             return []
 

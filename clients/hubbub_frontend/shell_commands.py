@@ -46,5 +46,5 @@ def set_hub_prefix(prefix: str, *, local: str | None = None) -> None:
 
 
 def with_hub_options(text: str) -> str:
-    """Return a text in which each command of `hubbub` has the options that name the hub."""
+    """Return a text in which each `hubbub` command has the options that name the hub."""
     return _COMMAND.sub(lambda match: f"{_prefixes['local' if match[1] else 'any']} ", text)

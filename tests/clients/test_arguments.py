@@ -14,7 +14,7 @@ from jsonschema_rs import is_valid
 from hubbub.v1 import call_pb2, catalog_pb2, common_pb2, inbox_pb2
 from hubbub_client.data.records import PendingRequest
 from hubbub_frontend import samples
-from hubbub_frontend.arguments import Mistyped, are_key_values, missing_fields, parse_arguments
+from hubbub_frontend.arguments import MistypedArgument, are_key_values, missing_fields, parse_arguments
 from hubbub_frontend.forms import MAX_NESTED, example_value, fields, nested_fields
 
 SCHEMA: dict[str, Any] = {
@@ -138,7 +138,7 @@ def test_what_is_typed_is_read_as_the_schema_says(words: list[str], said: dict[s
     ],
 )
 def test_what_cannot_be_read_is_named_with_what_would_do(words: list[str], problem: str) -> None:
-    with pytest.raises(Mistyped) as refused:
+    with pytest.raises(MistypedArgument) as refused:
         parse_arguments(words, SCHEMA, read)
     assert str(refused.value).startswith(problem)
 
@@ -155,9 +155,9 @@ def test_what_is_within_an_object_is_read_as_its_definition_says() -> None:
     assert parse_arguments(["place.depth=2", "place.colour=red"], schema, read) == {
         "place": {"depth": 2, "colour": "red"}
     }
-    with pytest.raises(Mistyped, match="'blue' is none of red, green"):
+    with pytest.raises(MistypedArgument, match="'blue' is none of red, green"):
         parse_arguments(["place.colour=blue"], schema, read)
-    with pytest.raises(Mistyped, match="did you mean depth"):
+    with pytest.raises(MistypedArgument, match="did you mean depth"):
         parse_arguments(["place.dept=2"], schema, read)
 
 

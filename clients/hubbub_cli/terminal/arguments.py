@@ -41,7 +41,7 @@ def parse_with_schema(words: Sequence[str], schema: object) -> dict[str, Any]:
     """Return the arguments that words `key=value` give, with values of the types that a schema wants. Raises Usage."""
     try:
         return arguments.parse_arguments(words, schema, read_file)
-    except arguments.Mistyped as error:
+    except arguments.MistypedArgument as error:
         raise Usage(str(error)) from None
 
 

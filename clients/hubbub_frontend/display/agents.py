@@ -23,8 +23,8 @@ MAX_MORE_CHARS = 20_000
 MAX_NAMED = 3
 """Files that one line names."""
 
-MAX_SAID = 20
-"""Texts of an agent about what it would do."""
+MAX_STATEMENTS = 20
+"""The most statements of an agent about what it would do, and the most names of files."""
 
 NOT_TEXT = ("\0", "[U+0000]")
 """The character by which a file that is no text is known: as it came, and as the page replaces it. Such a file is shown
@@ -45,10 +45,10 @@ class AgentView:
 
 def agent_view(request: PendingRequest) -> AgentView:
     """Return what an agent asks to do, and what else its server sent with the question; parts may be empty."""
-    asked = request.agent
+    question = request.agent
     return AgentView(
-        rows=_question_rows(asked) if asked is not None else (),
-        folder=line(asked.folder) if asked is not None else "",
+        rows=_question_rows(question) if question is not None else (),
+        folder=line(question.folder) if question is not None else "",
         more=_more_rows(request.more),
         decisions=decision_choices(request),
     )
@@ -56,17 +56,17 @@ def agent_view(request: PendingRequest) -> AgentView:
 
 def agent_line(request: PendingRequest) -> str:
     """Return in one line what a coding agent would run or change, or else its title; empty if no agent asks."""
-    asked = request.agent
-    if asked is None:
+    question = request.agent
+    if question is None:
         return ""
-    if asked.command:
-        folder = f" in {asked.folder}" if asked.folder else ""
-        return line(f"{first_line(asked.command_line)}{folder}")
-    if not asked.changes:
-        return line(asked.title)
-    named = ", ".join(_name_change(each) for each in asked.changes[:MAX_NAMED])
-    hidden = len(asked.changes) - MAX_NAMED
-    return line(f"{named} and {hidden} more" if hidden > 0 else named)
+    if question.command:
+        folder = f" in {question.folder}" if question.folder else ""
+        return line(f"{first_line(question.command_line)}{folder}")
+    if not question.changes:
+        return line(question.title)
+    paths = ", ".join(_name_change(each) for each in question.changes[:MAX_NAMED])
+    hidden = len(question.changes) - MAX_NAMED
+    return line(f"{paths} and {hidden} more" if hidden > 0 else paths)
 
 
 def render_agent(page: DetailText, request: PendingRequest) -> None:
@@ -79,37 +79,39 @@ def render_agent(page: DetailText, request: PendingRequest) -> None:
 
 
 def render_more(page: DetailText, request: PendingRequest) -> None:
-    """Render what else the server has sent, for a terminal."""
+    """Render the other members that the server sent with its question, for a terminal."""
     if rows := agent_view(request).more:
         page.heading(MORE)
         render_rows(page, rows)
 
 
-def _question_rows(asked: AgentQuestion) -> tuple[ArgumentRow, ...]:
-    """Return what an agent asks to do as rows: the command, the changed files, what it says."""
+def _question_rows(question: AgentQuestion) -> tuple[ArgumentRow, ...]:
+    """Return an agent's question as rows: command, changed files, the agent's statements, and its wanted grant."""
     rows: list[ArgumentRow] = []
-    if asked.command:
-        title = f"Command, run by {line(asked.shell, 100)}" if asked.shell else "Command"
-        rows.append(ArgumentRow(path="", title=title, kind="code", text=clean(asked.command_line)))
-    if asked.title and asked.title.strip("`") != asked.command_line:  # else the title only repeats the command
-        rows.append(ArgumentRow(path="", title="The agent calls it", kind="text", text=line(asked.title)))
-    rows += [_change_row(each) for each in islice(asked.changes, MAX_FILES)]
-    if len(asked.changes) > MAX_FILES:
-        text = f"{len(asked.changes) - MAX_FILES} files more, which are in the JSON"
+    if question.command:
+        title = f"Command, run by {line(question.shell, 100)}" if question.shell else "Command"
+        rows.append(ArgumentRow(path="", title=title, kind="code", text=clean(question.command_line)))
+    if question.title and question.title.strip("`") != question.command_line:  # else the title only repeats the command
+        rows.append(ArgumentRow(path="", title="The agent calls it", kind="text", text=line(question.title)))
+    rows += [_change_row(each) for each in islice(question.changes, MAX_FILES)]
+    if len(question.changes) > MAX_FILES:
+        text = f"{len(question.changes) - MAX_FILES} files more, which are in the JSON"
         rows.append(ArgumentRow(path="", title="Too many to show", kind="text", text=text))
-    if asked.omitted_bytes is not None:
-        text = f"{asked.omitted_bytes:,} bytes are left out: the question was too big"
+    if question.omitted_bytes is not None:
+        text = f"{question.omitted_bytes:,} bytes are left out: the question was too big"
         rows.append(ArgumentRow(path="", title="Not all of it is here", kind="text", text=text))
-    if not (asked.command or asked.changes):
-        rows += [_shorten_texts(each) for each in argument_rows(asked.input, {})]
-        rows += [ArgumentRow(path="", title="File", kind="text", text=line(each)) for each in asked.files[:MAX_SAID]]
-    for said in asked.says[:MAX_SAID]:
-        text = clean(_shorten(said))
+    if not (question.command or question.changes):
+        rows += [_shorten_texts(each) for each in argument_rows(question.input, {})]
+        rows += [
+            ArgumentRow(path="", title="File", kind="text", text=line(each)) for each in question.files[:MAX_STATEMENTS]
+        ]
+    for statement in question.says[:MAX_STATEMENTS]:
+        text = clean(_shorten(statement))
         kind = "code" if "\n" in text.strip() else "text"
         rows.append(ArgumentRow(path="", title="The agent says", kind=kind, text=text))
-    if asked.grant:
+    if question.grant:
         title = "Asks to write below this folder from now on"
-        rows.append(ArgumentRow(path="", title=title, kind="code", text=clean(asked.grant)))
+        rows.append(ArgumentRow(path="", title=title, kind="code", text=clean(question.grant)))
     return tuple(rows)
 
 
@@ -139,8 +141,8 @@ def _name_change(change: FileChange) -> str:
 
 def _more_rows(members: Mapping[str, object]) -> tuple[ArgumentRow, ...]:
     """Return the members of a question that have no known meaning, as rows."""
-    shown = dict(islice(members.items(), MAX_MORE))
-    rows = [_shorten_texts(each) for each in argument_rows(shown, {})]
+    visible = dict(islice(members.items(), MAX_MORE))
+    rows = [_shorten_texts(each) for each in argument_rows(visible, {})]
     if len(members) > MAX_MORE:
         text = f"{len(members) - MAX_MORE} members more, which are in the JSON"
         rows.append(ArgumentRow(path="", title="Too many to show", kind="text", text=text))

@@ -21,7 +21,7 @@ MAX_VALUE_CHARS = 300
 def answer_pairs(request: PendingRequest) -> Sequence[tuple[str, str]]:
     """Return the answer as pairs of a label and a value, each one clean line; empty without an answer.
 
-    A form's first pair says what was done, unless it was accepted with content.
+    The first pair of a form names the action, unless the form was accepted with content.
     """
     answer = as_object(request.answer)
     if not answer:
@@ -40,8 +40,8 @@ def answer_pairs(request: PendingRequest) -> Sequence[tuple[str, str]]:
         case _:
             pairs = _form_pairs(request, answer)
             action = str(answer.get("action"))
-            if decided := describe_decision(request):
-                return (("answer", decided), *pairs)
+            if decision := describe_decision(request):
+                return (("answer", decision), *pairs)
             if pairs and action == "accept":
                 return pairs
             return (("answer", line(ACTIONS.get(action, action))), *pairs)
@@ -54,19 +54,19 @@ def answer_line(request: PendingRequest) -> str:
 
 
 def _approval_pairs(request: PendingRequest, answer: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
-    """Return what people said to a call, and what else they decided with it."""
+    """Return the answer to an approval: the action, who took it, and everything else that they decided with it."""
     action = str(answer.get("action"))
     seconds = answer.get("remember_s")
-    same = " with the same arguments" if answer.get("same_arguments") else ""
-    taken = accepted_suggestions(request, answer)
+    arguments_note = " with the same arguments" if answer.get("same_arguments") else ""
+    suggestions = accepted_suggestions(request, answer)
     pairs = (
         ("answer", ACTIONS.get(action, action)),
         ("by", ", ".join(str(name) for name in as_list(answer.get("by")))),
         ("reason", answer.get("reason") or ""),
         ("comment", answer.get("comment") or ""),
         ("changed to", json.dumps(answer["arguments"], ensure_ascii=False) if "arguments" in answer else ""),
-        ("remembered", f"for {describe_span(seconds)}{same}" if isinstance(seconds, int) else ""),
-        ("as well", "; ".join(taken)),
+        ("remembered", f"for {describe_span(seconds)}{arguments_note}" if isinstance(seconds, int) else ""),
+        ("as well", "; ".join(suggestions)),
     )
     return tuple((name, line(value, MAX_VALUE_CHARS)) for name, value in pairs if value)
 

@@ -62,7 +62,7 @@ class RememberChoice:
 
 @dataclass(frozen=True, slots=True)
 class SuggestionChoice:
-    """What may be allowed as well, named by its index; `lasting` beyond the session of the caller's host."""
+    """A further permission that an approval may grant, by its index; `lasting` if it outlasts the host's session."""
 
     index: int
     label: str
@@ -71,13 +71,13 @@ class SuggestionChoice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalView:
-    """A call to approve as plain data; every text is fit for a screen.
+    """A call to approve as plain data; every text is safe for a screen.
 
-    The words of the hub and of its rules: `headline`, `rule`, `message`, `reason`, `progress`, `changed`, `who`,
-    `remember`. The server's: `title`, `description`, `hints`, and the titles of the arguments, whose values are the
-    model's, as is the `folder` of a host's own tool. `suggestions` are the hub's words with the host's
-    rules in them. `arguments` are those to be approved now; `original` those asked
-    for, if somebody has changed them.
+    The hub and its rules wrote `headline`, `rule`, `message`, `reason`, `progress`, `changed`, `who` and `remember`. A
+    server wrote `title`, `description`, `hints` and the titles of the arguments. The model wrote the values of the
+    arguments and the `folder` of a host's own tool. `suggestions` are words of the hub with rules of the host in them.
+    `arguments` are those to approve now, `original` those before a person changed them, if one did. `before` are the
+    ids of the caller's latest calls of this server, newest first.
     """
 
     headline: str
@@ -104,49 +104,49 @@ class ApprovalView:
 
 
 def approval_view(request: PendingRequest) -> ApprovalView | None:
-    """Return a pending request as a call to approve; None if it asks for something else, or cannot be read."""
-    asked = request.approval
-    if asked is None:
+    """Return a pending request as a call to approve; None if it is no approval, or cannot be read."""
+    approval = request.approval
+    if approval is None:
         return None
-    schema = asked.tool.input_schema
-    has_changes = asked.changed_arguments is not None
+    schema = approval.tool.input_schema
+    has_changes = approval.changed_arguments is not None
     return ApprovalView(
-        headline=describe_wanted_call(asked, request.server),
-        caller=line(asked.caller.name, 100),
-        host=line(asked.caller.host, 60),
-        tool=line(asked.tool.name, 100),
+        headline=describe_wanted_call(approval, request.server),
+        caller=line(approval.caller.name, 100),
+        host=line(approval.caller.host, 60),
+        tool=line(approval.tool.name, 100),
         server=line(request.server, 100),
-        title=line(asked.tool.title or asked.tool.annotations.get("title") or "", 200),
-        description=safe_text(asked.tool.description, MAX_DESCRIPTION_CHARS),
-        hints=describe_hints(asked.tool.annotations) if asked.tool.annotations or request.server != HOST else (),
-        rule=line(asked.rule.name, 100),
-        message=safe_text(asked.message, MAX_DESCRIPTION_CHARS),
-        reason=safe_text(asked.reason, MAX_DESCRIPTION_CHARS),
-        progress=describe_progress(request, asked.rule),
+        title=line(approval.tool.title or approval.tool.annotations.get("title") or "", 200),
+        description=safe_text(approval.tool.description, MAX_DESCRIPTION_CHARS),
+        hints=describe_hints(approval.tool.annotations) if approval.tool.annotations or request.server != HOST else (),
+        rule=line(approval.rule.name, 100),
+        message=safe_text(approval.message, MAX_DESCRIPTION_CHARS),
+        reason=safe_text(approval.reason, MAX_DESCRIPTION_CHARS),
+        progress=describe_progress(request, approval.rule),
         changed=_describe_changes(request) if has_changes else "",
-        who=describe_approvers(asked),
-        may_change=asked.rule.edit,
-        remember=tuple(RememberChoice(each, describe_span(each)) for each in asked.rule.remember_s),
-        arguments=argument_rows(asked.current_arguments, schema),
-        original=argument_rows(asked.arguments, schema) if has_changes else (),
-        folder=line(asked.cwd),
+        who=describe_approvers(approval),
+        may_change=approval.rule.edit,
+        remember=tuple(RememberChoice(each, describe_span(each)) for each in approval.rule.remember_s),
+        arguments=argument_rows(approval.current_arguments, schema),
+        original=argument_rows(approval.arguments, schema) if has_changes else (),
+        folder=line(approval.cwd),
         suggestions=tuple(
             SuggestionChoice(index, line(each.words, MAX_SUGGESTION_CHARS), each.lasting)
-            for index, each in enumerate(asked.suggestions)
+            for index, each in enumerate(approval.suggestions)
             if 0 < len(each.words) <= MAX_SUGGESTION_CHARS
         ),
-        before=tuple(line(each, 100) for each in asked.before),
+        before=tuple(line(each, 100) for each in approval.before),
     )
 
 
 def arguments_line(rows: Sequence[ArgumentRow], limit: int = 300) -> str:
     """Return arguments in one line: `Repository: shop, Branch: release/1.4`."""
-    shown = (f"{row.title}: {_value_line(row)}" for row in rows)
-    return line(", ".join(each[:limit] for each in islice(shown, limit)), limit) or "no arguments"
+    parts = (f"{row.title}: {_value_line(row)}" for row in rows)
+    return line(", ".join(each[:limit] for each in islice(parts, limit)), limit) or "no arguments"
 
 
 def _value_line(row: ArgumentRow) -> str:
-    """Return the value of a row as a part of one line: of code, of a change or of a patch the first line."""
+    """Return the value of a row for a place within one line: only the first line of code, of a change or of a patch."""
     text = (row.new or "nothing") if row.kind == "change" else row.text
     return first_line(text) if row.kind in ("code", "change", "patch") else text
 
@@ -171,9 +171,9 @@ def describe_hints(annotations: Mapping[str, Any]) -> tuple[Hint, ...]:
 
 
 def describe_progress(request: PendingRequest, rule: ApprovalTerms) -> str:
-    """Return who has said yes and how many more people have to.
+    """Return who has approved a call, and how many more people have to.
 
-    Empty if the rule needs one yes and has none yet, if no more is needed, and for a request that is not open.
+    Empty if the rule needs one approval and has none yet, if no more are needed, or if the request is not open.
     """
     names = list(dict.fromkeys(line(each.by, 60) for each in request.approvals))
     missing = rule.needed - len(names)
@@ -186,15 +186,15 @@ def describe_progress(request: PendingRequest, rule: ApprovalTerms) -> str:
     return f"{_join_names(names)} {verb} said yes; {_number_word(missing)} more {are} needed."
 
 
-def describe_approvers(asked: ApprovalRequest) -> str:
+def describe_approvers(approval: ApprovalRequest) -> str:
     """Return in words who may approve."""
-    rule, names = asked.rule, [_describe_approver(each) for each in asked.rule.approvers]
+    rule, names = approval.rule, [_describe_approver(each) for each in approval.rule.approvers]
     who = _join_names(names, "or") if names else "everyone with the permission to approve"
-    return who + (f", but not {line(asked.caller.name, 60)}" if rule.not_by_caller and asked.caller.name else "")
+    return who + (f", but not {line(approval.caller.name, 60)}" if rule.not_by_caller and approval.caller.name else "")
 
 
 def _describe_approver(name: str) -> str:
-    """Return in words who an entry of a rule's approvers is."""
+    """Return in words which callers an entry of a rule's approvers names."""
     kind, _, value = name.partition(":")
     match kind:
         case "oidc-role" if value:
@@ -206,7 +206,7 @@ def _describe_approver(name: str) -> str:
 
 
 def _describe_changes(request: PendingRequest) -> str:
-    """Return in words that the arguments have changed, and who has changed them last."""
+    """Return in words who last changed the arguments."""
     by = line(request.approvals[-1].by, 60) if request.approvals else "somebody"
     return f"{by} has changed the arguments"
 
@@ -219,10 +219,10 @@ def describe_span(seconds: int) -> str:
 
 
 def accepted_suggestions(request: PendingRequest, answer: Mapping[str, Any]) -> Sequence[str]:
-    """Return in words the suggestions of the host that an approval accepted."""
-    taken, asked = as_list(answer.get("suggestions")), request.approval
-    offered = asked.suggestions if asked is not None else ()
-    return [each.words for index, each in enumerate(offered) if index in taken]
+    """Return in words the suggestions of the host that the answer to an approval accepted."""
+    accepted, approval = as_list(answer.get("suggestions")), request.approval
+    suggestions = approval.suggestions if approval is not None else ()
+    return [each.words for index, each in enumerate(suggestions) if index in accepted]
 
 
 def _number_word(count: int) -> str:
@@ -232,16 +232,16 @@ def _number_word(count: int) -> str:
 
 def _join_names(names: Sequence[str], word: str = "and") -> str:
     """Return names as people list them: `ada, ben and cleo`; of more than six, the first five and how many more."""
-    shown = [*names[:5], f"{len(names) - 5} more"] if len(names) > 6 else names
-    return f"{', '.join(shown[:-1])} {word} {shown[-1]}" if len(shown) > 1 else "".join(shown)
+    listed = [*names[:5], f"{len(names) - 5} more"] if len(names) > 6 else names
+    return f"{', '.join(listed[:-1])} {word} {listed[-1]}" if len(listed) > 1 else "".join(listed)
 
 
 def describe_remembered(approval: "RememberedApproval") -> str:
-    """Return a remembered approval in one line: what may be called by whom until when, and who said so."""
-    what = f"{line(approval.caller, 60)} may call {line(approval.tool, 100)} on {line(approval.server, 60)}"
-    same = f" with {arguments_text(approval.arguments)}" if approval.arguments is not None else ""
+    """Return a remembered approval in one line: who may call what until when, and who granted it."""
+    permission = f"{line(approval.caller, 60)} may call {line(approval.tool, 100)} on {line(approval.server, 60)}"
+    arguments_note = f" with {arguments_text(approval.arguments)}" if approval.arguments is not None else ""
     by = _join_names([line(each, 60) for each in approval.approved_by])
-    return f"{what}{same} until {local_datetime(approval.expires_at)}; {by} said so"
+    return f"{permission}{arguments_note} until {local_datetime(approval.expires_at)}; {by} said so"
 
 
 def arguments_text(arguments: object) -> str:
@@ -293,10 +293,10 @@ def render_rows(page: DetailText, rows: Sequence[ArgumentRow]) -> None:
     """
     if not rows:
         page.paragraph("without arguments", "dim")
-    shown = rows[:MAX_ROWS]
-    changes = sum(row.kind == "change" for row in shown)
+    visible = rows[:MAX_ROWS]
+    change_count = sum(row.kind == "change" for row in visible)
     lines_left = MAX_LINES
-    for row in shown:
+    for row in visible:
         if row.kind == "text" and len(row.title) < LABEL_WIDTH:
             page.fact(row.title or '""', row.text)
             continue
@@ -304,7 +304,7 @@ def render_rows(page: DetailText, rows: Sequence[ArgumentRow]) -> None:
             page.paragraph(Text.assemble((row.title, "dim"), f"  {row.text}"))
             continue
         page.paragraph(row.title, "dim")
-        lines = _row_lines(row, MAX_DIFF_COST // max(changes, 1))
+        lines = _row_lines(row, MAX_DIFF_COST // max(change_count, 1))
         # A later argument is shown with some lines, even if an argument before it has taken all MAX_LINES.
         count = max(lines_left, 10)
         lines_left -= min(len(lines), count)
@@ -318,7 +318,7 @@ def render_rows(page: DetailText, rows: Sequence[ArgumentRow]) -> None:
 
 
 def _line_labels(row: ArgumentRow, lines: Sequence[str]) -> Sequence[str]:
-    """Return what stands before each line: its number in a diff, nothing elsewhere."""
+    """Return the label before each line: its line number in a change or a patch, empty in other rows."""
     if row.kind not in ("change", "patch"):
         return [""] * len(lines)
     numbers = [*line_numbers(lines)]
@@ -327,12 +327,12 @@ def _line_labels(row: ArgumentRow, lines: Sequence[str]) -> Sequence[str]:
 
 
 def _row_lines(row: ArgumentRow, max_cost: int) -> Sequence[str]:
-    """Return the lines of a row; for a change, the lines of a diff, which takes at most `max_cost` steps to make."""
+    """Return the lines of a row; for a change, a diff that takes at most `max_cost` steps to make."""
     if row.kind == "change":
         return change_lines(row.old, row.new, max_cost) or ("no difference",)
     return row.text.splitlines() or ("",)
 
 
 def line_of_code(text: str) -> str:
-    """Return a line of code with its blanks, at most 2,000 characters of it."""
+    """Return a line of code that is safe for a screen, with its indentation, cut at 2,000 characters."""
     return clean(text[:2000]) + (f"… ({len(text) - 2000} characters more)" if len(text) > 2000 else "")

@@ -40,10 +40,10 @@ PATCHES = ("diff", "patch")
 WITHIN = " / "
 """Between the title of an argument and that of a part of it."""
 
-_PLACES = re.compile(
+_HUNK_HEADER = re.compile(
     r"@@ (?:-(?P<old>\d{1,9})(?:,\d+)? \+(?P<new>\d{1,9})|line (?P<line>\d{1,9})(?:, now (?P<now>\d{1,9}))?)"
 )
-"""The head of a part of a diff, as patches have it and as it is named here."""
+"""The header of a hunk, as patches have it, and as `_describe_hunk_header` writes it."""
 
 UNKNOWN: Mapping[str, Any] = {}
 """The schema of an argument that no schema names."""
@@ -79,19 +79,22 @@ def argument_rows(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> tu
 def _walk_object(
     value: Mapping[str, Any], spec: Mapping[str, Any], form: Mapping[str, Any], path: str, title: str, depth: int
 ) -> Iterator[ArgumentRow]:
-    """Yield the rows of an object. `spec` is the schema of the object, `form` that of all arguments; `path` and `title`
-    are those of what the object is a part of, and `depth` is how many levels deeper to go.
+    """Yield the rows of an object. `spec` is the schema of the object, `form` the schema of all arguments.
+
+    `path` and `title` are those of the value around the object; `depth` is how many more levels are followed.
     """
     properties = as_object(spec.get("properties"))
     ordered = [*(name for name in properties if name in value), *(name for name in value if name not in properties)]
-    pair = _find_pair(value)
+    change_names = _find_change_names(value)
     for name in ordered:
-        own_path, own_spec = f"{path}{name}", _own_schema(properties, name, form)
+        own_path, own_spec = f"{path}{name}", _property_schema(properties, name, form)
         own_title = title + _argument_title(name, own_spec)
-        if pair is not None and name in pair:
-            if name == next(each for each in ordered if each in pair):  # one row, in the place of the first
-                old, new = pair
-                titles = " → ".join(_argument_title(each, _own_schema(properties, each, form)) for each in pair)
+        if change_names is not None and name in change_names:
+            if name == next(each for each in ordered if each in change_names):  # one row, in the place of the first
+                old, new = change_names
+                titles = " → ".join(
+                    _argument_title(each, _property_schema(properties, each, form)) for each in change_names
+                )
                 yield ArgumentRow(
                     path=clean(f"{path}{new}"),
                     title=title.removesuffix(WITHIN) or titles,
@@ -114,11 +117,11 @@ def _walk_value(
 ) -> Iterator[ArgumentRow]:
     """Yield the rows of one argument: those of its parts if it is an object or a list of edits, else a single row."""
     inner = as_object(value)
-    if depth and inner and (as_object(spec.get("properties")) or _find_pair(inner)):
+    if depth and inner and (as_object(spec.get("properties")) or _find_change_names(inner)):
         yield from _walk_object(inner, spec, form, f"{path}.", f"{title}{WITHIN}", depth - 1)
         return
     edits = as_list(value)
-    if depth and edits and all(_find_pair(as_object(each)) for each in edits):
+    if depth and edits and all(_find_change_names(as_object(each)) for each in edits):
         item_spec = normalized_schema(spec.get("items"), form)
         for index, each in enumerate(edits):
             yield from _walk_object(
@@ -155,8 +158,8 @@ def _json_text(value: object) -> str:
     return escape_json(compact)
 
 
-def _find_pair(value: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Return the names of an old and a new text, if an object has both (see PAIRS); else None."""
+def _find_change_names(value: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Return the names of an old and a new text, if an object has both (see PAIRS); None otherwise."""
     for old, new in PAIRS:
         texts = value.get(old), value.get(new)
         if all(isinstance(each, str) for each in texts):
@@ -166,16 +169,16 @@ def _find_pair(value: Mapping[str, Any]) -> tuple[str, str] | None:
     return None
 
 
-def _own_schema(properties: Mapping[str, Any], name: str, form: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the schema of one property of a form; UNKNOWN (empty) if the form has no such property."""
+def _property_schema(properties: Mapping[str, Any], name: str, form: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the schema of one property of an object; UNKNOWN (empty) if the object has no such property."""
     return normalized_schema(properties[name], form) if name in properties else UNKNOWN
 
 
 def _argument_title(name: str, spec: Mapping[str, Any]) -> str:
     """Return the title of a property, or else its name."""
     title = spec.get("title")
-    shown = title if isinstance(title, str) and title.strip() else name
-    return clean(" ".join(shown[:100].split()))
+    text = title if isinstance(title, str) and title.strip() else name
+    return clean(" ".join(text[:100].split()))
 
 
 def change_lines(old: str, new: str, max_cost: int = MAX_DIFF_COST) -> Sequence[str]:
@@ -192,31 +195,38 @@ def change_lines(old: str, new: str, max_cost: int = MAX_DIFF_COST) -> Sequence[
     end = 0
     while end < min(len(before), len(after)) - start and before[-1 - end] == after[-1 - end]:
         end += 1
-    changed, replaced = before[start : len(before) - end], after[start : len(after) - end]
-    if _diff_cost(changed, replaced) > max_cost:
-        return (*(f"-{each}" for each in changed), *(f"+{each}" for each in replaced))
+    removed, added = before[start : len(before) - end], after[start : len(after) - end]
+    if _diff_cost(removed, added) > max_cost:
+        return (*(f"-{each}" for each in removed), *(f"+{each}" for each in added))
     # Equal lines at both ends are not compared again; three of them are shown as context.
-    lead, trail = max(start - 3, 0), max(end - 3, 0)
-    lines = difflib.unified_diff(before[lead : len(before) - trail], after[lead : len(after) - trail], lineterm="")
-    return [_describe_diff_head(line, lead) if line.startswith("@@") else line for line in islice(lines, 2, None)]
+    skipped_start, skipped_end = max(start - 3, 0), max(end - 3, 0)
+    lines = difflib.unified_diff(
+        before[skipped_start : len(before) - skipped_end], after[skipped_start : len(after) - skipped_end], lineterm=""
+    )
+    return [
+        _describe_hunk_header(line, skipped_start) if line.startswith("@@") else line for line in islice(lines, 2, None)
+    ]
 
 
-def _describe_diff_head(head: str, skipped: int) -> str:
-    """Return the head of a part of a diff in words: its first line in the old text; also in the new, if different.
+def _describe_hunk_header(header: str, skipped: int) -> str:
+    """Return the header of a hunk in words: its first line in the old text; also in the new text, if different.
 
-    `skipped` is how many equal lines before the part were not compared.
+    `skipped` is how many equal lines before the hunk were not compared.
     """
-    old, new = (max(int(each), 1) + skipped for each in _diff_positions(head))
+    old, new = (max(int(each), 1) + skipped for each in _hunk_positions(header))
     return f"@@ line {old}" if old == new else f"@@ line {old}, now {new}"
 
 
 def line_numbers(lines: Sequence[str]) -> Iterator[int | None]:
-    """Yield the number of each line of a diff: of a removed line that in the old text, of others that in the new."""
+    """Yield the line number of each line of a diff: in the old text for a removed line, in the new text for others.
+
+    Yield None for the header of a hunk, and where the numbers are unknown.
+    """
     old: int | None = None
     new: int | None = None
     for each in lines:
         if each.startswith("@@"):
-            old, new = (int(number) for number in _diff_positions(each)) if _PLACES.match(each) else (None, None)
+            old, new = (int(number) for number in _hunk_positions(each)) if _HUNK_HEADER.match(each) else (None, None)
             yield None
             continue
         yield old if each.startswith("-") else new
@@ -224,16 +234,16 @@ def line_numbers(lines: Sequence[str]) -> Iterator[int | None]:
         new = new + 1 if new is not None and not each.startswith("-") else new
 
 
-def _diff_positions(head: str) -> tuple[str, str]:
-    """Return the first lines in the old and the new text that the head of a part of a diff names; else "1", "1"."""
-    found = _PLACES.match(head)
-    if found is None:
+def _hunk_positions(header: str) -> tuple[str, str]:
+    """Return the first lines in the old and the new text that the header of a hunk names; else "1", "1"."""
+    match = _HUNK_HEADER.match(header)
+    if match is None:
         return "1", "1"
-    return found["old"] or found["line"], found["new"] or found["now"] or found["line"]
+    return match["old"] or match["line"], match["new"] or match["now"] or match["line"]
 
 
 def _diff_cost(before: Sequence[str], after: Sequence[str]) -> int:
-    """Return about how many steps difflib takes at most: pairs of equal lines, each looked at for each match."""
+    """Estimate the most steps that difflib takes: it looks at each pair of equal lines again for each match."""
     # difflib does not look for lines that occur more often than this (`autojunk`).
     popular = 1 + len(after) // 100 if len(after) >= 200 else len(after)
     counts = Counter(after)

@@ -62,11 +62,11 @@ def add_arguments(page: DetailText, call: Call | None) -> None:
         return
     page.heading("Called with")
     for name, value in list(arguments.items())[:MAX_ARGUMENTS]:
-        shown = text.safe_text(typed_text(value), MAX_VALUE_CHARS)
-        if "\n" in shown or len(name) >= text.LABEL_WIDTH:
+        value_text = text.safe_text(typed_text(value), MAX_VALUE_CHARS)
+        if "\n" in value_text or len(name) >= text.LABEL_WIDTH:
             page.paragraph(text.line(name), "dim")
-            page.paragraph("\n".join(f"  {each}" for each in shown.split("\n")))
+            page.paragraph("\n".join(f"  {each}" for each in value_text.split("\n")))
         else:
-            page.fact(name, shown or '""')
+            page.fact(name, value_text or '""')
     if len(arguments) > MAX_ARGUMENTS:
         page.paragraph(f"and {len(arguments) - MAX_ARGUMENTS} more", "dim")

@@ -12,22 +12,22 @@ TICKS = re.compile(r"(`+)")
 
 
 def fold_code(text: str) -> str:
-    """Return a text in which code of several lines is its first line, and a sign that it goes on."""
+    """Return a text in which each code span of several lines is cut to its first line and `…`."""
     parts = TICKS.split(text)
-    # Code ends at as many backticks as it begins with. The places of backticks are kept by their count, to be fast.
-    places: defaultdict[int, list[int]] = defaultdict(list)
+    # Code ends at as many backticks as it begins with. The positions of backticks are found by their count, to be fast.
+    positions: defaultdict[int, list[int]] = defaultdict(list)
     for at in range(1, len(parts), 2):
-        places[len(parts[at])].append(at)
+        positions[len(parts[at])].append(at)
     folded = [parts[0]]
     at = 1
     while at < len(parts):
-        same = places[len(parts[at])]
-        index = bisect_right(same, at)
-        if index == len(same):  # no such backticks follow, so these begin no code
+        closing_positions = positions[len(parts[at])]
+        index = bisect_right(closing_positions, at)
+        if index == len(closing_positions):  # no such backticks follow, so these begin no code
             folded += parts[at : at + 2]
             at += 2
             continue
-        end = same[index]
+        end = closing_positions[index]
         folded += [_fold_span(parts[at], "".join(parts[at + 1 : end])), parts[end + 1]]
         at = end + 2
     return "".join(folded)
@@ -38,12 +38,12 @@ def first_line(code: str) -> str:
     lines = [each.strip() for each in code.splitlines() if each.strip()]
     if len(lines) < 2:
         return "".join(lines)
-    shown = lines[0].removesuffix("\\").rstrip()
-    return f"{shown} …"
+    first = lines[0].removesuffix("\\").rstrip()
+    return f"{first} …"
 
 
 def _fold_span(ticks: str, code: str) -> str:
-    """Return code in backticks; of code of several lines the first line, with a sign that the code goes on."""
+    """Return code in backticks; code of several lines is cut to its first line and `…`."""
     if "\n" not in code:
         return f"{ticks}{code}{ticks}"
     language = LANGUAGE.match(code) if len(ticks) >= FENCE else None

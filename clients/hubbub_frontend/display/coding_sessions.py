@@ -23,6 +23,7 @@ def sort_sessions(sessions: Iterable[CodingSession]) -> list[CodingSession]:
     """Return sessions sorted: those that wait for a person, then those that work, then the others; the newest first."""
 
     def sort_key(session: CodingSession) -> tuple[int, float]:
+        """Return the place of a session: by its state, then the newest first."""
         at = session.updated_at or session.started_at
         return ORDER.get(session.state, 2), -at.timestamp() if at is not None else 0.0
 
@@ -30,7 +31,7 @@ def sort_sessions(sessions: Iterable[CodingSession]) -> list[CodingSession]:
 
 
 def session_title(session: CodingSession) -> str:
-    """Return what a session is about, in a line."""
+    """Return the title of a session in one line."""
     return line(session.title) or "a session without a prompt"
 
 
@@ -44,11 +45,11 @@ def describe_end(session: CodingSession) -> str:
 
 
 def read_tool_failure(result: object) -> str:
-    """Return what a tool of an agent says of its failure; empty if it did not fail."""
-    given = as_object(result)
-    if not given.get("isError"):
+    """Return the text of a failed result of an agent's tool; empty if the tool did not fail."""
+    tool_result = as_object(result)
+    if not tool_result.get("isError"):
         return ""
-    texts = (as_object(each).get("text") for each in as_list(given.get("content")))
+    texts = (as_object(each).get("text") for each in as_list(tool_result.get("content")))
     return line(next((each for each in texts if isinstance(each, str)), "it failed"), 1000)
 
 
@@ -87,7 +88,7 @@ def _render_steps(page: DetailText, session: CodingSession) -> None:
 
 
 def render_no_agents() -> Text:
-    """Render what to do where there is no agent."""
+    """Render how to add an agent, for a hub without agents."""
     return DetailText().paragraph(NO_AGENTS).paragraph(f"\n{with_hub_options(ADD)}\n", "bold").text
 
 

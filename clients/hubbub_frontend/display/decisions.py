@@ -26,50 +26,48 @@ LABEL_CHARS: Final = 100
 
 
 def decision_choices(request: PendingRequest) -> tuple[AgentDecision, ...]:
-    """Return the decisions (allow, reject, ...) of which the agent that asks wants one.
+    """Return the decisions (allow, reject, ...) among which an agent's question offers a choice.
 
     Empty for a question without such decisions, and for a question whose form has other fields, too.
     """
     params = as_object(request.request)
-    found = find_decisions(params) if request.kind == "elicitation_form" else None
+    decisions = find_decisions(params) if request.kind == "elicitation_form" else None
     form = fields(params.get("requestedSchema"))
-    if found is None and request.agent is not None and [each.name for each in form] == ["decision"]:
+    if decisions is None and request.agent is not None and [each.name for each in form] == ["decision"]:
         return _option_choices(request.agent.options, {value for value, _ in form[0].choices})
-    return found.choices if found is not None and not form else ()
+    return decisions.choices if decisions is not None and not form else ()
 
 
 def find_wider_decision(request: PendingRequest) -> AgentDecision | None:
-    """Return the decision that approves more than what is asked now, such as all that is like it in this session; None
-    if there is none.
-    """
-    yes = [each for each in decision_choices(request) if each.action == "accept" and not each.is_field]
-    return yes[1] if len(yes) > 1 else None
+    """Return the decision that approves more than this one action, such as all like it in the session; None if none."""
+    accepting = [each for each in decision_choices(request) if each.action == "accept" and not each.is_field]
+    return accepting[1] if len(accepting) > 1 else None
 
 
 def once_decision_content(request: PendingRequest) -> dict[str, str]:
     """Return the content that answers an agent's form with its option to allow this once; {} if there is none."""
     # Among the options that allow, the one for once has no note (NOTES).
-    once = [each for each in decision_choices(request) if each.is_field and not each.note and not each.rejects]
-    return {once[0].member: once[0].value} if once else {}
+    once_options = [each for each in decision_choices(request) if each.is_field and not each.note and not each.rejects]
+    return {once_options[0].member: once_options[0].value} if once_options else {}
 
 
 def describe_decision(request: PendingRequest) -> str | None:
-    """Return what was decided in the answer to an agent, in words; None if that is not known."""
-    found = find_decisions(as_object(request.request)) if request.kind == "elicitation_form" else None
-    decision = found.find(as_object(request.answer).get(found.member)) if found is not None else None
+    """Return in words the decision in the answer to an agent; None if it is not known."""
+    decisions = find_decisions(as_object(request.request)) if request.kind == "elicitation_form" else None
+    decision = decisions.find(as_object(request.answer).get(decisions.member)) if decisions is not None else None
     return decision.done if decision is not None else None
 
 
 def _option_choices(options: tuple[AgentOption, ...], values: set[str]) -> tuple[AgentDecision, ...]:
     """Return an agent's options as decisions, those that allow first.
 
-    Empty if the options are not just the `values` that the form offers, or if they are more than MAX_BUTTONS.
+    Empty if the options are not exactly the `values` that the form offers, or if there are more than MAX_BUTTONS.
     """
     if not 0 < len(options) <= MAX_BUTTONS or {each.id for each in options} != values:
         return ()
     order = [*NOTES]
     # Nobody knows whether an option of an unknown kind allows: it stands after those that do, before those that reject.
-    place = {kind: at if at < 2 else at + 1 for at, kind in enumerate(order)}
+    rank = {kind: index if index < 2 else index + 1 for index, kind in enumerate(order)}
     return tuple(
         AgentDecision(
             value=each.id,
@@ -81,5 +79,5 @@ def _option_choices(options: tuple[AgentOption, ...], values: set[str]) -> tuple
             rejects=each.kind.startswith("reject_"),
             is_field=True,
         )
-        for each in sorted(options, key=lambda option: place.get(option.kind, 2))
+        for each in sorted(options, key=lambda option: rank.get(option.kind, 2))
     )

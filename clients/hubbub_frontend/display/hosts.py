@@ -1,4 +1,4 @@
-"""MCP hosts in words: who is connected, what each sees, and how it stands."""
+"""MCP hosts in words: who is connected, what each sees, and its state."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal
@@ -37,13 +37,13 @@ def name_and_version(host: ConnectedHost) -> str:
 
 
 def endpoint_name(host: ConnectedHost) -> str:
-    """Return what a host sees of the hub: `profile work` or `server git`."""
+    """Return in words which endpoint of the hub a host uses: `profile work` or `server git`."""
     kind, _, name = host.endpoint.partition("/")
     return f"{'server' if kind == 's' else 'profile'} {name}"
 
 
 def transport_name(host: ConnectedHost) -> str:
-    """Return how a host's messages come."""
+    """Return in words over which transport a host's messages come."""
     return TRANSPORTS.get(host.transport, host.transport)
 
 
@@ -74,7 +74,7 @@ def host_state(host: ConnectedHost) -> HostState:
 
 
 async def fetch_waiting_host(hub: "Hub", call_id: str) -> ConnectedHost | None:
-    """Return the host that waits for a call; None if no host waits, or if the hub does not say."""
+    """Return the host that waits for a call; None if no host waits, or if the hub refuses to tell."""
     from hubbub_client.errors import HubbubError
 
     try:

@@ -50,7 +50,7 @@ EVENTS = {
 
 
 def headline(request: PendingRequest) -> Text:
-    """Return one line: which server asks for what, or who wants to run what."""
+    """Return one line that says which server asks for what, or who wants to run what."""
     if request.kind == "approval":
         return Text(text.line(question_text(request)), style="bold")
     if decision_choices(request):
@@ -59,7 +59,7 @@ def headline(request: PendingRequest) -> Text:
 
 
 def render_request(request: PendingRequest, call: Call | None = None) -> Text:
-    """Render a pending request in full; `call` is the one that asks, if it is known."""
+    """Render a pending request in full; `call` is the call that asks, None if it is not known."""
     page = DetailText().paragraph(headline(request)).defect(request.defect)
     page.paragraph(call_over_warning(request), "red")
     if request.state != "open":
@@ -118,7 +118,7 @@ def add_cause(page: DetailText, request: PendingRequest, host: ConnectedHost | N
 
 
 def describe_candidates(request: PendingRequest) -> str | None:
-    """Return in words the calls of which one caused a pending request; None if there are no candidates.
+    """Name the calls that may have caused a pending request; None if there are no candidates.
 
     A single candidate is not certain either: the others may have ended.
     """
@@ -168,16 +168,16 @@ def add_decisions(page: DetailText, choices: Sequence[AgentDecision]) -> None:
 
 
 def add_form(page: DetailText, form: Sequence[Field]) -> None:
-    """Render the fields of a form, one per line: its key, as it is typed, and its title where that says more."""
+    """Render the fields of a form, one per line: key, title, choices, bounds, default and description."""
     page.heading("Form")
     for field in form[:MAX_FIELDS]:
         row = Text.assemble("• ", (text.line(field.name, 100), "bold"), ("*" if field.required else "", "red"))
         if field.title != field.name:
             row.append(f"  {text.line(field.title, 100)}")
-        several = {"choices": "any of", "boolean": "yes | no"}.get(field.kind, "")
+        value_hint = {"choices": "any of", "boolean": "yes | no"}.get(field.kind, "")
         choices = " | ".join(_describe_choice(value, title) for value, title in field.choices[:MAX_CHOICES])
         hidden = len(field.choices) - MAX_CHOICES
-        for detail in (several, choices, f"and {hidden} more" if hidden > 0 else "", field.hint):
+        for detail in (value_hint, choices, f"and {hidden} more" if hidden > 0 else "", field.hint):
             row.append(f"  {detail}" if detail else "", style="dim")
         if field.default is not None:
             row.append(f"  default: {text.line(typed_text(field.default), 60)}", style="dim")
@@ -207,12 +207,12 @@ def add_sampling(page: DetailText, params: Mapping[str, Any]) -> None:
 
 
 def _add_outcome(page: DetailText, request: PendingRequest) -> None:
-    """Render what came of a request that is not open: its state, who answered, when, and the whole answer."""
+    """Render the outcome of a request that is not open: its state, who answered, when, and the whole answer."""
     by = f" by {text.line(request.answered_by)}" if request.answered_by else ""
     page.fact("state", Text.assemble(text.styled_state(outcome(request)), by))
     page.fact("answered", local_datetime(request.answered_at))
     page.fact("reason", request.reason)
-    late = ": the call that asked was over already" if request.delivery == "late" else ""
-    page.fact("delivery", text.styled_state(request.delivery).append(late))
+    late_note = ": the call that asked was over already" if request.delivery == "late" else ""
+    page.fact("delivery", text.styled_state(request.delivery).append(late_note))
     if request.answer is not None:
         page.heading("Answer").json(request.answer)

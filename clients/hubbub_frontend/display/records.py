@@ -60,7 +60,7 @@ def describe_address(address: str, addresses: Sequence[str]) -> str:
 
 
 def relative_time(at: datetime | None) -> str:
-    """Return a time relative to now, in the largest unit that fits: `12s ago`, `in 4m`."""
+    """Return a time relative to now, in the largest unit that fits: `12s ago`, `in 4m`; `-` without a time."""
     if at is None:
         return "-"
     seconds = (at - datetime.now(UTC)).total_seconds()
@@ -91,7 +91,7 @@ def format_duration(seconds: float) -> str:
 
 
 def describe_page(url: str) -> str:
-    """Render a page to visit: the whole url, then its host, with a warning if it may imitate another.
+    """Return a page to visit in words: the whole URL, then its host, with a warning if the host may imitate another.
 
     MCP client/elicitation, url mode: show the full URL, make the domain plain, warn of Punycode.
     """
@@ -106,7 +106,7 @@ IMITATES = "beware: its letters may only look like those of a name you know"
 
 
 def url_host(url: str) -> str | None:
-    """Return the host in the address of a page; empty if the address has no host, None if it is no url."""
+    """Return the host of a URL; empty if the URL has no host, None if it cannot be parsed."""
     try:
         return urlsplit(url).hostname or ""
     except ValueError:
@@ -114,13 +114,13 @@ def url_host(url: str) -> str | None:
 
 
 def may_imitate_host(url: str) -> bool:
-    """Return whether a page may imitate another: its host has letters of other scripts, plainly or in Punycode."""
+    """Return whether the host of a URL may look like another: it has letters beyond ASCII, plain or in Punycode."""
     host = url_host(url) or ""
     return not host.isascii() or any(label.startswith("xn--") for label in host.split("."))
 
 
 def question_text(request: PendingRequest) -> str:
-    """Return what is asked; a server's message may have several lines."""
+    """Return the question of a pending request as text; a server's message may have several lines."""
     params = as_object(request.request)
     match request.kind:
         case "sampling":
@@ -136,28 +136,28 @@ def question_text(request: PendingRequest) -> str:
 
 
 def question_line(request: PendingRequest) -> str:
-    """Return what is asked as one line of a list."""
+    """Return the question of a pending request as one line of a list; code is folded to its first line."""
     return " ".join(fold_code(question_text(request)).split())
 
 
-def describe_wanted_call(asked: ApprovalRequest, server: str) -> str:
+def describe_wanted_call(approval: ApprovalRequest, server: str) -> str:
     """Return in one line who wants to run which tool where: `ada (claude-code 2.1) wants to run push on github`.
 
     A page of an app is named with the host that shows it: `ada (a page of an app in claude-code 2.1) wants to ...`.
     """
-    host = _quoted(asked.caller.host)
-    if asked.caller.app:
+    host = _quote_name(approval.caller.host)
+    if approval.caller.app:
         host = f"a page of an app in {host}" if host else "a page of an app"
     host = f" ({host})" if host else ""
-    caller, tool = _quoted(asked.caller.name) or "somebody", _quoted(asked.tool.name) or "a tool"
-    return f"{caller}{host} wants to run {tool} on {_quoted(server)}"
+    caller, tool = _quote_name(approval.caller.name) or "somebody", _quote_name(approval.tool.name) or "a tool"
+    return f"{caller}{host} wants to run {tool} on {_quote_name(server)}"
 
 
-def _quoted(name: str) -> str:
-    """Return a name as a part of a sentence; in quotation marks if it could be read as more of the sentence."""
-    shown = clean(" ".join(name[:MAX_NAME_CHARS].split())) + ("…" if len(name) > MAX_NAME_CHARS else "")
-    is_plain = all(character.isalnum() or character in "-_.:/@+… " for character in shown) and shown.count(" ") < 2
-    return shown if is_plain else f'"{shown.replace(chr(34), chr(39))}"'
+def _quote_name(name: str) -> str:
+    """Return a name as a part of a sentence: cut, and in quotation marks if it could pass for more of the sentence."""
+    text = clean(" ".join(name[:MAX_NAME_CHARS].split())) + ("…" if len(name) > MAX_NAME_CHARS else "")
+    is_plain = all(character.isalnum() or character in "-_.:/@+… " for character in text) and text.count(" ") < 2
+    return text if is_plain else f'"{text.replace(chr(34), chr(39))}"'
 
 
 def _content_text(content: object) -> str:
@@ -178,7 +178,7 @@ def short_call_title(call: Call) -> str:
 
 
 def outcome(request: PendingRequest) -> str:
-    """Return what came of a pending request: declined, dismissed, refused; else its state, such as answered."""
+    """Return the outcome of a pending request: declined, dismissed, refused; else its state, such as answered."""
     answer = as_object(request.answer)
     if request.state != "answered" or answer.get("action") == "accept":
         return request.state
@@ -188,14 +188,14 @@ def outcome(request: PendingRequest) -> str:
 
 
 def request_state(request: PendingRequest) -> str | None:
-    """Return what came of a pending request; `call is over` if it is open in vain, `late` if its answer came late."""
+    """Return the outcome of a pending request; `call is over` if it is open in vain, `late` for a late answer."""
     if request.state == "open" and request.cause_ended:
         return "call is over"
     return "late" if request.delivery == "late" else outcome(request)
 
 
 def describe_request(request: PendingRequest) -> str:
-    """Return in one line what is asked, and what has become of it."""
+    """Return in one line the question of a pending request, and its state."""
     question = question_line(request)
     match request.state:
         case "open" if request.cause_ended:
@@ -220,14 +220,14 @@ def describe_claim(claim: Claim) -> str:
 
 
 def describe_asked_hosts(request: PendingRequest) -> list[str]:
-    """Return which MCP hosts were asked, and why others were not."""
+    """Return a line for each MCP host of a request: that it was asked, or why it was not."""
     return [
         f"{host.host}: not asked, {host.why_not}" if host.why_not else f"{host.host}: asked" for host in request.hosts
     ]
 
 
 def describe_hangup(request: PendingRequest) -> str | None:
-    """Return in words that the host which made the call has hung up, and when; None if the host is still there."""
+    """Return in words when the host that made the call hung up; None if the host is still there."""
     if request.caller_left_at is None:
         return None
     return f"its host hung up at {local_time(request.caller_left_at)}: perhaps nobody hears of the result"
@@ -247,7 +247,7 @@ def describe_fault(fault: Fault) -> str:
 
 
 def describe_disconnection(server: Server) -> str:
-    """Return that a server is not connected, why, and when it is tried again, in one line."""
+    """Return in one line that a server is not connected, why, and when the hub tries again."""
     if server.error:
         parts = [f"{server.name} is not connected: {describe_fault(server.error)}"]
     else:
@@ -273,17 +273,17 @@ BY_APP = "a page of an app, not a model"
 
 
 def describe_call(call: Call) -> str:
-    """Return the history of a call, in one line."""
+    """Return in one line what a call runs and its state; once it has ended, also its duration and fault."""
     title = f"{short_call_title(call)} on {call.server}"
-    took = ""
+    duration = ""
     if call.completed_at:
-        took = f" after {format_duration((call.completed_at - call.created_at).total_seconds())}"
+        duration = f" after {format_duration((call.completed_at - call.created_at).total_seconds())}"
     match call.state:
         case "completed":
-            failed = as_object(call.result).get("isError")
-            return f"{title}: completed{took}" + (", and the tool says that this is an error" if failed else "")
+            is_error = as_object(call.result).get("isError")
+            return f"{title}: completed{duration}" + (", and the tool says that this is an error" if is_error else "")
         case "failed" | "cancelled" as end:
-            return f"{title}: {end}{took}" + (f": {describe_fault(call.error)}" if call.error else "")
+            return f"{title}: {end}{duration}" + (f": {describe_fault(call.error)}" if call.error else "")
         case "waiting_input":
             return f"{title}: waits for a person ({', '.join(call.pending_ids)})"
         case "in_progress" if call.perhaps_pending_ids:
@@ -295,7 +295,7 @@ def describe_call(call: Call) -> str:
 
 
 def describe_queue(counts: QueueCounts | None) -> str:
-    """Return the counts of a server's queue, in words."""
+    """Return the counts of a server's queue in words: `2 queued, 1 in progress`; `idle`, or `-` if they are unknown."""
     if counts is None:
         return "-"
     parts = ((counts.queued, "queued"), (counts.in_progress, "in progress"), (counts.waiting_input, "waiting"))
@@ -304,8 +304,8 @@ def describe_queue(counts: QueueCounts | None) -> str:
 
 def describe_progress(progress: Progress) -> str:
     """Return progress in words: `3/10 copying`."""
-    share = f"{progress.progress:g}" + (f"/{progress.total:g}" if progress.total is not None else "")
-    return f"{share} {progress.message or ''}".strip()
+    amount = f"{progress.progress:g}" + (f"/{progress.total:g}" if progress.total is not None else "")
+    return f"{amount} {progress.message or ''}".strip()
 
 
 def format_size(size: float) -> str:
@@ -317,7 +317,7 @@ def format_size(size: float) -> str:
 
 
 def describe_config_change(params: Mapping[str, Any]) -> str:
-    """Return the state of the configuration in one line: what is wrong, or what is different now."""
+    """Return in one line what a reload of the configuration changed, or why the hub did not take it over."""
     if "problem" in params:
         return f"the configuration is not taken over: {params['problem']}"
     labels = {key: key for key in ("added", "changed", "removed", "settings")} | {"needs_restart": "after a restart"}
@@ -345,8 +345,8 @@ def format_log_line(params: Mapping[str, Any]) -> str:
 
 
 def _event_text(event: ServerEvent, params: Mapping[str, Any]) -> str:
-    """Return what a server reports, by the kind of the event; it may have several lines."""
-    of_call = f" (call {event.call_id})" if event.call_id else ""
+    """Return the report of a server in words, by the kind of the event; it may have several lines."""
+    call_note = f" (call {event.call_id})" if event.call_id else ""
     method = event.method or ""
     match event.kind:
         case "stderr" | "throttled" if "line" in params:
@@ -355,7 +355,7 @@ def _event_text(event: ServerEvent, params: Mapping[str, Any]) -> str:
             return format_log_line(params)
         case "progress" if "progress" in params:
             amounts = [_format_amount(params[key]) for key in ("progress", "total") if params.get(key) is not None]
-            return f"{'/'.join(amounts)} {params.get('message') or ''}{of_call}"
+            return f"{'/'.join(amounts)} {params.get('message') or ''}{call_note}"
         case "list_changed" if method.count("/") == 2:  # notifications/tools/list_changed
             return f"its {method.split('/')[1]} have changed"
         case "resource_updated" if "uri" in params:

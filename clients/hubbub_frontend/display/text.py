@@ -64,8 +64,8 @@ def line(value: object, limit: int = MAX_LINE_CHARS) -> str:
 
 def editable_json(value: Any) -> str:
     """Return a value as JSON for editing. Characters unfit for a screen are escaped, so the value stays the same."""
-    written = json.dumps(value, indent=2, ensure_ascii=False)
-    return NOT_LEGIBLE.sub(lambda match: _escape(match[0]), written)
+    document = json.dumps(value, indent=2, ensure_ascii=False)
+    return NOT_LEGIBLE.sub(lambda match: _escape(match[0]), document)
 
 
 def _escape(character: str) -> str:
@@ -79,7 +79,7 @@ def styled_state(name: str | None) -> Text:
 
 
 def time_left(deadline: datetime | None) -> Text:
-    """Return the time until a deadline: `4:59`, `2 h`, red in its last minute."""
+    """Return the time until a deadline: `4:59`, `2 h`, red in its last minute; `-` without a deadline."""
     if deadline is None:
         return Text("-", style="dim")
     seconds = int((deadline - datetime.now(UTC)).total_seconds())
@@ -95,14 +95,14 @@ def render_url(url: str) -> Text:
 
     MCP client/elicitation, url mode. Characters that do not belong into a url are shown by their numbers.
     """
-    shown = "".join(
+    escaped = "".join(
         character if character.isprintable() and is_clean(character) else _escape(character)
         for character in url[:MAX_CHARS]
     )
-    text = Text(shown)
+    text = Text(escaped)
     host = url_host(url)
     if host:
-        host_at = shown.lower().find(host, shown.find("//") + 2 if "//" in shown else 0)
+        host_at = escaped.lower().find(host, escaped.find("//") + 2 if "//" in escaped else 0)
         if host_at >= 0:
             text.stylize("bold reverse", host_at, host_at + len(host))
     for warning in _url_warnings(url, host):
@@ -111,7 +111,7 @@ def render_url(url: str) -> Text:
 
 
 def _url_warnings(url: str, host: str | None) -> list[str]:
-    """Return in words what may deceive a reader of an address."""
+    """Return in words which parts of a URL may deceive its reader."""
     if not host:
         return ["this is not a url with a host"]
     warnings = [IMITATES] if may_imitate_host(url) else []
@@ -131,26 +131,26 @@ class DetailText:
         self.text = Text()
 
     def fact(self, label: str, value: object, style: str = "") -> "DetailText":
-        """Add a line with a label."""
+        """Add a line with a label and a value."""
         if value is not None and value != "":
             self.text.append(f"{label:{LABEL_WIDTH}} ", style="dim")
             self.paragraph(value, style)
         return self
 
     def heading(self, title: str) -> "DetailText":
-        """Add a heading; `title` is in this program's own words, and not made safe."""
+        """Add a heading. `title` must be a text of this program: it is not made safe."""
         self.text.append(f"\n{title}\n", style="bold")
         return self
 
     def paragraph(self, value: object, style: str = "") -> "DetailText":
         """Add a text of any length; what is not a `Text` is made safe."""
         if value is not None and value != "":
-            shown = value if isinstance(value, Text) else Text(safe_text(value), style=style)
-            self.text.append_text(shown).append("\n")
+            text = value if isinstance(value, Text) else Text(safe_text(value), style=style)
+            self.text.append_text(text).append("\n")
         return self
 
     def defect(self, problem: str | None) -> "DetailText":
-        """Add which part of a record cannot be shown; nothing for a whole record."""
+        """Add the problem that keeps a part of a record from being shown; nothing for a whole record."""
         return self.paragraph(f"not all of this can be shown: {line(problem)}" if problem else None, "red")
 
     def json(self, value: Any) -> "DetailText":

@@ -15,7 +15,7 @@ from hubbub_frontend.display.records import format_duration
 
 PartKind = Literal["queued", "server", "person"]
 KINDS: tuple[PartKind, ...] = ("queued", "server", "person")
-OVER = ("answered", "expired", "withdrawn")
+ENDING_STEPS = ("answered", "expired", "withdrawn")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class QuestionSpan:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """Parts without gaps, from 0 to `total_s`."""
+    """Parts without gaps, from 0 to `total_s`, and the pending requests of the call."""
 
     total_s: float
     parts: tuple[CallPhase, ...]
@@ -93,6 +93,7 @@ def build_timeline(call: Call, requests: Sequence[PendingRequest], now: datetime
     """
 
     def seconds_until(moment: datetime) -> float:
+        """Return the seconds from the creation of the call to a moment."""
         return max(round((moment - call.created_at).total_seconds(), 6), 0.0)
 
     total_s = seconds_until(call.completed_at or now)
@@ -117,10 +118,10 @@ def _question_span(request: PendingRequest, seconds_until: Callable[[datetime], 
         Step(names.get(moment.what or "", moment.what) or "unknown", seconds_until(moment.at), moment.by, moment.agent)
         for moment in request.moments
     )
-    over_s = next((step.at_s for step in steps if step.what in OVER), None)
-    if over_s is None and request.answered_at is not None:
-        over_s = seconds_until(request.answered_at)
-    end_s = min(total_s if over_s is None else over_s, total_s)
+    closed_s = next((step.at_s for step in steps if step.what in ENDING_STEPS), None)
+    if closed_s is None and request.answered_at is not None:
+        closed_s = seconds_until(request.answered_at)
+    end_s = min(total_s if closed_s is None else closed_s, total_s)
     return QuestionSpan(
         id=request.id,
         kind=request.kind,
