@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from hubbub_bridge.uplink import Uplink
 
 MAX_LINE_BYTES = 64 * 1024 * 1024
-"""The most bytes of a line from the host; the hub's own limit is asked of the hub."""
+"""The most bytes of a line from the host; the hub has a limit of its own, which it sends."""
 
 HUB_WAIT_S = 2.0
-"""Seconds for a hub to come, before the host gets what is known without it."""
+"""Seconds for a hub to connect, before the host gets responses from the cache."""
 
 LAST_RESPONSES_LIMIT_S = 0.4
 """Seconds for responses to arrive, after the host has closed its end."""
@@ -26,7 +26,7 @@ HANGUP_POLL_S = 0.2
 """Seconds between looks whether a host that is not read has left."""
 
 GOODBYE_LIMIT_S = 0.3
-"""Seconds for the hub to hear that the host has left."""
+"""Seconds to tell the hub that the host has left."""
 
 
 async def serve(endpoint: BridgeOptions, stdin: int = 0, stdout: int = 1) -> None:
@@ -35,7 +35,7 @@ async def serve(endpoint: BridgeOptions, stdin: int = 0, stdout: int = 1) -> Non
 
 
 class _Bridge:
-    """One host, its conversation, and the way to the hub."""
+    """One host, its conversation, and the connection to the hub."""
 
     def __init__(self, endpoint: BridgeOptions, stdin: int, stdout: int) -> None:
         self._endpoint = endpoint
@@ -49,38 +49,38 @@ class _Bridge:
         self._uplink: Uplink | None = None
 
     async def run(self) -> None:
-        """Carry messages until the host leaves, a signal comes, or a task fails. Raises what a task failed with."""
+        """Carry messages until the host leaves, a signal comes, or a task fails. Raises the error of a failed task."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._host_has_left.set)
-        writing = loop.create_task(self._writer.run())
-        reading = loop.create_task(self._read_host())
-        carrying = loop.create_task(self._connect_and_carry())
-        waiting_for_end = loop.create_task(self._host_has_left.wait())
+        write_task = loop.create_task(self._writer.run())
+        read_task = loop.create_task(self._read_host())
+        uplink_task = loop.create_task(self._connect_and_carry())
+        end_task = loop.create_task(self._host_has_left.wait())
         try:
             # If a task fails, the wait ends, and so does the bridge: the error is raised below.
-            await asyncio.wait({writing, reading, carrying, waiting_for_end}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({write_task, read_task, uplink_task, end_task}, return_when=asyncio.FIRST_COMPLETED)
             if self._uplink is not None:
                 self._uplink.leave()
-                await asyncio.wait({carrying}, timeout=GOODBYE_LIMIT_S)
+                await asyncio.wait({uplink_task}, timeout=GOODBYE_LIMIT_S)
         finally:
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.remove_signal_handler(number)
-            tasks = (writing, reading, carrying, waiting_for_end)
+            tasks = (write_task, read_task, uplink_task, end_task)
             for task in tasks:
                 task.cancel()
-            ends = await asyncio.gather(*tasks, return_exceptions=True)
-        for end in ends:
-            if isinstance(end, Exception):
-                raise end
+            outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+        for outcome in outcomes:
+            if isinstance(outcome, Exception):
+                raise outcome
 
     def _on_request(self) -> None:
-        """Have the hub looked for now, unless it is connected.
+        """Let the uplink connect to the hub at once, unless it is connected.
 
         The requests that still wait after HUB_WAIT_S are answered from the cache, as far as that is possible.
         """
         if self._uplink is not None:
-            self._uplink.look_now()
+            self._uplink.retry_now()
             if self._uplink.connected:
                 return
         asyncio.get_running_loop().call_later(HUB_WAIT_S, self._conversation.answer_from_cache)
@@ -111,20 +111,20 @@ class _Bridge:
 
         The host is not read during this wait, so the end of its pipe is looked for each HANGUP_POLL_S.
         """
-        waiting = asyncio.create_task(uplink.wait_for_capacity())
+        wait_task = asyncio.create_task(uplink.wait_for_capacity())
         try:
-            while not (await asyncio.wait({waiting}, timeout=HANGUP_POLL_S))[0]:
+            while not (await asyncio.wait({wait_task}, timeout=HANGUP_POLL_S))[0]:
                 if pipes.has_hung_up(self._stdin):
                     return False
         finally:
-            waiting.cancel()
+            wait_task.cancel()
         return True
 
     async def _connect_and_carry(self) -> None:
         """Connect to the hub, and carry messages until cancelled.
 
-        Begin once the host has written something, and has the response that the cache knows: the import of gRPC
-        below would delay that response.
+        Begin once the host has written a message, and has its response from the cache, if there is one: the import of
+        gRPC below would delay that response.
         """
         await self._host_has_written.wait()
         await self._writer.wait_until_written()

@@ -3,7 +3,7 @@
     host ── handle_host_message ──> Conversation ── Send ──> hub     requests are stored until they have a response
     host <── send_to_host ── Conversation <── handle_hub_message ── hub
 
-A new connection to the hub begins with what makes it the same conversation: the handshake, and each request that has
+A new connection to the hub goes on with the same conversation: it begins with the handshake, and each request that has
 no response yet. The hub joins these to the calls that it has made for them.
 """
 
@@ -37,7 +37,7 @@ APPS = "io.modelcontextprotocol/ui"
 """The extension of hosts that show pages of apps: they get tools that others do not."""
 
 CACHED_METHODS = (HANDSHAKE, DISCOVER, TOOLS)
-"""Methods whose results are kept for when the hub is away."""
+"""Methods whose results are cached for the time when the hub is away."""
 
 LIST_NAMES = {
     "tools/list": "tools",
@@ -45,10 +45,10 @@ LIST_NAMES = {
     "resources/list": "resources",
     "skills/list": "resources",
 }
-"""Methods whose lists a host keeps, each with the name of its list in `notifications/NAME/list_changed`."""
+"""Methods whose lists a host stores, each with the name of its list in `notifications/NAME/list_changed`."""
 
 STATE_PARAMS = {"logging/setLevel": "", "resources/subscribe": "uri", "resources/unsubscribe": "uri"}
-"""Methods that change the state of a connection, each with the param that names what of it."""
+"""Methods that change the state of a connection, each with the param that names the changed part."""
 
 ASSUMED_INTRODUCTION = {
     "capabilities": {
@@ -60,7 +60,7 @@ ASSUMED_INTRODUCTION = {
     },
     "serverInfo": {"name": "hubbub", "title": "Hubbub"},
 }
-"""What a hub is most likely to say of itself, for a host that starts before the first hub does."""
+"""The most likely result of a handshake, for a host that starts before the first hub does."""
 
 WITH_HANDSHAKE = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
 WITHOUT_HANDSHAKE = ("2026-07-28",)
@@ -78,11 +78,11 @@ class UnansweredRequest:
     raw: bytes
     message: Message
     number: int = 0
-    """Its place among the messages of the connection there is, from 1; 0 if it was not sent over this one."""
+    """Its number among the messages sent over the current connection, from 1; 0 if it was not sent over this one."""
     may_be_taken: bool = False
     """Whether a hub may have taken the request over an earlier connection."""
     was_refused: bool = False
-    """Whether a hub that was shutting down has refused the request: the next hub is asked, and no third."""
+    """Whether a hub that was shutting down has refused the request: it goes to the next hub, and to no third."""
 
     @property
     def method(self) -> str:
@@ -96,7 +96,7 @@ class UnansweredRequest:
 
 
 class Conversation:
-    """What a host has asked and was asked, on one bridge. Not thread-safe.
+    """The open requests of a host and of the hub, on one bridge. Not thread-safe.
 
     `send_to_host` sends a message to the host. `on_request` is called whenever a request begins to wait for the hub.
     """
@@ -108,18 +108,17 @@ class Conversation:
         self._cache = cache
         self._version = version
         self._on_request = on_request
-        # What sends over the present connection (None while there is no hub), the longest message that this hub takes,
-        # and how many were sent.
+        # The current connection; `_send` is None without a hub.
         self._send: Send | None = None
-        self._max_message_bytes = 0
-        self._sent = 0
+        self._max_message_bytes = 0  # of a message to this hub
+        self._sent_count = 0  # of messages over this connection
         # The requests of the host that have no response yet.
         self._waiting: dict[Key, UnansweredRequest] = {}
         self._waiting_bytes = 0
         self._none_waiting = asyncio.Event()
         self._none_waiting.set()
-        # What a new connection begins with: the handshake, its `notifications/initialized`, and the requests that set
-        # the state of a connection, by what they set.
+        # A new connection begins with the handshake, its `notifications/initialized`, and the requests that set the
+        # state of a connection, by the part that they set.
         self._handshake: UnansweredRequest | None = None
         self._initialized = b""
         self._connection_state: dict[str, UnansweredRequest] = {}
@@ -127,7 +126,7 @@ class Conversation:
         self._cache_requests: dict[Key, UnansweredRequest] = {}
         # The ids of the hub's requests that the host has not answered.
         self._questions: dict[Key, object] = {}
-        # Which lists the host has (values of LIST_NAMES), and whether those of the next hub may be others.
+        # Which lists the host has (values of LIST_NAMES), and whether the lists of the next hub may differ.
         self._listed_kinds: set[str] = set()
         self._lists_may_differ = False
 
@@ -141,8 +140,8 @@ class Conversation:
         """Handle a line from the host: a request, a response, or a notification."""
         try:
             message = messages.parse(raw)
-        except MalformedMessage as wrong:
-            self._send_to_host(messages.make_error(None, wrong.code, str(wrong)))
+        except MalformedMessage as error:
+            self._send_to_host(messages.make_error(None, error.code, str(error)))
             return
         if "method" not in message:
             self._handle_host_response(message, raw)
@@ -152,11 +151,11 @@ class Conversation:
             self._handle_notification(message, raw)
 
     def refuse_long_line(self) -> None:
-        """Say that a line of the host was too long to be read."""
+        """Send the host an error for a line that was too long to be read."""
         self._send_to_host(messages.make_error(None, INVALID_REQUEST, "the message is too long"))
 
     def _handle_request(self, request: UnansweredRequest) -> None:
-        """Answer a request of the host from the cache, refuse it, or have it wait for the hub's response."""
+        """Answer a request of the host from the cache, refuse it, or store it until the hub responds."""
         if not messages.is_valid_id(request.id):
             message = f"id must be a string or a number of at most {messages.MAX_ID} characters"
             self._send_to_host(messages.make_error(None, INVALID_REQUEST, message))
@@ -202,7 +201,7 @@ class Conversation:
             self._send_and_count(request.raw)
 
     def _handle_notification(self, message: Message, raw: bytes) -> None:
-        """Note what a notification of the host means for later connections, and send it to the hub."""
+        """Store what later connections need of a notification of the host, and send it to the hub."""
         match messages.find_text(message, "method"):
             case "notifications/initialized":
                 self._initialized = raw
@@ -233,19 +232,19 @@ class Conversation:
         """Send a message, and return its number on this connection. `again`: a hub may have taken it before."""
         assert self._send is not None
         self._send(raw, again)
-        self._sent += 1
-        return self._sent
+        self._sent_count += 1
+        return self._sent_count
 
     # The hub
 
     def on_connected(self, send: Send, max_message_bytes: int) -> None:
-        """Begin a connection to a hub with what makes it the same conversation as before.
+        """Begin a connection to a hub, and go on with the same conversation as before.
 
         Send the handshake, the requests that set the state of a connection, and each request without a response.
         Responses that the host has already go only into the cache. From the second connection on, or if the host has
-        lists from the cache, tell the host that its lists may have changed.
+        lists from the cache, notify the host that its lists may have changed.
         """
-        self._send, self._max_message_bytes, self._sent = send, max_message_bytes, 0
+        self._send, self._max_message_bytes, self._sent_count = send, max_message_bytes, 0
         if self._handshake is not None:
             if messages.make_key(self._handshake.id) in self._waiting:
                 self._send_request(self._handshake)
@@ -261,19 +260,19 @@ class Conversation:
             self._notify_list_changes()
         self._lists_may_differ = True
 
-    def on_disconnected(self, reached: int) -> None:
-        """End the connection to a hub. The hub may have taken the first `reached` messages sent over it.
+    def on_disconnected(self, taken_count: int) -> None:
+        """End the connection to a hub. The hub may have taken the first `taken_count` messages sent over it.
 
         Open questions of the hub are withdrawn at the host: the hub asks them again over the next connection.
         """
         self._send = None
         self._cache_requests.clear()
         for request in self._waiting.values():
-            request.may_be_taken = request.may_be_taken or 0 < request.number <= reached
+            request.may_be_taken = request.may_be_taken or 0 < request.number <= taken_count
             request.number = 0
         for id_ in self._questions.values():
-            gone = {"requestId": id_, "reason": "the connection to the hub is lost; it will ask again"}
-            self._send_to_host(messages.make_notification("notifications/cancelled", gone))
+            params = {"requestId": id_, "reason": "the connection to the hub is lost; it will ask again"}
+            self._send_to_host(messages.make_notification("notifications/cancelled", params))
         self._questions.clear()
         if self._waiting:
             self._on_request()
@@ -294,9 +293,9 @@ class Conversation:
         self._send_to_host(raw)
 
     def _handle_hub_response(self, message: Message, raw: bytes, draining: bool) -> None:
-        """Send the hub's response to the host, unless it is for the cache alone, or nothing waits for it any more.
+        """Send the hub's response to the host, unless it is for the cache alone, or no request waits for it any more.
 
-        If a hub that is shutting down refuses a request for the first time, the request goes on waiting for the next.
+        If a hub that is shutting down refuses a request for the first time, the request waits for the next hub.
         """
         if message.get("id") is None:  # an error about a message whose id the hub could not read
             self._send_to_host(raw)
@@ -338,12 +337,12 @@ class Conversation:
             if page is not None:
                 self._connection_state[f"{READ} {page[0]}"] = request
 
-    # While it is away
+    # While the hub is away
 
     def answer_from_cache(self) -> None:
         """Answer the waiting handshakes and lists of tools without the hub; do nothing while a hub is connected.
 
-        A handshake that the cache has no response to gets a likely one. A list of tools that is not in the cache waits.
+        A handshake without a cached response gets ASSUMED_INTRODUCTION. A list of tools that is not cached waits.
         """
         if self._send is not None:
             return
@@ -351,7 +350,7 @@ class Conversation:
             if request.method in CACHED_METHODS:
                 response = self._answer_from_cache(request)
                 if response is None and request.method != TOOLS:
-                    response = messages.make_result(request.id, self._make_up_introduction(request))
+                    response = messages.make_result(request.id, self._make_assumed_introduction(request))
                 if response is not None:
                     self._remove_waiting(key)
                     self._send_to_host(response)
@@ -359,8 +358,8 @@ class Conversation:
     def fail_requests(self, why: str) -> None:
         """Refuse the waiting requests, with `why` as the message of the error.
 
-        A handshake and a request that only waits for notifications go on waiting. After a refused list, the host is
-        told of changed lists when a hub is connected.
+        A handshake and a request that only waits for notifications go on waiting. The host of a refused list is
+        notified of changed lists when a hub is connected.
         """
         for key, request in list(self._waiting.items()):
             if request.method not in (LISTEN, HANDSHAKE, DISCOVER):
@@ -370,23 +369,23 @@ class Conversation:
                 self._refuse_request(request, HUB_AWAY, why)
 
     def _answer_from_cache(self, request: UnansweredRequest) -> bytes | None:
-        """Return the response from the cache, and mark a list as outdated; None for later pages and without one."""
+        """Return the cached response, and mark a list as outdated; None for a later page, or if there is none."""
         if messages.find_text(request.message, "params", "cursor"):
             return None
-        found = self._cache.find(request.method, self._make_audience_key(request))
-        if found is None:
+        result = self._cache.find(request.method, self._make_audience_key(request))
+        if result is None:
             return None
         if request.method in LIST_NAMES:
             self._mark_list_outdated(request)
-        return messages.make_result(request.id, found)
+        return messages.make_result(request.id, result)
 
     def _mark_list_outdated(self, request: UnansweredRequest) -> None:
-        """Note that the host's list may differ from that of the next hub, so that the host is notified then."""
+        """Remember to notify the host, once a hub is connected, that its list may have changed."""
         self._listed_kinds.add(LIST_NAMES[request.method])
         self._lists_may_differ = True
 
-    def _make_up_introduction(self, request: UnansweredRequest) -> Message:
-        """Return the most likely result of a handshake, for a host that asks before any hub has run."""
+    def _make_assumed_introduction(self, request: UnansweredRequest) -> Message:
+        """Return the most likely result of a handshake, for a host that starts before any hub has run."""
         introduction = {
             **ASSUMED_INTRODUCTION,
             "serverInfo": {**ASSUMED_INTRODUCTION["serverInfo"], "version": self._version},
@@ -401,10 +400,9 @@ class Conversation:
     # What is common
 
     def _make_audience_key(self, request: UnansweredRequest) -> str:
-        """Return the part of the cache key that names the hosts which a response is for.
+        """Return the part of the cache key that names the hosts for which a response is.
 
-        That part is the revision, from the request or the handshake; for lists of tools also whether the host shows
-        apps.
+        It is the revision of the request or the handshake; for lists of tools also whether the host shows apps.
         """
         revision, capabilities = messages.find_text(request.message, "params", "_meta", messages.REVISION), None
         if revision:
@@ -417,7 +415,7 @@ class Conversation:
         return revision if shows_apps in (None, False) else f"{revision} apps"
 
     def _notify_list_changes(self) -> None:
-        """Notify the host that each list it has may have changed, since another hub may serve it now."""
+        """Notify the host that each of its lists may have changed, since another hub may serve it now."""
         listeners = [listener for listener in self._waiting.values() if listener.method == LISTEN]
         for name in sorted(self._listed_kinds):
             method = f"notifications/{name}/list_changed"
@@ -444,7 +442,9 @@ class Conversation:
             self._none_waiting.set()
 
     def _refuse_request(self, request: UnansweredRequest, code: int, why: str) -> None:
+        """Send the host an error in response to a request."""
         self._send_to_host(messages.make_error(request.id, code, why))
 
     def _describe_length(self, raw: bytes) -> str:
+        """Return the message of the error about a message that is too long for this hub."""
         return f"the message is {len(raw)} bytes long; the hub takes {self._max_message_bytes}"

@@ -26,7 +26,7 @@ Message = dict[str, Any]
 
 
 class MalformedMessage(ValueError):
-    """These bytes are no JSON-RPC message; `code` is that of the error for it."""
+    """These bytes are no JSON-RPC message; `code` is the code of the error to respond with."""
 
     def __init__(self, code: int, why: str) -> None:
         super().__init__(why)
@@ -66,7 +66,7 @@ def make_key(id_: object) -> Key:
 
 
 def find_member(message: Mapping[str, Any], *path: str) -> Any:
-    """Return the value at a path of nested objects; None if a step is missing, or leads into what is no object."""
+    """Return the value at a path of nested objects; None if a step is missing or is no object."""
     found: Any = message
     for name in path:
         if not isinstance(found, Mapping):

@@ -39,7 +39,7 @@ class BridgeOptions:
     @property
     def _cache_dir(self) -> Path | None:
         """The directory of the cache: the data directory; None if this user has none."""
-        given = self.where.data_dir or os.environ.get("HUBBUB_DATA_DIR")
+        data_dir = self.where.data_dir or os.environ.get("HUBBUB_DATA_DIR")
         with contextlib.suppress(RuntimeError):
-            return Path(given) if given else default_data_dir(os.environ)
+            return Path(data_dir) if data_dir else default_data_dir(os.environ)
         return None

@@ -1,4 +1,4 @@
-"""What the hub said last, kept for when it is away: the handshake, and the first page of the tools."""
+"""The last results of the hub, stored for the time when it is away: the handshake, and the first page of the tools."""
 
 import hashlib
 import json
@@ -13,13 +13,13 @@ MAX_BYTES = 16 * 1024 * 1024
 """The largest file that is read or written."""
 
 MAX_RESULTS = 32
-"""The most results that are kept of one endpoint: a few methods in a few revisions."""
+"""The most results that are stored of one endpoint: a few methods in a few revisions."""
 
 
 class ResponseCache:
-    """Results by method and audience, in a file of one endpoint and one way to the hub; in memory if the disk fails.
+    """Results by method and audience, in a file of one endpoint and one address; only in memory if the disk fails.
 
-    The audience is the revision, for lists of tools also whether a host shows apps.
+    The audience is the revision; for lists of tools also whether a host shows apps.
     """
 
     def __init__(self, directory: Path | None, *identity: str | None) -> None:
@@ -28,9 +28,9 @@ class ResponseCache:
         self._results = self._load()
 
     def find(self, method: str, audience: str) -> dict[str, Any] | None:
-        """Return the result that the hub gave last; None if no result is kept."""
-        found = self._results.get(f"{method} {audience}")
-        return cast("dict[str, Any]", found) if isinstance(found, dict) else None
+        """Return the last result of the hub; None if no result is stored."""
+        result = self._results.get(f"{method} {audience}")
+        return cast("dict[str, Any]", result) if isinstance(result, dict) else None
 
     def store(self, method: str, audience: str, result: Mapping[str, Any]) -> None:
         """Store a result in memory and on disk, unless it is the same as before; beyond MAX_RESULTS drop the oldest."""
@@ -61,11 +61,11 @@ class ResponseCache:
             return
         with suppress(OSError):
             self._file.parent.mkdir(mode=0o700, exist_ok=True)  # without parents: the hub makes its data directory
-            descriptor, fresh = tempfile.mkstemp(dir=self._file.parent)  # a file that only its owner can read
+            descriptor, temporary = tempfile.mkstemp(dir=self._file.parent)  # a file that only its owner can read
             try:
                 with os.fdopen(descriptor, "wb") as file:
                     file.write(content)
-                Path(fresh).replace(self._file)
+                Path(temporary).replace(self._file)
             except OSError:
-                Path(fresh).unlink(missing_ok=True)
+                Path(temporary).unlink(missing_ok=True)
                 raise

@@ -11,9 +11,9 @@ MAX_STEPS: Final = 20_000
 
 
 def is_recursive(schema: object) -> bool:
-    """Return whether a schema refers to itself, directly or by way of others (`$ref`: JSON Schema 2020-12, 8.2.3).
+    """Return whether a schema refers to itself, directly or through other schemas (`$ref`: JSON Schema 2020-12, 8.2.3).
 
-    Of a very large schema only the first MAX_STEPS values are looked at.
+    Of a very large schema only the first MAX_STEPS values are read.
     """
     # One budget for all referred schemas. Each may contain others, so together they may be far larger than the schema.
     budget = iter(range(MAX_STEPS))
@@ -29,24 +29,24 @@ def is_recursive(schema: object) -> bool:
 
 
 def _find_references(schema: object, budget: Iterator[int]) -> Iterator[str]:
-    """Yield the references of a schema to itself, as long as the common budget of steps lasts."""
+    """Yield the references in a schema to parts of itself, until the common budget of steps is used up."""
     unvisited = [schema]
     while unvisited and next(budget, None) is not None:
         node = unvisited.pop()
         if isinstance(node, Mapping):
-            found = cast("Mapping[str, Any]", node)
-            ref: object = found.get("$ref")
+            members = cast("Mapping[str, Any]", node)
+            ref: object = members.get("$ref")
             if isinstance(ref, str) and ref.startswith("#"):
                 yield ref
-            unvisited += found.values()
+            unvisited += members.values()
         elif isinstance(node, list):
             unvisited += cast("list[object]", node)
 
 
 def _resolve_reference(schema: object, ref: str) -> object:
-    """Return what a reference names within a schema (RFC 6901); None if there is no such thing."""
-    found = schema
+    """Return the part of a schema that a reference names (RFC 6901); None if there is no such part."""
+    node = schema
     for part in ref.removeprefix("#").split("/")[1:]:
         key = part.replace("~1", "/").replace("~0", "~")
-        found = cast("Mapping[str, object]", found).get(key) if isinstance(found, Mapping) else None
-    return found
+        node = cast("Mapping[str, object]", node).get(key) if isinstance(node, Mapping) else None
+    return node

@@ -1,4 +1,4 @@
-"""Connects to the hub over the bridge as a host does, and says what hosts would make of what it shows."""
+"""Connects to the hub over the bridge as a host does, and warns of what hosts would cut off or refuse."""
 
 import asyncio
 import json
@@ -52,7 +52,7 @@ API_NAME: Final = re.compile(r"[A-Za-z0-9_-]+")
 
 @dataclass(slots=True)
 class Trial:
-    """What came of connecting in one kind of revision; `failure` is empty if it went well."""
+    """The outcome of connecting with one revision; `failure` is empty if it succeeded."""
 
     revision: str
     server: str = ""
@@ -74,17 +74,17 @@ class TrialFailed(Exception):
 async def try_revisions(
     command: Sequence[str], environment: Mapping[str, str], revisions: Sequence[str] = (HANDSHAKE, STATELESS)
 ) -> list[Trial]:
-    """Start the bridge once for each kind of revision, and return what came of each."""
+    """Start the bridge once for each revision, and return the outcome of each."""
     return [await _fill_in_trial(Trial(revision), command, environment) for revision in revisions]
 
 
 async def _fill_in_trial(trial: Trial, command: Sequence[str], environment: Mapping[str, str]) -> Trial:
-    """Connect in the trial's revision, note in it what came of that, and return it."""
+    """Connect with the trial's revision, write the outcome into the trial, and return it."""
     try:
         async with _start_bridge(command, environment) as host, asyncio.timeout(RESPONSE_LIMIT_S):
             await host.fill_in(trial)
-    except TrialFailed as failed:
-        trial.failure = str(failed)
+    except TrialFailed as error:
+        trial.failure = str(error)
     except TimeoutError:
         trial.failure = f"no response within {RESPONSE_LIMIT_S:g} s"
     except OSError as error:
@@ -116,7 +116,7 @@ async def _start_bridge(command: Sequence[str], environment: Mapping[str, str]) 
 
 
 class _Host:
-    """A host that asks one thing after the other, and declares that it can ask people."""
+    """A host that sends one request after the other, and declares that it can ask people."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         assert process.stdin is not None
@@ -126,7 +126,7 @@ class _Host:
         self._meta: Message = {}
 
     async def fill_in(self, trial: Trial) -> None:
-        """Connect as a host, list everything, and write into `trial` what was found. Raises TrialFailed."""
+        """Connect as a host, list everything, and write counts and warnings into `trial`. Raises TrialFailed."""
         introduction = await self._introduce(trial.revision)
         # The result of a handshake has `serverInfo` itself, the result of `server/discover` has it in `_meta`.
         server = find_object(introduction, "serverInfo") or find_object(
@@ -135,19 +135,18 @@ class _Host:
         trial.server = (
             f"{find_text(server, 'title') or find_text(server, 'name')} {find_text(server, 'version')}".strip()
         )
-        offered = find_object(introduction, "capabilities")
-        listed = {
-            name: await self._fetch_list(name, method) for name, method in LISTS.items() if _is_offered(offered, name)
+        capabilities = find_object(introduction, "capabilities")
+        entries_by_list = {
+            name: await self._fetch_list(name, method)
+            for name, method in LISTS.items()
+            if _is_offered(capabilities, name)
         }
-        trial.counts = {name: len(entries) for name, entries in listed.items()}
-        trial.permits = any(find_text(tool, "name") == PERMIT for tool in listed.get("tools", []))
-        trial.warnings = list_warnings(find_text(introduction, "instructions"), listed.get("tools", []))
+        trial.counts = {name: len(entries) for name, entries in entries_by_list.items()}
+        trial.permits = any(find_text(tool, "name") == PERMIT for tool in entries_by_list.get("tools", []))
+        trial.warnings = list_warnings(find_text(introduction, "instructions"), entries_by_list.get("tools", []))
 
     async def _introduce(self, revision: str) -> Message:
-        """Make the handshake (since 2026-07-28 `server/discover`), and return what the hub says of itself.
-
-        Raises TrialFailed.
-        """
+        """Make the handshake (since 2026-07-28 `server/discover`), and return its result. Raises TrialFailed."""
         client_info: Message = {"name": "hubbub-mcp-check", "version": "1"}
         capabilities: Message = {"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {}}
         if revision == HANDSHAKE:
@@ -165,15 +164,15 @@ class _Host:
 
     async def _fetch_list(self, name: str, method: str) -> list[Message]:
         """Return the entries of one list, from at most MAX_PAGES pages. Raises TrialFailed."""
-        found: list[Message] = []
+        entries: list[Message] = []
         cursor: dict[str, str] = {}
         for _ in range(MAX_PAGES):
             page = await self._request(method, cursor)
-            found += find_member(page, name) or []
+            entries += find_member(page, name) or []
             if not find_text(page, "nextCursor"):
                 break
             cursor = {"cursor": find_text(page, "nextCursor")}
-        return found
+        return entries
 
     async def _request(self, method: str, params: Message) -> Message:
         """Send a request and return its result. Other messages that come meanwhile are dropped. Raises TrialFailed."""
@@ -192,7 +191,7 @@ class _Host:
         return find_object(message, "result")
 
     async def _send(self, message: Message) -> None:
-        """Send a message to the bridge, or lose it if the bridge has ended."""
+        """Send a message to the bridge; drop it if the bridge has ended."""
         self._stdin.write(encode_line({"jsonrpc": "2.0", **message}) + b"\n")
         with suppress(ConnectionError):  # the next read shows that the bridge has ended
             await self._stdin.drain()
@@ -204,10 +203,10 @@ def _is_offered(capabilities: Mapping[str, Any], name: str) -> bool:
 
 
 def list_warnings(instructions: str, tools: Sequence[Message]) -> list[str]:
-    """Return what hosts would cut off, leave out or fail on, a line each; empty if nothing is wrong."""
-    found: list[str] = []
+    """Return what hosts would cut off, leave out or fail on, one warning per line; empty if nothing is wrong."""
+    warnings: list[str] = []
     if len(instructions) > MAX_INSTRUCTIONS_CHARS:
-        found.append(
+        warnings.append(
             f"instructions: {len(instructions)} characters, of which Claude Code shows {MAX_INSTRUCTIONS_CHARS}"
         )
     names = [find_text(tool, "name") for tool in tools]
@@ -215,7 +214,7 @@ def list_warnings(instructions: str, tools: Sequence[Message]) -> list[str]:
     long_descriptions = [
         find_text(tool, "name") for tool in tools if len(find_text(tool, "description")) > MAX_DESCRIPTION_CHARS
     ]
-    found += [
+    warnings += [
         _warn_of_long_names(
             names,
             MAX_CLAUDE_NAME_CHARS - prefix_chars,
@@ -242,8 +241,8 @@ def list_warnings(instructions: str, tools: Sequence[Message]) -> list[str]:
     ]
     for host, max_tools in (("Cursor", MAX_CURSOR_TOOLS), ("VS Code", MAX_VSCODE_TOOLS)):
         if len(names) > max_tools:
-            found.append(f"{len(names)} tools: {host} takes {max_tools}; a profile can show fewer")
-    return [each for each in found if each]
+            warnings.append(f"{len(names)} tools: {host} takes {max_tools}; a profile can show fewer")
+    return [each for each in warnings if each]
 
 
 def _warn_of_long_names(names: Sequence[str], longest: int, problem: str) -> str:

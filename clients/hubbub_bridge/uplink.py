@@ -1,4 +1,4 @@
-"""The bridge's way to the hub: one stream at a time, opened again when it breaks. It imports gRPC."""
+"""The bridge's connection to the hub: one stream at a time, opened again when it breaks. It imports gRPC."""
 
 import asyncio
 import contextlib
@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from hubbub.v1 import mcp_pb2 as pb
 from hubbub_bridge.conversation import Conversation
 from hubbub_bridge.options import BridgeOptions
-from hubbub_bridge.starting import StartedHub
+from hubbub_bridge.starting import HubStarter
 from hubbub_client.errors import HubbubError, ResourceExhausted, Unauthenticated, Unavailable, Unimplemented
 from hubbub_client.transport.connection import HubConnection
 from hubbub_client.waits import within
@@ -20,7 +20,7 @@ CONNECT_S = 1.0
 """Seconds in which a hub that listens must let the bridge in."""
 
 SILENCE_S = 15.0
-"""Seconds after which a hub that says nothing is given up; it shows each 5 s that it lives."""
+"""Seconds without a message after which a hub is given up; it sends a sign of life each 5 s."""
 
 GIVE_UP_AFTER_S = 20.0
 """Seconds without a hub after which requests fail instead of waiting for it."""
@@ -38,7 +38,7 @@ class Outbox:
     """Messages on their way to the hub, over one stream."""
 
     def __init__(self) -> None:
-        self.reached = 0
+        self.taken_count = 0
         """The number of messages that the hub may have taken."""
         # Messages to send, each with whether a hub may have taken it before, and their bytes in all.
         self._waiting: deque[tuple[bytes, bool]] = deque()
@@ -46,8 +46,8 @@ class Outbox:
         self._has_messages = asyncio.Event()
         self._has_capacity = asyncio.Event()
         self._has_capacity.set()
-        self._leaving = False
-        self.sent_leave = False
+        self._is_leave_queued = False
+        self.is_leave_sent = False
         """Whether the hub was sent that the host has left."""
 
     def queue_message(self, message: bytes, again: bool) -> None:
@@ -59,8 +59,8 @@ class Outbox:
         self._has_messages.set()
 
     def queue_leave(self) -> None:
-        """Have `send_queued` tell the hub that the host has left, after the messages that wait."""
-        self._leaving = True
+        """Have `send_queued` tell the hub, after the queued messages, that the host has left."""
+        self._is_leave_queued = True
         self._has_messages.set()
 
     @property
@@ -82,18 +82,18 @@ class Outbox:
         If the hub refuses a message, return without an error: the reader of the stream gets that error, too.
         """
         with contextlib.suppress(HubbubError):
-            while not self._leaving or self._waiting:
+            while not self._is_leave_queued or self._waiting:
                 await self._has_messages.wait()
                 self._has_messages.clear()
                 while self._waiting:
                     await send(self._next_frame())
             await send(pb.ServeRequest(leave=True))
-            self.sent_leave = True
+            self.is_leave_sent = True
 
     def _next_frame(self) -> pb.ServeRequest:
         """Remove the next messages from the queue, and return them as one frame.
 
-        From now on they count as messages that the hub may have taken (`reached`).
+        From now on they count as messages that the hub may have taken (`taken_count`).
         """
         # `again` holds for a whole frame, so a frame ends before a message with another value.
         frame = pb.ServeRequest(again=self._waiting[0][1])
@@ -105,7 +105,7 @@ class Outbox:
             self._waiting.popleft()
             frame.messages.append(message)
             size += len(message)
-        self.reached += len(frame.messages)
+        self.taken_count += len(frame.messages)
         self._bytes -= size
         if self._bytes <= MAX_UNSENT_BYTES:
             self._has_capacity.set()
@@ -113,36 +113,36 @@ class Outbox:
 
 
 class Uplink:
-    """Keeps one conversation with the hub going. `wait_for_host` returns once the host has read what was sent to it."""
+    """Connects one conversation to the hub. `wait_for_host` returns once the host has read what was sent to it."""
 
     def __init__(
         self, endpoint: BridgeOptions, conversation: Conversation, wait_for_host: Callable[[], Awaitable[None]]
     ) -> None:
-        self._link = _make_connection(endpoint)
+        self._connection = _make_connection(endpoint)
         self._open_message = _make_open_message(endpoint)
         self._conversation = conversation
         self._wait_for_host = wait_for_host
-        # Starts a hub if there is none; None: the bridge starts no hub.
-        self._own_hub = StartedHub(endpoint.where.data_dir) if endpoint.start else None
+        # None: the bridge starts no hub.
+        self._hub_starter = HubStarter(endpoint.where.data_dir) if endpoint.start else None
         self._outbox: Outbox | None = None
-        # Ends the pause before the next attempt to connect.
-        self._look_soon = asyncio.Event()
-        # Why the hub does not let the bridge in, if that is not likely to pass by itself.
+        # Ends the pause before the next attempt to connect, once it is set.
+        self._retry_requested = asyncio.Event()
+        # Why the hub refuses the bridge, if that is not likely to pass by itself.
         self._refusal: HubbubError | None = None
         self._pause_s = MIN_PAUSE_S
-        self._away_since = asyncio.get_running_loop().time()
+        self._away_since_s = asyncio.get_running_loop().time()
 
     @property
     def connected(self) -> bool:
         """Whether there is a stream that the hub has accepted."""
         return self._outbox is not None
 
-    def look_now(self) -> None:
+    def retry_now(self) -> None:
         """End the pause before the next attempt to connect, since the host has sent a request.
 
         After a refusal by the hub the pause goes on, and the waiting requests are answered without the hub.
         """
-        self._look_soon.set()
+        self._retry_requested.set()
         if self._refusal is not None:
             self._answer_without_hub(self._refusal)
 
@@ -157,23 +157,23 @@ class Uplink:
             await self._outbox.wait_for_capacity()
 
     async def run(self) -> None:
-        """Keep the conversation going until cancelled, or until the host has left."""
+        """Connect the conversation to the hub, again and again, until cancelled or until the host has left."""
         try:
             while True:
                 try:
-                    await self._link.refresh_if_found()  # a hub that was started again may have a new token
-                    is_over = await self._run_stream()
+                    await self._connection.refresh_if_found()  # a hub that was started again may have a new token
+                    has_host_left = await self._run_stream()
                 except HubbubError as error:
-                    await self._wait_before_retry(self._link.explain_refusal(error))
+                    await self._wait_before_retry(self._connection.explain_refusal(error))
                 else:
-                    if is_over:
+                    if has_host_left:
                         return
                     await self._wait_before_retry(Unavailable("the hub ended the connection", reason="STREAM_ENDED"))
         finally:
-            await self._link.close()
+            await self._connection.close()
 
     def leave(self) -> None:
-        """Tell the hub that the host has left, which ends `run`. Without a hub there is nobody to tell."""
+        """Queue a message that tells the hub that the host has left, which ends `run`. Do nothing without a hub."""
         if self._outbox is not None:
             self._outbox.queue_leave()
 
@@ -182,31 +182,31 @@ class Uplink:
 
         If the hub ends the stream without an error, return False. Raises HubbubError otherwise.
         """
-        async with self._link.open_dialogue(lambda hub: hub.mcp.Serve) as (send, responses):
+        async with self._connection.open_dialogue(lambda hub: hub.mcp.Serve) as (send, responses):
             await send(pb.ServeRequest(open=self._open_message))
             opening = await anext(responses, None)
             if opening is None or not opening.HasField("opened"):
                 return False
             outbox = self._outbox = Outbox()
-            writing = asyncio.create_task(outbox.send_queued(send))
+            write_task = asyncio.create_task(outbox.send_queued(send))
             self._pause_s, self._refusal = MIN_PAUSE_S, None
             try:
                 self._conversation.on_connected(outbox.queue_message, opening.opened.max_message_bytes)
-                await self._read(responses, outbox)
-                return outbox.sent_leave
+                await self._pass_messages(responses, outbox)
+                return outbox.is_leave_sent
             finally:
-                writing.cancel()
+                write_task.cancel()
                 outbox.release_waiters()
                 self._outbox = None
-                self._away_since = asyncio.get_running_loop().time()
-                self._look_soon.clear()
-                self._conversation.on_disconnected(outbox.reached)
+                self._away_since_s = asyncio.get_running_loop().time()
+                self._retry_requested.clear()
+                self._conversation.on_disconnected(outbox.taken_count)
 
-    async def _read(self, responses: AsyncGenerator[pb.ServeResponse, None], outbox: Outbox) -> None:
+    async def _pass_messages(self, responses: AsyncGenerator[pb.ServeResponse, None], outbox: Outbox) -> None:
         """Pass the messages of the hub to the conversation until the stream ends."""
         async for response in responses:
             if response.HasField("taken"):  # the hub shuts down, and says how many messages it has taken
-                outbox.reached = response.taken
+                outbox.taken_count = response.taken
             for message in response.messages:
                 self._conversation.handle_hub_message(message, draining=response.draining)
             await self._wait_for_host()  # a host that reads slowly slows the hub, so that no messages pile up here
@@ -215,24 +215,24 @@ class Uplink:
         """Wait before the next attempt to connect; `error` says why the last one failed.
 
         Before the wait, answer the host without the hub, if the hub refuses the bridge or is away for GIVE_UP_AFTER_S.
-        Start a hub if none is there and the bridge is to start one.
+        Also start a hub, if none is there and the bridge is to start one.
         """
-        lasting = not isinstance(error, (Unavailable, ResourceExhausted))  # these two may pass by themselves
-        away_s = asyncio.get_running_loop().time() - self._away_since
-        self._refusal = error if lasting else None
-        if lasting or away_s >= GIVE_UP_AFTER_S:
+        is_lasting = not isinstance(error, (Unavailable, ResourceExhausted))  # these two may pass by themselves
+        away_s = asyncio.get_running_loop().time() - self._away_since_s
+        self._refusal = error if is_lasting else None
+        if is_lasting or away_s >= GIVE_UP_AFTER_S:
             self._answer_without_hub(error)
-        if self._own_hub is not None and error.reason == "HUB_UNREACHABLE":
-            self._own_hub.start_hub()
+        if self._hub_starter is not None and error.reason == "HUB_UNREACHABLE":
+            self._hub_starter.start_hub()
         # The pause ends with GIVE_UP_AFTER_S at the latest, since requests fail only after an attempt to connect.
         pause_s = self._pause_s if away_s >= GIVE_UP_AFTER_S else min(self._pause_s, GIVE_UP_AFTER_S - away_s)
         self._pause_s = min(2 * self._pause_s, MAX_PAUSE_S)
         with contextlib.suppress(TimeoutError):
-            async with within(MAX_PAUSE_S if lasting else pause_s):
+            async with within(MAX_PAUSE_S if is_lasting else pause_s):
                 # After a refusal, a request of the host does not end the pause: a hub limits wrong tokens. So this
                 # waits for an event that nobody sets.
-                await (asyncio.Event() if lasting else self._look_soon).wait()
-        self._look_soon.clear()
+                await (asyncio.Event() if is_lasting else self._retry_requested).wait()
+        self._retry_requested.clear()
 
     def _answer_without_hub(self, error: HubbubError) -> None:
         """Answer waiting requests of the host from the cache, and refuse the rest with an explanation."""
@@ -241,9 +241,9 @@ class Uplink:
 
 
 async def fetch_question_routes(endpoint: BridgeOptions) -> dict[str, str]:
-    """Return where each kind of question of an endpoint goes: `host`, `inbox`, `both`, `host-first`.
+    """Return where the hub sends each kind of question of an endpoint: `host`, `inbox`, `both` or `host-first`.
 
-    Return {} if the hub ends the stream without a word. Raises HubbubError.
+    Return {} if the hub ends the stream without a message. Raises HubbubError.
     """
     connection = _make_connection(endpoint)
     try:
@@ -256,17 +256,19 @@ async def fetch_question_routes(endpoint: BridgeOptions) -> dict[str, str]:
 
 
 def _make_connection(endpoint: BridgeOptions) -> HubConnection:
+    """Return a connection to the hub of an endpoint, not open yet."""
     return HubConnection(endpoint.where, endpoint.name, CONNECT_S, SILENCE_S)
 
 
 def _make_open_message(endpoint: BridgeOptions) -> pb.ServeRequest.Open:
+    """Return the first message of a stream, which names the bridge and its endpoint."""
     return pb.ServeRequest.Open(
         session_key=endpoint.session_key, bridge_version=endpoint.version, **endpoint.endpoint_params
     )
 
 
 def explain_error(error: HubbubError) -> str:
-    """Return what is wrong, and what to do about it, for the person at the host."""
+    """Return in words what is wrong and what to do about it, for the person at the host."""
     match error:
         case Unauthenticated():
             return (

@@ -1,4 +1,4 @@
-"""Watches the inbox, and tells people of what waits for them."""
+"""Watches the inbox, and notifies people of the requests that wait for them."""
 
 import secrets
 import time
@@ -42,7 +42,7 @@ Event = Literal["told", "failed", "gave_up", "unknown", "answered"]
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """What the service did. `target` is a name without secrets, `why` a reason in words."""
+    """One report of the service. `target` is a name without secrets, `why` a reason in words."""
 
     event: Event
     requests: tuple[str, ...]
@@ -61,24 +61,24 @@ class News:
         }
 
 
-AnswerAt = Callable[[Sequence[PendingRequest], str], Awaitable[str]]
-"""Returns where pending requests are answered: a link or a command. It gets them, and their place in the page."""
+FindAnswerPlace = Callable[[Sequence[PendingRequest], str], Awaitable[str]]
+"""Returns where a person answers pending requests: a link or a command. Its second argument is their page view."""
 
 
 @dataclass(slots=True)
 class Notifier:
-    """One service. `targets` returns whom to tell now; `report` is called with what was done."""
+    """One service. `targets` returns the targets to notify now; `report` is called with each report of the service."""
 
     rules: Rules
     targets: Callable[[], Sequence[Target]]
     state: SentLog
-    answer_at: AnswerAt
+    find_answer_place: FindAnswerPlace
     report: Callable[[News], None]
     _: KW_ONLY
     zone: tzinfo | None = None
     clock: Callable[[], float] = time.time
     _plan: Plan = field(init=False)
-    _changed: anyio.Event = field(init=False, default_factory=anyio.Event)
+    _plan_changed: anyio.Event = field(init=False, default_factory=anyio.Event)
     _stopping: anyio.Event = field(init=False, default_factory=anyio.Event)
     _notified_before: set[str] = field(init=False, default_factory=set[str])
     _file_limiter: anyio.CapacityLimiter = field(init=False, default_factory=lambda: anyio.CapacityLimiter(1))
@@ -91,18 +91,18 @@ class Notifier:
         await self._load_earlier_attempts()
         try:
             # Attempts have a task group of their own: those under way may go on when all else is cancelled.
-            async with anyio.create_task_group() as sending:
-                async with anyio.create_task_group() as deciding:
-                    deciding.start_soon(self._wait_for_stop, stop or anyio.Event(), deciding.cancel_scope)
+            async with anyio.create_task_group() as send_tasks:
+                async with anyio.create_task_group() as plan_tasks:
+                    plan_tasks.start_soon(self._wait_for_stop, stop or anyio.Event(), plan_tasks.cancel_scope)
                     if not once:
-                        deciding.start_soon(self._notify_forever, sending)
+                        plan_tasks.start_soon(self._notify_forever, send_tasks)
                     await self._watch_inbox(hub, once=once)
-                    # The watch ends only with `once`, which does not wait for more requests to tell together.
-                    await self._send_due(sending, (), gather_s=0.0)
-                    deciding.cancel_scope.cancel()
+                    # The watch ends only with `once`, which does not wait for more requests to notify of together.
+                    await self._send_due(send_tasks, (), gather_s=0.0)
+                    plan_tasks.cancel_scope.cancel()
                 if once and not self._stopping.is_set():
                     return
-                sending.cancel_scope.deadline = anyio.current_time() + GRACE_S
+                send_tasks.cancel_scope.deadline = anyio.current_time() + GRACE_S
         except BaseExceptionGroup as group:
             raise _find_first_exception(group) from None
 
@@ -116,13 +116,13 @@ class Notifier:
         self._plan = Plan(self.rules, await self._run_in_thread(self.state.list_notice_times, since_s))
 
     async def _wait_for_stop(self, stop: anyio.Event, scope: anyio.CancelScope) -> None:
-        """Wait for `stop`, then cancel the scope. Attempts that pause before they try again end, too."""
+        """Wait for `stop`, then cancel the scope, and end the attempts that pause before their next try."""
         await stop.wait()
         self._stopping.set()
         scope.cancel()
 
     async def _watch_inbox(self, hub: Hub, *, once: bool) -> None:
-        """Update the plan with each change of the inbox; with `once`, return when the plan has all that is open now."""
+        """Update the plan with each change of the inbox; with `once`, return when the plan has all open requests."""
         open_ids: set[str] = set()
         # Open requests that the snapshot after a Reset has not named yet. Those left at its end are not open any more.
         unconfirmed: set[str] = set()
@@ -155,68 +155,70 @@ class Notifier:
 
     def _wake_up(self) -> None:
         """Have `_notify_forever` look at the plan again, since it has changed."""
-        self._changed.set()
-        self._changed = anyio.Event()
+        self._plan_changed.set()
+        self._plan_changed = anyio.Event()
 
-    async def _notify_forever(self, sending: TaskGroup) -> None:
-        """Send what is due, and wait until the next is due or something changes; forever."""
+    async def _notify_forever(self, send_tasks: TaskGroup) -> None:
+        """Send the requests that are due, then wait until the next one is due or the plan changes; forever."""
         while True:
-            changed = self._changed
-            await self._send_due(sending, PAUSES_S)
+            plan_changed = self._plan_changed
+            await self._send_due(send_tasks, PAUSES_S)
             next_at = self._plan.find_next_time()
             pause_s = MAX_SLEEP_S
             if next_at is not None:
                 min_sleep_s = MIN_SLEEP_S if self.targets() else NO_TARGET_SLEEP_S
                 pause_s = min(max(next_at - self.clock(), min_sleep_s), MAX_SLEEP_S)
             with anyio.move_on_after(pause_s):
-                await changed.wait()
+                await plan_changed.wait()
 
-    async def _send_due(self, sending: TaskGroup, pauses: Sequence[float], gather_s: float = GATHER_S) -> None:
-        """Start to send the requests that are due now to each target, and write to the log that a notice was made.
+    async def _send_due(self, send_tasks: TaskGroup, pauses_s: Sequence[float], gather_s: float = GATHER_S) -> None:
+        """Start to send the requests that are due now to each target, and record in the log that a notice was made.
 
-        Do nothing if there is no target. `pauses`: seconds before each repeated attempt. `gather_s`: for how many
-        seconds the first request that is due waits for others, so that they are notified together.
+        Do nothing without a target. `pauses_s`: seconds before each repeated attempt. `gather_s`: seconds that the
+        first request that is due waits for others, so that people are notified of them together.
         """
         targets = self.targets()
         if not targets or not (due := self._plan.pop_due(self.clock(), gather_s)):
             return
         await self._run_in_thread(self.state.record_notice, self.clock())
         for target in targets:
-            sending.start_soon(self._send, target, due, pauses)
+            send_tasks.start_soon(self._send, target, due, pauses_s)
 
-    async def _send(self, target: Target, requests: Sequence[PendingRequest], pauses: Sequence[float]) -> None:
-        """Tell a target of requests in one notification, and report each attempt.
+    async def _send(self, target: Target, requests: Sequence[PendingRequest], pauses_s: Sequence[float]) -> None:
+        """Notify a target of requests in one notification, and report each attempt.
 
         After a failure, wait for the next of the pauses and send again, with the requests that are still open.
         """
-        id_ = secrets.token_hex(8)
-        wanted = list(requests)
-        answer_at_by_view: dict[str, str] = {}
-        for pause_s in (*pauses, None):
-            wanted = [request for request in wanted if self._plan.is_wanted(request.id)]
-            if not wanted:
+        notice_id = secrets.token_hex(8)
+        remaining = list(requests)
+        place_by_view: dict[str, str] = {}
+        for pause_s in (*pauses_s, None):
+            remaining = [request for request in remaining if self._plan.is_wanted(request.id)]
+            if not remaining:
                 self.report(News("answered", tuple(request.id for request in requests), target.name))
                 return
             # A claim means that somebody is answering: no repetition disturbs them. If the claim is given up, the
             # request is due again.
-            wanted = [request for request in wanted if not self._plan.requeue_if_claimed(request.id)]
-            ids = [request.id for request in wanted]
-            begun = await self._run_in_thread(self.state.begin_attempt, id_, target.key, ids)
-            wanted = [request for request in wanted if request.id in begun]
-            if not wanted:  # another service has sent it, or each is being answered
+            remaining = [request for request in remaining if not self._plan.requeue_if_claimed(request.id)]
+            ids = [request.id for request in remaining]
+            attempted = await self._run_in_thread(self.state.begin_attempt, notice_id, target.key, ids)
+            remaining = [request for request in remaining if request.id in attempted]
+            if not remaining:  # another service has sent it, or each is being answered
                 return
-            view = find_page_view(wanted)
-            if view not in answer_at_by_view:
-                answer_at_by_view[view] = await self.answer_at(wanted, view)
-            notice = compose_notice(id_, wanted, answer_at_by_view[view], content=self.rules.content, zone=self.zone)
+            view = find_page_view(remaining)
+            if view not in place_by_view:
+                place_by_view[view] = await self.find_answer_place(remaining, view)
+            notice = compose_notice(
+                notice_id, remaining, place_by_view[view], content=self.rules.content, zone=self.zone
+            )
             outcome, why = await target.send(notice)
             # Without pauses (`once`) the outcome stays `failed`, so that the next run tries again.
-            if outcome == "failed" and pause_s is None and pauses:
+            if outcome == "failed" and pause_s is None and pauses_s:
                 outcome = "gave_up"
             with anyio.CancelScope(shield=True):  # a sent notice must be logged, even if the service ends now
-                await self._run_in_thread(self.state.end_attempt, id_, target.key, outcome)
+                await self._run_in_thread(self.state.end_attempt, notice_id, target.key, outcome)
             again_s = pause_s if outcome == "failed" else None
-            self.report(News("told" if outcome == "sent" else outcome, tuple(begun), target.name, why, again_s))
+            self.report(News("told" if outcome == "sent" else outcome, tuple(attempted), target.name, why, again_s))
             if again_s is None or await self._is_stopped_within(again_s):
                 return
 

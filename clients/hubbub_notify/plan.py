@@ -12,7 +12,7 @@ from hubbub_client.data.records import PendingRequest
 from hubbub_notify.rules import Rules
 
 GATHER_S = 1.0
-"""How long the first that is due waits for others, seconds: requests of one moment are notified together."""
+"""How long the first request that is due waits for others, seconds, to notify of them together."""
 
 HOUR_S = 3600.0
 
@@ -23,20 +23,20 @@ def count_history_s(rules: Rules) -> float:
 
 
 class Plan:
-    """Pending requests of which people are not yet notified. `sent` are times of earlier notifications, ascending."""
+    """Pending requests that people may be notified of. `notice_times` are those of earlier notifications, ascending."""
 
-    def __init__(self, rules: Rules, sent: Iterable[float] = ()) -> None:
+    def __init__(self, rules: Rules, notice_times: Iterable[float] = ()) -> None:
         self._rules = rules
         self._quiet_hours = rules.quiet_hours
-        self._sent = deque(sent, maxlen=rules.per_hour)
-        # Open requests that people are still to be notified of.
-        self._untold: dict[str, PendingRequest] = {}
-        # Open requests that people were notified of; None for one that was only marked as such.
+        self._notice_times = deque(notice_times, maxlen=rules.per_hour)
+        # Open requests that people are still to be notified of, by id.
+        self._unnotified: dict[str, PendingRequest] = {}
+        # Open requests that people were notified of, by id; None for one that was marked before it was added.
         self._notified: dict[str, PendingRequest | None] = {}
 
     def is_wanted(self, id_: str) -> bool:
-        """Return whether a pending request is open and the rules apply to it, whether or not people know of it."""
-        return id_ in self._untold or id_ in self._notified
+        """Return whether a pending request is open and the rules apply to it, even if people were notified of it."""
+        return id_ in self._unnotified or id_ in self._notified
 
     def update(self, request: PendingRequest) -> None:
         """Add or replace a pending request; remove a request that is not open, or that the rules do not apply to."""
@@ -45,28 +45,28 @@ class Plan:
         elif request.id in self._notified:
             self._notified[request.id] = request
         else:
-            self._untold[request.id] = request
+            self._unnotified[request.id] = request
 
     def remove(self, id_: str) -> None:
         """Forget a pending request that is not open any more."""
-        self._untold.pop(id_, None)
+        self._unnotified.pop(id_, None)
         self._notified.pop(id_, None)
 
     def mark_notified(self, ids: Iterable[str]) -> None:
-        """Remember that people were notified of these requests. This alone does not count against the limits."""
+        """Record that people were notified of these requests. This alone does not count against the limits."""
         for id_ in ids:
-            self._notified[id_] = self._untold.pop(id_, None) or self._notified.get(id_)
+            self._notified[id_] = self._unnotified.pop(id_, None) or self._notified.get(id_)
 
     def requeue_if_claimed(self, id_: str) -> bool:
         """Return whether somebody holds a claim on a request, which means that it is being answered.
 
         Such a request is queued again: people are notified of it if the claim ends without an answer.
         """
-        request = self._notified.get(id_) or self._untold.get(id_)
+        request = self._notified.get(id_) or self._unnotified.get(id_)
         if request is None or request.claim is None:
             return False
         self._notified.pop(id_, None)
-        self._untold[id_] = request
+        self._unnotified[id_] = request
         return True
 
     def pop_due(self, now: float, gather_s: float = GATHER_S) -> tuple[PendingRequest, ...]:
@@ -80,27 +80,27 @@ class Plan:
         due = [request for request in self._list_unclaimed() if self._find_due_time(request) <= now]
         due.sort(key=lambda request: request.created_at)
         self.mark_notified(request.id for request in due)
-        self._sent.append(now)
+        self._notice_times.append(now)
         return tuple(due)
 
     def find_next_time(self, gather_s: float = GATHER_S) -> float | None:
-        """Return when `pop_due` will have something, if nothing changes, in seconds since 1970; None if nothing waits.
+        """Return when `pop_due` next has requests if nothing changes, in seconds since 1970; None if no request waits.
 
-        It is the first due time, put off by the pause between notices, the limit per hour, and quiet hours.
+        That is the first due time, delayed by the pause between notices, the limit per hour, and quiet hours.
         """
         first_due = min((self._find_due_time(request) for request in self._list_unclaimed()), default=None)
         if first_due is None:
             return None
         next_at = first_due + gather_s
-        if self._sent:
-            next_at = max(next_at, self._sent[-1] + self._rules.digest_s)
-        if len(self._sent) == self._rules.per_hour:
-            next_at = max(next_at, self._sent[0] + HOUR_S)
+        if self._notice_times:
+            next_at = max(next_at, self._notice_times[-1] + self._rules.digest_s)
+        if len(self._notice_times) == self._rules.per_hour:
+            next_at = max(next_at, self._notice_times[0] + HOUR_S)
         return self._quiet_hours.find_first_audible(next_at) if self._quiet_hours is not None else next_at
 
     def _list_unclaimed(self) -> list[PendingRequest]:
-        """Return the requests that people were not told of yet, and that nobody claims."""
-        return [each for each in self._untold.values() if each.claim is None]
+        """Return the requests that people were not notified of yet, and that nobody claims."""
+        return [each for each in self._unnotified.values() if each.claim is None]
 
     def _find_due_time(self, request: PendingRequest) -> float:
         """Return when a pending request is due if nobody claims it, in seconds since 1970."""

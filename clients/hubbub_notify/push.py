@@ -64,7 +64,7 @@ class Keys:
         self.public = urlsafe_b64encode(point).rstrip(b"=").decode()
 
     def make_authorization_header(self, endpoint: str, contact: str | None) -> str:
-        """Return the header that says to the push service at `endpoint` who pushes, and whom to ask (RFC 8292)."""
+        """Return the header that names the sender and its contact to the push service at `endpoint` (RFC 8292)."""
         parts = urlsplit(endpoint)
         claims = {
             "aud": f"{parts.scheme}://{parts.netloc}",
@@ -76,29 +76,29 @@ class Keys:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Browser:
-    """A browser that has subscribed. `gone` is called when its push service does not know it any more."""
+    """A browser that has subscribed. `on_unsubscribed` is called when its push service does not know it any more."""
 
     endpoint: str = field(repr=False)
     p256dh: bytes = field(repr=False)
     auth: bytes = field(repr=False)
     keys: Keys = field(repr=False)
     contact: str | None
-    gone: Callable[[], None] = field(repr=False)
+    on_unsubscribed: Callable[[], None] = field(repr=False)
 
     @property
     def key(self) -> str:
-        """Return what identifies the browser: a digest of its endpoint."""
+        """Return a digest of the endpoint, which identifies the browser."""
         return hashlib.sha256(self.endpoint.encode()).hexdigest()[:16]
 
     @property
     def name(self) -> str:
-        """Return what people call the browser: `a browser by` the host of its push service."""
+        """Return the name of the browser for people: `a browser by` the host of its push service."""
         return f"a browser by {urlsplit(self.endpoint).hostname}"
 
     async def send(self, notice: Notice) -> tuple[SendOutcome, str]:
-        """Send a notice once, and return the outcome and why. A repeated push replaces the first in the browser.
+        """Send a notice once, and return the outcome and its reason. A repeated push replaces the first in the browser.
 
-        Call `gone` if the browser has unsubscribed, or if its key cannot be used.
+        Call `on_unsubscribed` if the browser has unsubscribed, or if its key cannot be used.
         """
         headers = {
             "Authorization": self.keys.make_authorization_header(self.endpoint, self.contact),
@@ -109,9 +109,9 @@ class Browser:
             "Topic": notice.id,
         }
         try:
-            sealed = self._encrypt(notice)
+            encrypted = self._encrypt(notice)
         except ValueError:  # a page may give any bytes as its key
-            self.gone()
+            self.on_unsubscribed()
             return "gave_up", "its key cannot be used"
         # A proxy of the environment must not get requests to a loopback address.
         loopback = is_loopback(urlsplit(self.endpoint).hostname or "")
@@ -119,9 +119,9 @@ class Browser:
             with anyio.fail_after(LIMIT_S):
                 async with (
                     httpx2.AsyncClient(timeout=None, follow_redirects=False, trust_env=not loopback) as client,
-                    client.stream("POST", self.endpoint, content=sealed, headers=headers) as got,
+                    client.stream("POST", self.endpoint, content=encrypted, headers=headers) as response,
                 ):
-                    status = got.status_code
+                    status = response.status_code
         except TimeoutError:
             return "failed", f"no answer within {LIMIT_S:g} s"
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
@@ -129,7 +129,7 @@ class Browser:
         if 200 <= status < 300:
             return "sent", ""
         if status in GONE_STATUSES:
-            self.gone()
+            self.on_unsubscribed()
             return "gave_up", "it has unsubscribed"
         return ("failed" if status in RETRYABLE_STATUSES or status >= 500 else "gave_up"), f"HTTP status {status}"
 

@@ -11,7 +11,7 @@ DAY_MINUTES = 24 * 60
 
 @dataclass(frozen=True, slots=True)
 class QuietHours:
-    """From one minute of the day to another, on the clock of a time zone; None is that of this machine.
+    """From one minute of the day to another, on the clock of a time zone; None is the zone of this machine.
 
     The clock on the wall decides, also on days on which it is changed.
     """

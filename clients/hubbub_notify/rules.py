@@ -44,8 +44,8 @@ class Rules(BaseModel):
     """Who is notified of what, and when. Times in seconds.
 
     `urls` are those of Apprise, and may hold secrets. `after_s` is how long a pending request is open and unclaimed
-    before a notification. Within `digest_s` after a notification, what comes is gathered for the next. `contact` is
-    whom push services may ask about pushes.
+    before a notification. Requests within `digest_s` after a notification are gathered for the next. `contact` is the
+    address that push services may ask about pushes.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, hide_input_in_errors=True)
@@ -75,6 +75,7 @@ class Rules(BaseModel):
     @field_validator("quiet")
     @classmethod
     def _check_hours(cls, value: str | None) -> str | None:
+        """Return the quiet hours unchanged. Raises ValueError if they are not HH:MM-HH:MM."""
         if value is not None:
             parse_hours(value)
         return value
@@ -104,7 +105,7 @@ class Rules(BaseModel):
         return QuietHours(*parse_hours(self.quiet), ZoneInfo(self.timezone) if self.timezone else None)
 
     def applies_to(self, request: PendingRequest) -> bool:
-        """Return whether people are notified of this pending request at all."""
+        """Return whether people are notified of this pending request at all: by its server and kind."""
         is_server_named = any(fnmatchcase(request.server, pattern) for pattern in self.servers)
         return is_server_named and (not self.kinds or request.kind in self.kinds)
 
@@ -124,8 +125,8 @@ def parse_rules(content: Mapping[str, Any], where: str = "") -> Rules:
         # message, so "Value error, " goes, and "Input" becomes "it".
         reason = re.sub(r"^(Value error, )?(Input )?", lambda match: "it " if match[2] else "", first["msg"])
         if first["type"] == "extra_forbidden":
-            near = get_close_matches(key, Rules.model_fields, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(Rules.model_fields)}"
+            similar = get_close_matches(key, Rules.model_fields, n=1)
+            hint = f"did you mean {similar[0]!r}?" if similar else f"there are {', '.join(Rules.model_fields)}"
             reason = f"unknown key; {hint}"
         raise NoticeRuleProblem(f"{where}{key}: {reason}" if key else f"{where}{reason}") from None
 

@@ -17,8 +17,8 @@ from hubbub_frontend.private_files import make_private_folder
 AttemptOutcome = Literal["sent", "failed", "gave_up", "unknown"]
 """failed: it did not arrive, and is tried again; gave_up: not any more; unknown: it may have arrived."""
 
-KEPT_S = 7 * 86400.0
-"""How long entries of pending requests that are gone are kept, seconds."""
+RETENTION_S = 7 * 86400.0
+"""How long entries of pending requests that are not open any more are stored, seconds."""
 
 _BUSY_S = 10.0
 _SCHEMA = """
@@ -51,6 +51,7 @@ class SentLog:
             raise self._describe_problem(error) from None
 
     def close(self) -> None:
+        """Close the file."""
         self._store.close()
 
     def mark_cut_off(self, targets: Collection[str]) -> list[str]:
@@ -63,12 +64,12 @@ class SentLog:
         return sorted({str(request) for (request,) in rows})
 
     def list_notice_times(self, since_s: float) -> list[float]:
-        """Return when notifications were made after a time, in seconds since 1970, ascending."""
+        """Return when notifications were made since `since_s`, all in seconds since 1970, ascending."""
         rows = self._execute("SELECT at FROM notices WHERE owner = ? AND at > ? ORDER BY at", (self._owner, since_s))
         return [at for (at,) in rows]
 
     def list_notified_requests(self, targets: Collection[str]) -> set[str]:
-        """Return the ids of requests that all of these targets were notified of, or will never be notified of."""
+        """Return the ids of requests of which no target needs a notification any more: it was sent, or given up."""
         if not targets:
             return set()
         rows = self._execute(
@@ -79,27 +80,27 @@ class SentLog:
         return {str(request) for (request,) in rows}
 
     def record_notice(self, now: float) -> None:
-        """Write that a notification was made at a time (seconds since 1970), and delete those older than KEPT_S."""
+        """Record that a notification was made at `now` (seconds since 1970); delete records older than RETENTION_S."""
         self._execute("INSERT INTO notices VALUES (?, ?)", (now, self._owner))
-        self._execute("DELETE FROM notices WHERE at < ?", (now - KEPT_S,))
+        self._execute("DELETE FROM notices WHERE at < ?", (now - RETENTION_S,))
 
     def begin_attempt(self, notice: str, target: str, requests: Iterable[str]) -> list[str]:
         """Write durably that a target is about to be notified of requests by the notification with the id `notice`.
 
-        Return the ids of the requests that the target has not heard of from any service, and is not just being
-        notified of by another attempt: only these may be sent.
+        Return the ids of the requests that may be sent: no service has notified the target of them, and no other
+        attempt is under way.
         """
-        now, begun = time.time(), list[str]()
+        now, attempted = time.time(), list[str]()
         self._execute("BEGIN IMMEDIATE", ())
         for request in requests:
-            begun += self._execute(
+            attempted += self._execute(
                 "INSERT INTO told VALUES (?, ?, ?, ?, 'trying', ?) ON CONFLICT DO UPDATE"
                 " SET state = 'trying', notice = excluded.notice, owner = excluded.owner, at = excluded.at"
                 " WHERE state = 'failed' RETURNING request",
                 (request, target, notice, self._owner, now),
             )
         self._execute("COMMIT", ())
-        return [str(request) for (request,) in begun]
+        return [str(request) for (request,) in attempted]
 
     def end_attempt(self, notice: str, target: str, state: AttemptOutcome) -> None:
         """Write the outcome of an attempt. Durable on return.
@@ -112,10 +113,10 @@ class SentLog:
         )
 
     def delete_old(self, still_open: Collection[str]) -> None:
-        """Delete the entries older than KEPT_S of requests that are not open any more."""
-        old = self._execute("SELECT DISTINCT request FROM told WHERE at < ?", (time.time() - KEPT_S,))
+        """Delete the entries older than RETENTION_S of requests that are not open any more."""
+        old_rows = self._execute("SELECT DISTINCT request FROM told WHERE at < ?", (time.time() - RETENTION_S,))
         self._execute("BEGIN", ())
-        for (request,) in old:
+        for (request,) in old_rows:
             if request not in still_open:
                 self._execute("DELETE FROM told WHERE request = ?", (request,))
         self._execute("COMMIT", ())

@@ -22,7 +22,7 @@ from hubbub_notify.target import SendOutcome
 from hubbub_notify.text import Notice
 
 LIMIT_S = 60.0
-"""Time limit of one attempt, seconds. After that nobody knows what became of it."""
+"""Time limit of one attempt, seconds. After that its outcome is unknown."""
 
 HOST_SCHEMES = frozenset(("json", "jsons", "form", "forms", "xml", "xmls", "mailto", "mailtos"))
 """Schemes whose url has a host where others have a secret."""
@@ -48,7 +48,7 @@ class Service:
     name: str
 
     async def send(self, notice: Notice) -> tuple[SendOutcome, str]:
-        """Send a notice once, in a thread of its own; return the outcome and why, after LIMIT_S at most."""
+        """Send a notice once, in a thread of its own; return the outcome and its reason, after LIMIT_S at most."""
         attempt, ended, loop = _Attempt(), anyio.Event(), asyncio.get_running_loop()
 
         def send_in_thread() -> None:
@@ -64,7 +64,7 @@ class Service:
         return attempt.outcome, attempt.why
 
     def _send_blocking(self, notice: Notice, attempt: "_Attempt") -> None:
-        """Send a notice by Apprise, and write into `attempt` what became of it."""
+        """Send a notice by Apprise, and write the outcome into `attempt`."""
         with _capture_log() as messages:
             try:
                 # A fresh object of Apprise: one that has sent before may sleep, to keep to its own rate.
@@ -89,7 +89,7 @@ class Service:
 
 @dataclass(slots=True)
 class _Attempt:
-    """What became of an attempt, written in one thread and read in another; unknown until then."""
+    """The outcome of an attempt, written in one thread and read in another; unknown until it is written."""
 
     outcome: SendOutcome = "unknown"
     why: str = f"no answer within {LIMIT_S:g} s"
@@ -108,8 +108,8 @@ def parse_service(url: str, number: int, where: str) -> Service:
             f"{this_url} cannot be used here: {scheme}:// needs a package or a system that this machine does not have"
         )
     if scheme not in url_forms:
-        near = [WEBHOOKS[scheme]] if scheme in WEBHOOKS else get_close_matches(scheme, url_forms, n=1)
-        advice = f"did you mean {near[0]}://?" if near else "docs/notify.md says where all services are listed"
+        similar = [WEBHOOKS[scheme]] if scheme in WEBHOOKS else get_close_matches(scheme, url_forms, n=1)
+        advice = f"did you mean {similar[0]}://?" if similar else "docs/notify.md says where all services are listed"
         raise NoticeRuleProblem(f"{this_url} names no service: {scheme}://...; {advice}")
     with _capture_log():
         is_usable = _instantiate(url) is not None
@@ -191,7 +191,7 @@ def _list_url_forms() -> dict[str, str]:
 
 @contextmanager
 def _capture_log() -> Generator[list[str]]:
-    """Yield a list that gets, until the block ends, what Apprise logs in this thread instead of on stderr."""
+    """Yield a list that gets the messages that Apprise logs in this thread until the block ends, in place of stderr."""
     messages = _CAPTURED[threading.get_ident()] = list[str]()
     try:
         yield messages
@@ -200,9 +200,10 @@ def _capture_log() -> Generator[list[str]]:
 
 
 class _LogCapture(logging.Handler):
-    """Adds messages of Apprise to the list of the thread that logs them (`_capture_log`); drops those of others."""
+    """Adds each message of Apprise to the list of the thread that logs it (`_capture_log`); drops it without a list."""
 
     def emit(self, record: logging.LogRecord) -> None:
+        """Add the message to the list of the current thread, if that thread captures."""
         messages = _CAPTURED.get(threading.get_ident())
         if messages is not None:
             messages.append(record.getMessage().strip())

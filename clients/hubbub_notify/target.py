@@ -1,4 +1,4 @@
-"""What somewhere to send to is."""
+"""The interface of targets of notifications."""
 
 from typing import Literal, Protocol
 
@@ -10,18 +10,18 @@ arrived, or still may."""
 
 
 class Target(Protocol):
-    """Somewhere to send to. `key` tells it apart on disk, `name` is for people; neither gives a secret away."""
+    """A receiver of notifications. `key` identifies it on disk, `name` is for people; neither reveals a secret."""
 
     @property
     def key(self) -> str:
-        """Return what identifies the target, the same after each restart."""
+        """Return the identifier of the target, the same after each restart."""
         ...
 
     @property
     def name(self) -> str:
-        """Return what people call the target."""
+        """Return the name of the target for people."""
         ...
 
     async def send(self, notice: Notice) -> tuple[SendOutcome, str]:
-        """Send a notice once, for a bounded time; return the outcome, and why."""
+        """Send a notice once, for a bounded time; return the outcome and its reason."""
         ...

@@ -32,7 +32,7 @@ _HARMLESS = str.maketrans({"@": "(at)", "<": "(", ">": ")", "`": "'", "[": "(", 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """What is sent: `id` stays the same over all attempts, `to` is the place in the page that it is about."""
+    """A notification: `id` stays the same over all attempts, `to` is the view of the page that it is about."""
 
     id: str
     title: str
@@ -42,16 +42,16 @@ class Notice:
 
 
 def find_page_view(requests: Sequence[PendingRequest]) -> str:
-    """Return the place in the web page where these requests are answered."""
+    """Return the view of the web page in which these requests are answered."""
     return f"request/{requests[0].id}" if len(requests) == 1 else "inbox"
 
 
 def compose_notice(
-    id_: str, requests: Sequence[PendingRequest], answer_at: str, *, content: bool, zone: tzinfo | None = None
+    notice_id: str, requests: Sequence[PendingRequest], answer_place: str, *, content: bool, zone: tzinfo | None = None
 ) -> Notice:
     """Return the notification of one or several pending requests.
 
-    `answer_at` says where they are answered; empty: the text does not say it. With `content`, the text has their
+    `answer_place` is the link or command to answer them; empty: the text has none. With `content`, the text has their
     questions, and the arguments of calls to approve.
     """
     is_single = len(requests) == 1
@@ -65,22 +65,24 @@ def compose_notice(
         lines = [f"{listed}, and of {others} other servers." if others > 0 else f"{listed}."]
     # Without `content`, only calls to approve have a line, and only if there are several requests: the title and the
     # lines about a single request name its call already.
-    shown = [each for each in requests if content or (each.kind == "approval" and not is_single)]
-    lines += [_format_question(each, with_server=not is_single, content=content) for each in shown[:MAX_LISTED]]
-    if len(shown) > MAX_LISTED:
-        lines.append(f"... and {len(shown) - MAX_LISTED} more.")
+    described = [each for each in requests if content or (each.kind == "approval" and not is_single)]
+    lines += [_format_question(each, with_server=not is_single, content=content) for each in described[:MAX_LISTED]]
+    if len(described) > MAX_LISTED:
+        lines.append(f"... and {len(described) - MAX_LISTED} more.")
     deadlines = [request.deadline for request in requests if request.deadline is not None]
     if deadlines:
         soonest = _format_time(min(deadlines), zone)
         lines.append(f"Answer before {soonest}." if is_single else f"The first lapses at {soonest}.")
-    if answer_at:
-        lines.append(f"Answer: {answer_at}")
-    return Notice(id_, title, "\n".join(lines), find_page_view(requests), tuple(request.id for request in requests))
+    if answer_place:
+        lines.append(f"Answer: {answer_place}")
+    return Notice(
+        notice_id, title, "\n".join(lines), find_page_view(requests), tuple(request.id for request in requests)
+    )
 
 
-def compose_test_notice(id_: str) -> Notice:
+def compose_test_notice(notice_id: str) -> Notice:
     """Return a notification that only says that notifications arrive."""
-    return Notice(id_, "Hubbub can reach you", "This is a test. Nothing waits for an answer.", "inbox")
+    return Notice(notice_id, "Hubbub can reach you", "This is a test. Nothing waits for an answer.", "inbox")
 
 
 def _describe_single(request: PendingRequest) -> tuple[str, list[str]]:
@@ -93,21 +95,22 @@ def _describe_single(request: PendingRequest) -> tuple[str, list[str]]:
 
 
 def _format_question(request: PendingRequest, *, with_server: bool, content: bool) -> str:
-    """Return what is asked in one line, after the server's name if `with_server`.
+    """Return the question of a request in one line, after the server's name if `with_server`.
 
     With `content`, a call to approve has its arguments; a coding agent's question that is sent alone (without
-    `with_server`) has a second line about what the agent would do, unless the question says so.
+    `with_server`) has a second line with the action of the agent, unless the question has it already.
     """
-    text, place = fold_code(question_text(request)), f"{_clean_text(request.server)}: " if with_server else ""
+    text, server_prefix = fold_code(question_text(request)), f"{_clean_text(request.server)}: " if with_server else ""
     if (view := approval_view(request)) is not None:
-        with_ = f"with {arguments_line(view.arguments)}" if content else ""
-        place, text = "", f"{view.headline} {with_}".strip() if with_server else with_
-    if content and not with_server and (agent := agent_line(request)).partition(" …")[0] not in text:
-        return f"{place}{_cut_question(_clean_text(text))}\n{_cut_question(_clean_text(agent))}"
-    return place + _cut_question(_clean_text(text))
+        arguments = f"with {arguments_line(view.arguments)}" if content else ""
+        server_prefix, text = "", f"{view.headline} {arguments}".strip() if with_server else arguments
+    if content and not with_server and (agent_action := agent_line(request)).partition(" …")[0] not in text:
+        return f"{server_prefix}{_cut_question(_clean_text(text))}\n{_cut_question(_clean_text(agent_action))}"
+    return server_prefix + _cut_question(_clean_text(text))
 
 
 def _cut_question(text: str) -> str:
+    """Return a text cut to MAX_QUESTION_CHARS."""
     return f"{text[: MAX_QUESTION_CHARS - 1]}…" if len(text) > MAX_QUESTION_CHARS else text
 
 
@@ -117,5 +120,6 @@ def _clean_text(text: str) -> str:
 
 
 def _format_time(moment: datetime, zone: tzinfo | None) -> str:
+    """Return a time with the name of its zone, for people; None is the zone of this machine."""
     local = moment.astimezone(zone)
     return local.strftime("%Y-%m-%d %H:%M %Z") if zone != UTC else local.strftime("%Y-%m-%d %H:%M UTC")

@@ -33,7 +33,7 @@ async def test_a_host_has_left_only_once_the_hub_was_told(breaks: bool) -> None:
         tasks.start_soon(outbox.send_queued, say)
         if not breaks:
             outbox.queue_leave()
-    assert outbox.sent_leave is not breaks
+    assert outbox.is_leave_sent is not breaks
     assert [(list(frame.messages), frame.leave) for frame in said] == ([] if breaks else [([b"{}"], False), ([], True)])
 
 
@@ -53,7 +53,7 @@ async def test_requests_wait_for_their_hub_while_another_one_has_its_address(hub
             tasks.start_soon(uplink.run)
             while len(hub.requests("Serve")) < 2:
                 await anyio.sleep(0)
-                uplink.look_now()  # as a host that asks something
+                uplink.retry_now()  # as a host that asks something
             client = {"address": hub.address, "token": hub.token}
             (hub.data_dir / "client.json").write_text(json.dumps(client))
             await connected.wait()

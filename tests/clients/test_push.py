@@ -57,7 +57,7 @@ def browser(endpoint: str, folder: Path, gone: list[str] | None = None) -> Brows
     ended = gone if gone is not None else []
     keys = Keys(folder / "push.pem")
     gone_now = partial(ended.append, "gone")
-    return Browser(endpoint=endpoint, p256dh=PUBLIC, auth=AUTH, keys=keys, contact=None, gone=gone_now)
+    return Browser(endpoint=endpoint, p256dh=PUBLIC, auth=AUTH, keys=keys, contact=None, on_unsubscribed=gone_now)
 
 
 async def test_only_the_browser_can_read_a_push(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ async def test_a_browser_whose_key_is_none_ends_its_subscription_alone(tmp_path:
             auth=AUTH,
             keys=keys,
             contact=None,
-            gone=partial(gone.append, "gone"),
+            on_unsubscribed=partial(gone.append, "gone"),
         )
         assert await made.send(NOTICE) == ("gave_up", "its key cannot be used")
     assert (gone, came) == (["gone"], [])

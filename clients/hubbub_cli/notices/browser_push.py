@@ -71,7 +71,7 @@ class Pusher:
                 auth=subscription.auth,
                 keys=self._keys,
                 contact=self._rules.contact,
-                gone=subscriber.end,
+                on_unsubscribed=subscriber.end,
             )
 
         await has_subscriber.wait()  # until then nothing is written, and nothing watched

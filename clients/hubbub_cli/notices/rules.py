@@ -11,7 +11,7 @@ from hubbub_client.data.records import PendingRequest
 from hubbub_local.platform_dirs import Machine, find_config_file, find_data_dir, list_config_files
 
 if TYPE_CHECKING:
-    from hubbub_notify.notifier import AnswerAt
+    from hubbub_notify.notifier import FindAnswerPlace
     from hubbub_notify.rules import Rules
 
 
@@ -53,7 +53,7 @@ def _name_option(key: str) -> str:
     return {"urls": "URL", "servers": "--server", "kinds": "--kind"}.get(name, f"--{name}")
 
 
-def make_link_finder(settings: Settings, rules: "Rules") -> "AnswerAt":
+def make_link_finder(settings: Settings, rules: "Rules") -> "FindAnswerPlace":
     """Return a function that finds where pending requests are answered: the link to a page, else a command.
 
     The page is the one that the rules name, else the one that runs for this data directory.
