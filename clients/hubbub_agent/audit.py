@@ -16,7 +16,7 @@ assignment was revoked meanwhile; would: in a dry run."""
 
 
 class DecisionAudit:
-    """Writes one whole line per pending request. Text of servers is escaped; answers are not kept."""
+    """Writes one whole line per pending request. Text of servers is escaped; answers are not stored."""
 
     def __init__(self, file: TextIO) -> None:
         self._file = file
@@ -28,10 +28,10 @@ class DecisionAudit:
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "w") as file:
             yield cls(file)
 
-    def record_outcome(self, request: PendingRequest, rule: str | None, outcome: Outcome, **more: Any) -> None:
+    def record_outcome(self, request: PendingRequest, rule: str | None, outcome: Outcome, **fields: Any) -> None:
         """Write the outcome of a pending request. `rule` is the name of the rule that decided, None if none did.
 
-        `more` are further fields; those that are None are left out.
+        `fields` are further fields; those that are None are left out.
         """
         line = {
             "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
@@ -40,7 +40,7 @@ class DecisionAudit:
             "kind": request.kind,
             "rule": rule,
             "outcome": outcome,
-            **{name: value for name, value in more.items() if value is not None},
+            **{name: value for name, value in fields.items() if value is not None},
         }
         self._file.write(json.dumps(line) + "\n")
         self._file.flush()

@@ -1,4 +1,4 @@
-"""What an agent does with a pending request: its rule, and the answer of a text, a program or a model."""
+"""An agent's decision on a pending request: by its rule, with a fixed answer, or one of a program or a model."""
 
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -30,7 +30,7 @@ class OverBudget(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """An answer, or None to leave the request to people; the reason, and the model usage that the decision took."""
+    """An answer, or None to leave the request to people; the reason, and the model usage of the decision."""
 
     answer: Answer | None
     why: str | None = None
@@ -40,13 +40,13 @@ class Decision:
 
     @property
     def audit_fields(self) -> dict[str, Any]:
-        """Return the fields of an audit line; None for what is not known, and for a cost of 0."""
+        """Return the fields of an audit line; None for unknown ones, and for a cost of 0."""
         tokens = {"input": self.tokens.input, "output": self.tokens.output} if self.tokens is not None else None
         return {"why": self.why, "model": self.model, "tokens": tokens, "cost": self.cost or None}
 
 
 class DecisionFailed(AnswerProblem):
-    """No usable answer came of asking a model; `decision` has the usage that this took all the same."""
+    """A model gave no usable answer; `decision` has the usage of the attempt."""
 
     def __init__(self, why: str, decision: Decision) -> None:
         super().__init__(why)
@@ -56,7 +56,7 @@ class DecisionFailed(AnswerProblem):
 async def decide(
     request: PendingRequest, rule: Rule, models: Mapping[str, Chat], ask: AskModel, run: RunProgram
 ) -> Decision:
-    """Return what a rule decides on a request that it fits. If the budget does not allow to ask a model, people answer.
+    """Return the decision of a rule on a request that it fits. If the budget allows no model, people answer.
 
     `models` are the models of the rules by name; `ask` asks one of them, `run` runs a rule's program. Raises
     AnswerProblem.
@@ -71,8 +71,8 @@ async def decide(
         if request.kind == "sampling":
             return await _answer_sampling(request, rule, models[rule.chat], ask)
         return await _fill_in_form(request, rule, models[rule.chat], ask)
-    except OverBudget as limit:
-        return Decision(None, str(limit))
+    except OverBudget as error:
+        return Decision(None, str(error))
 
 
 async def refuse_or_raise(problem: AnswerProblem, rule: Rule) -> Decision:
@@ -82,12 +82,12 @@ async def refuse_or_raise(problem: AnswerProblem, rule: Rule) -> Decision:
     """
     if rule.on_error != "reject":
         raise problem
-    spent = problem.decision if isinstance(problem, DecisionFailed) else Decision(None)
-    return replace(spent, answer={"reject": REFUSAL}, why=clean(str(problem))[:MAX_WHY_CHARS])
+    failed_decision = problem.decision if isinstance(problem, DecisionFailed) else Decision(None)
+    return replace(failed_decision, answer={"reject": REFUSAL}, why=clean(str(problem))[:MAX_WHY_CHARS])
 
 
 async def _answer_sampling(request: PendingRequest, rule: Rule, model: Chat, ask: AskModel) -> Decision:
-    """Have a model write the text of a sampling, and return the decision. Raises AnswerProblem, OverBudget."""
+    """Let a model write the text of a sampling, and return the decision. Raises AnswerProblem, OverBudget."""
     body = chat.build_request(model, as_object(request.request))
     completion = await ask(rule.chat or "", body, rule.timeout_s)
     # The tokens are spent also if the reply cannot be used.
@@ -100,7 +100,7 @@ async def _answer_sampling(request: PendingRequest, rule: Rule, model: Chat, ask
 
 
 async def _fill_in_form(request: PendingRequest, rule: Rule, model: Chat, ask: AskModel) -> Decision:
-    """Have a model fill in a form, and return the decision: its answer, or to leave the form to people.
+    """Let a model fill in a form, and return the decision: its answer, or to leave the form to people.
 
     If the model's reply does not fit the form, the model may correct it once. Raises AnswerProblem, OverBudget.
     """
@@ -115,7 +115,7 @@ async def _fill_in_form(request: PendingRequest, rule: Rule, model: Chat, ask: A
         try:
             text = form_reply.completion_text(completion)
             answer, why = form_reply.parse_reply(text, form)
-        except form_reply.Escalated as reason:
+        except form_reply.Escalation as reason:
             return replace(decision, why=f"the model leaves it to people: {reason}")
         except form_reply.Misfit as misfit:
             if is_last:
@@ -135,4 +135,4 @@ def _add_usage(decision: Decision, completion: Mapping[str, Any], model: Chat) -
     if tokens is None:
         return replace(decision, model=name, cost=cost)
     total = tokens if decision.tokens is None else decision.tokens + tokens
-    return replace(decision, model=name, tokens=total, cost=cost + tokens.at_prices_of(model).cost)
+    return replace(decision, model=name, tokens=total, cost=cost + tokens.to_model_usage(model).cost)

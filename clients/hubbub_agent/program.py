@@ -19,12 +19,12 @@ MAX_STDERR_BYTES = 64 * 1024
 
 
 async def run_program(
-    command: Sequence[str], request: PendingRequest, timeout_s: float, say: Callable[[str], None]
+    command: Sequence[str], request: PendingRequest, timeout_s: float, report: Callable[[str], None]
 ) -> Answer | None:
     """Return the program's answer; None if it leaves the pending request to others. Raises AnswerProblem.
 
-    Its stderr goes to `say`, line by line. It is started without a shell. The program, and everything that it started
-    in its session, is killed at the latest when its time is over.
+    Its stderr goes to `report`, line by line. It is started without a shell. The program, and all processes that it
+    started in its session, are killed at the latest when `timeout_s` is over.
     """
     try:
         process = await anyio.open_process(command, stdin=PIPE, stdout=PIPE, stderr=PIPE, start_new_session=True)
@@ -32,7 +32,7 @@ async def run_program(
         raise AnswerProblem(f"{command[0]} cannot be started: {error}") from None
     try:
         with anyio.fail_after(timeout_s):
-            output = await _exchange(process, request, say)
+            output = await _exchange(process, request, report)
             status = await process.wait()
     except TimeoutError:
         raise AnswerProblem(f"{command[0]} took longer than {timeout_s:g} s") from None
@@ -55,8 +55,8 @@ async def run_program(
         raise AnswerProblem(f"{command[0]}: {error}") from None
 
 
-async def _exchange(process: Process, request: PendingRequest, say: Callable[[str], None]) -> bytes:
-    """Give the program a request on its stdin, and return what it prints until it closes its stdout and stderr.
+async def _exchange(process: Process, request: PendingRequest, report: Callable[[str], None]) -> bytes:
+    """Send the program a request on its stdin, and return its output until it closes its stdout and stderr.
 
     If the program prints too much, the rest is dropped, and the bytes returned are more than MAX_OUTPUT_BYTES.
     """
@@ -66,25 +66,26 @@ async def _exchange(process: Process, request: PendingRequest, say: Callable[[st
     output = bytearray()
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_read_bounded, process.stdout, output, MAX_OUTPUT_BYTES)
-        tasks.start_soon(_forward_stderr, process.stderr, request.id, say)
+        tasks.start_soon(_forward_stderr, process.stderr, request.id, report)
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # the program need not read its stdin
             await process.stdin.send(payload.dumps(request.to_json()) + b"\n")
         await process.stdin.aclose()
     return bytes(output)
 
 
-async def _forward_stderr(stream: ByteReceiveStream, request_id: str, say: Callable[[str], None]) -> None:
-    """Read a program's stderr to its end, then give `say` each of its lines, up to MAX_STDERR_BYTES."""
+async def _forward_stderr(stream: ByteReceiveStream, request_id: str, report: Callable[[str], None]) -> None:
+    """Read a program's stderr to its end, then call `report` with each of its lines, up to MAX_STDERR_BYTES."""
     output = bytearray()
     await _read_bounded(stream, output, MAX_STDERR_BYTES)
     for line in output[:MAX_STDERR_BYTES].decode(errors="replace").splitlines():
-        say(f"{request_id}: {line}")
+        report(f"{request_id}: {line}")
 
 
 async def _read_bounded(stream: ByteReceiveStream, output: bytearray, max_bytes: int) -> None:
     """Read a stream to its end, so that the program never blocks, and add the bytes to `output`.
 
-    Once `output` is longer than `max_bytes`, the rest is dropped. So the length of `output` shows that there was more.
+    Once `output` is longer than `max_bytes`, the rest is dropped. So the length of `output` shows whether there was
+    more.
     """
     async for chunk in stream:
         if len(output) <= max_bytes:

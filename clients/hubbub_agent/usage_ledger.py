@@ -1,4 +1,4 @@
-"""The file that keeps an agent's usage over its restarts, for its owner alone."""
+"""The file that stores an agent's usage over its restarts, for its owner alone."""
 
 import json
 import os
@@ -24,15 +24,15 @@ class LedgerProblem(Exception):
 
 
 class UsageLedger:
-    """Reads and writes the file. Made by `hold`: only one agent at a time can have a file."""
+    """Reads and writes the file. Made by `open_locked`: only one agent at a time can use a file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     @classmethod
     @contextmanager
-    def hold(cls, path: Path) -> Generator["UsageLedger"]:
-        """Lock the file for a block, so that no other agent uses it. Raises LedgerProblem.
+    def open_locked(cls, path: Path) -> Generator["UsageLedger"]:
+        """Open and lock the file for a block, so that no other agent uses it. Raises LedgerProblem.
 
         The file need not exist yet. Its folder is made, and beside it a file that carries the lock.
         """
@@ -86,9 +86,9 @@ class UsageLedger:
             raise
 
 
-def usage_file(data_dir: Path, who: str) -> Path:
-    """Return the path of the file for the usage of the agent `who`, a name whose unusual characters become `_`."""
-    return data_dir / f"agent-{re.sub(r'[^A-Za-z0-9_.-]', '_', who)[:64]}.json"
+def usage_file(data_dir: Path, agent_name: str) -> Path:
+    """Return the path of the file for an agent's usage; unusual characters of the agent's name become `_`."""
+    return data_dir / f"agent-{re.sub(r'[^A-Za-z0-9_.-]', '_', agent_name)[:64]}.json"
 
 
 def _read_usage(minute: Mapping[str, Any]) -> ModelUsage:

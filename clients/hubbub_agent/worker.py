@@ -29,21 +29,21 @@ PAUSES_S = (0.2, 1.0, 3.0)
 
 
 class Agent:
-    """Answers by its rules. `say` gets messages for the operator."""
+    """Answers pending requests by its rules. `report` gets messages for the operator."""
 
     def __init__(
-        self, hub: Hub, rules: Rulebook, audit: DecisionAudit, say: Callable[[str], None], budget: ModelBudget
+        self, hub: Hub, rules: Rulebook, audit: DecisionAudit, report: Callable[[str], None], budget: ModelBudget
     ) -> None:
         self._hub = hub
         self._rules = rules
         self._audit = audit
-        self._say = say
+        self._report = report
         self._budget = budget
-        # How many requests are being answered; `_idle` is set when there is none any more.
-        self._busy = 0
+        # How many requests are being answered; `_idle` is set when the last of them is done.
+        self._answering_count = 0
         self._idle = anyio.Event()
-        # Whether the agent was asked to stop: it begins no further answer.
-        self._ending = False
+        # Whether the agent is to stop: it begins no further answer.
+        self._is_stopping = False
 
     @classmethod
     @asynccontextmanager
@@ -52,12 +52,12 @@ class Agent:
         hub: Hub,
         rules: Rulebook,
         audit: DecisionAudit,
-        say: Callable[[str], None],
+        report: Callable[[str], None],
         ledger: UsageLedger | None = None,
     ) -> AsyncGenerator["Agent"]:
-        """Open an agent with its models; `ledger` keeps its usage over restarts. Raises LedgerProblem."""
-        async with ModelBudget.open(rules, say, ledger) as budget:
-            yield cls(hub, rules, audit, say, budget)
+        """Open an agent with its models; `ledger` stores its usage over restarts. Raises LedgerProblem."""
+        async with ModelBudget.open(rules, report, ledger) as budget:
+            yield cls(hub, rules, audit, report, budget)
 
     async def run(self, stop: anyio.Event, *, dry_run: bool = False, once: bool = False) -> None:
         """Answer requests until stopped; then finish within GRACE_S the answers that are under way.
@@ -84,13 +84,13 @@ class Agent:
             raise group.exceptions[0] from None
 
     async def _finish_and_cancel(self, stop: anyio.Event, scope: anyio.CancelScope) -> None:
-        """Wait until the agent is stopped; then let no new answer begin, wait for those under way, and cancel `scope`.
+        """Wait until the agent is stopped; let no new answer begin, wait for those under way, then cancel `scope`.
 
-        The wait is GRACE_S at most.
+        The wait for answers is GRACE_S at most.
         """
         await stop.wait()
-        self._ending = True
-        if self._busy:
+        self._is_stopping = True
+        if self._answering_count:
             with anyio.move_on_after(GRACE_S):
                 await self._idle.wait()
         scope.cancel()
@@ -112,7 +112,7 @@ class Agent:
         """
         try:
             match = self._rules.find(request)
-            if match is None or match.rule.leaves_to_people or self._ending:
+            if match is None or match.rule.leaves_to_people or self._is_stopping:
                 self._leave_to_people(request, match)
                 return
             claim_id = secrets.token_urlsafe(18)
@@ -126,18 +126,18 @@ class Agent:
         except HubbubError as error:
             self._audit.record_outcome(request, None, "refused" if _is_settled(error) else "failed", why=error.reason)
             if not _is_settled(error):
-                self._say(f"{request.id} is left to people: {error.message}")
+                self._report(f"{request.id} is left to people: {error.message}")
         finally:
             capacity.release()
 
     async def _rehearse_all(self, *, once: bool) -> None:
-        """Record what the rules would do with each open request, once for each.
+        """Record what the rules would do with each open request, once for each request.
 
         With `once`, return after the requests that are open now; else go on with new ones until cancelled.
         """
         seen: set[str] = set()
-        watching = self._hub.inbox.watch(server=self._rules.server, kinds=self._rules.kinds, states=["open"])
-        async with aclosing(watching) as events:
+        watch = self._hub.inbox.watch(server=self._rules.server, kinds=self._rules.kinds, states=["open"])
+        async with aclosing(watch) as events:
             async for event in events:
                 if isinstance(event, Upsert) and event.record.id not in seen:
                     seen.add(event.record.id)
@@ -166,13 +166,13 @@ class Agent:
         why = match.rule.escalation_note
         self._audit.record_outcome(request, match.name, "left", why=why)
         if match.rule.action == "escalate":
-            self._say(f"{request.id} of {request.server} is for people{f': {why}' if why else ''}")
+            self._report(f"{request.id} of {request.server} is for people{f': {why}' if why else ''}")
 
     # One request
 
     async def handle(self, request: PendingRequest) -> None:
-        """Answer a claimed pending request, or leave it to people; leave it to others once the agent is to stop."""
-        if self._ending:
+        """Answer a claimed pending request, or leave it to people. Do nothing once the agent is to stop."""
+        if self._is_stopping:
             return
         match = self._rules.find(request)
         if match is None or match.rule.leaves_to_people:
@@ -182,23 +182,23 @@ class Agent:
             self._audit.record_outcome(request, match.name, "left", why=limit)
             return
         self._budget.count_answer()
-        if not self._busy:
+        if not self._answering_count:
             self._idle = anyio.Event()
-        self._busy += 1
+        self._answering_count += 1
         try:
             await self._answer(request, match)
         except anyio.get_cancelled_exc_class():  # the hub has revoked the assignment
             self._audit.record_outcome(request, match.name, "lost")
             raise
         finally:
-            self._busy -= 1
-            if not self._busy:
+            self._answering_count -= 1
+            if not self._answering_count:
                 self._idle.set()
 
     async def _answer(self, request: PendingRequest, match: RuleMatch) -> None:
-        """Decide on a request and answer it, or leave it to people; the outcome goes into the audit file.
+        """Decide on a request and answer it, or leave it to people; record the outcome in the audit file.
 
-        A failure is also reported to the operator, unless it only means that somebody else was first.
+        A failure is also reported to the operator, unless it only means that somebody else answered first.
         """
         decision = Decision(None)
         try:
@@ -218,23 +218,23 @@ class Agent:
             why = problem.reason if isinstance(problem, HubbubError) else str(problem)
             self._audit.record_outcome(request, match.name, outcome, **{**decision.audit_fields, "why": why})
             if outcome == "failed":
-                self._say(f"{request.id} is left to people: {problem}")
+                self._report(f"{request.id} is left to people: {problem}")
 
     async def _decide(self, request: PendingRequest, rule: Rule) -> Decision:
-        """Return the decision of a rule; after a failure, which is reported, the refusal that the rule sets for it.
+        """Return the decision of a rule; after a failure, which is reported, the refusal that the rule wants for it.
 
-        Raises AnswerProblem if the rule sets none.
+        Raises AnswerProblem if the rule wants no refusal.
         """
         try:
             return await decide(request, rule, self._rules.chat, self._budget.ask, self._run_program)
         except AnswerProblem as problem:
             decision = await refuse_or_raise(problem, rule)
-            self._say(f"{request.id}: {problem}")
+            self._report(f"{request.id}: {problem}")
             return decision
 
     async def _run_program(self, rule: Rule, request: PendingRequest) -> Answer | None:
         """Return the answer of a rule's program; None if it leaves the request to others. Raises AnswerProblem."""
-        return await program.run_program(rule.command or (), request, rule.timeout_s, self._say)
+        return await program.run_program(rule.command or (), request, rule.timeout_s, self._report)
 
     async def _deliver(self, request: PendingRequest, answer: Answer) -> str:
         """Send an answer to the hub, and return the answer's id. Raises HubbubError.
@@ -256,5 +256,5 @@ class Agent:
 
 
 def _is_settled(problem: Exception) -> bool:
-    """Return whether an error means that the request is over: answered by somebody else, or not wanted any more."""
+    """Return whether an error means that the request is closed: answered by somebody else, or withdrawn."""
     return isinstance(problem, HubbubError) and problem.reason in SETTLED

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from hubbub.v1 import inbox_pb2
 from hubbub_agent.evals import cases
-from hubbub_agent.evals.cases import Expected
+from hubbub_agent.evals.cases import Expectation
 from hubbub_cli.app import app
 from hubbub_cli.run.session import Usage
 
@@ -205,26 +205,26 @@ def test_a_folder_without_cases_says_how_to_get_some(folder: Path) -> None:
         (
             "elicitation_form",
             {"action": "accept", "content": {"dish": "soup"}},
-            Expected("answer", "exact", {"dish": "soup"}),
+            Expectation("answer", "exact", {"dish": "soup"}),
         ),
-        ("elicitation_form", {"action": "accept"}, Expected("answer", "exact", {})),
-        ("elicitation_form", {"action": "decline"}, Expected("decline")),
-        ("elicitation_url", {"action": "cancel"}, Expected("decline")),
-        ("elicitation_url", {"action": "accept"}, Expected("answer")),
-        ("sampling", {"role": "assistant", "content": {"type": "text", "text": "x"}}, Expected("answer")),
-        ("sampling", {"error": {"code": -1, "message": "no"}}, Expected("decline")),
-        ("roots", {"roots": []}, Expected("answer", "exact", {"roots": []})),
+        ("elicitation_form", {"action": "accept"}, Expectation("answer", "exact", {})),
+        ("elicitation_form", {"action": "decline"}, Expectation("decline")),
+        ("elicitation_url", {"action": "cancel"}, Expectation("decline")),
+        ("elicitation_url", {"action": "accept"}, Expectation("answer")),
+        ("sampling", {"role": "assistant", "content": {"type": "text", "text": "x"}}, Expectation("answer")),
+        ("sampling", {"error": {"code": -1, "message": "no"}}, Expectation("decline")),
+        ("roots", {"roots": []}, Expectation("answer", "exact", {"roots": []})),
     ],
 )
-def test_an_answer_of_a_person_is_what_is_expected_then(kind: Any, answer: Any, expected: Expected) -> None:
+def test_an_answer_of_a_person_is_what_is_expected_then(kind: Any, answer: Any, expected: Expectation) -> None:
     assert cases.expect_recorded_answer(replace(LUNCHES, kind=kind, answer=answer)) == expected
 
 
 def test_a_recorded_case_is_read_as_it_was_written_and_never_written_over(tmp_path: Path) -> None:
     folder = tmp_path / "made"
-    expected = Expected("answer", "exact", {"dish": "soup", "portions": 1})
+    expected = Expectation("answer", "exact", {"dish": "soup", "portions": 1})
     assert cases.save_case(folder, LUNCHES, expected)
-    assert not cases.save_case(folder, LUNCHES, Expected("decline"))
+    assert not cases.save_case(folder, LUNCHES, Expectation("decline"))
     (read,) = cases.load_cases(folder)
     assert (read.name, read.expected, read.request.request) == ("req_1", expected, LUNCHES.request)
     assert (folder.stat().st_mode & 0o777, (folder / "req_1.json").stat().st_mode & 0o777) == (0o700, 0o600)
@@ -232,7 +232,7 @@ def test_a_recorded_case_is_read_as_it_was_written_and_never_written_over(tmp_pa
 
 def test_a_recorded_text_with_half_a_character_is_read_again(tmp_path: Path) -> None:
     halved = replace(LUNCHES, request=ask("Lunch \ud83d? Gr\u00fc\u00dfe"))
-    assert cases.save_case(tmp_path, halved, Expected("answer"))
+    assert cases.save_case(tmp_path, halved, Expectation("answer"))
     (read,) = cases.load_cases(tmp_path)
     assert read.request.request == halved.request
     assert "Gr\u00fc\u00dfe".encode() in (tmp_path / "req_1.json").read_bytes()
@@ -240,7 +240,7 @@ def test_a_recorded_text_with_half_a_character_is_read_again(tmp_path: Path) -> 
 
 def test_a_case_that_cannot_be_written_leaves_nothing_behind(tmp_path: Path) -> None:
     with pytest.raises(TypeError):
-        cases.save_case(tmp_path, replace(LUNCHES, request={"message": {1, 2}}), Expected("answer"))
+        cases.save_case(tmp_path, replace(LUNCHES, request={"message": {1, 2}}), Expectation("answer"))
     assert list(tmp_path.iterdir()) == []
 
 

@@ -15,7 +15,7 @@ from starlette.routing import Route
 
 from hubbub_agent.decision import Decision, DecisionFailed, decide
 from hubbub_agent.models.chat import TokenUsage
-from hubbub_agent.models.client import ModelEndpoint, NotAsked, parse_retry_after
+from hubbub_agent.models.client import ModelEndpoint, ModelNotAsked, parse_retry_after
 from hubbub_agent.models.endpoint import Chat
 from hubbub_agent.rules.problems import AnswerProblem
 from hubbub_agent.rules.rulebook import Rule
@@ -175,7 +175,7 @@ async def test_a_key_that_is_not_there_is_said_before_anything_is_sent(monkeypat
     monkeypatch.delenv("MODEL_KEY", raising=False)
     model = Model()
     async with model.endpoint(api_key_env="MODEL_KEY") as endpoint:
-        with pytest.raises(NotAsked, match="the environment has no MODEL_KEY; set it"):
+        with pytest.raises(ModelNotAsked, match="the environment has no MODEL_KEY; set it"):
             await fill_in(endpoint)
     assert model.asked == []
 
@@ -184,11 +184,11 @@ async def test_no_message_has_the_key_or_the_secret_part_of_an_address(monkeypat
     monkeypatch.setenv("MODEL_KEY", "s3cret")
     model = Model(lambda _: (401, "Incorrect API key: s3cret"))
     async with model.endpoint("/v1?token=t0ken", api_key_env="MODEL_KEY") as endpoint:
-        with pytest.raises(NotAsked, match=r"says 401: .*key: \*\*\*") as refused:
+        with pytest.raises(ModelNotAsked, match=r"says 401: .*key: \*\*\*") as refused:
             await fill_in(endpoint)
     gone = Chat(base_url="http://me:passw0rd@127.0.0.1:1/v1?token=t0ken", model="m", retries=0)
     async with ModelEndpoint.open(gone) as endpoint:
-        with pytest.raises(NotAsked, match=r"at http://127\.0\.0\.1:1/v1/chat/completions cannot be") as lost:
+        with pytest.raises(ModelNotAsked, match=r"at http://127\.0\.0\.1:1/v1/chat/completions cannot be") as lost:
             await fill_in(endpoint)
     assert not any(secret in f"{refused.value}{lost.value}" for secret in ("s3cret", "t0ken", "passw0rd"))
 
@@ -202,7 +202,7 @@ async def test_a_key_that_no_header_can_have_is_said_without_the_key(
     monkeypatch.setenv("MODEL_KEY", key)
     model = Model()
     async with model.endpoint(api_key_env="MODEL_KEY") as endpoint:
-        with pytest.raises(NotAsked, match=f"api_key_env: the key at MODEL_KEY .*{says}") as refused:
+        with pytest.raises(ModelNotAsked, match=f"api_key_env: the key at MODEL_KEY .*{says}") as refused:
             await fill_in(endpoint)
     assert "s3c" not in str(refused.value)
     assert model.asked == []
@@ -239,7 +239,7 @@ async def test_a_model_that_stays_away_is_said_with_what_helps(
     model = Model()
     model.failures = failures
     async with model.endpoint() as endpoint:
-        with pytest.raises(NotAsked, match=says):
+        with pytest.raises(ModelNotAsked, match=says):
             await fill_in(endpoint)
     assert len(model.asked) == requests
 

@@ -16,7 +16,7 @@ ODD = [-1, -100_000, 0, 1, 499, 500, 501, 2**31, 2**63, 2**64, 1e308, 1e400, flo
 def test_a_model_is_asked_for_a_token_at_least_and_at_most_what_the_rule_allows(asked: Any) -> None:
     body = build_request(CHAT, {"messages": [], "maxTokens": asked})
     assert 1 <= body["max_tokens"] <= 500
-    assert max_usage(body).at_prices_of(CHAT).tokens > 0
+    assert max_usage(body).to_model_usage(CHAT).tokens > 0
 
 
 @pytest.mark.parametrize("said", ODD)
@@ -25,7 +25,7 @@ def test_what_an_endpoint_says_was_used_is_never_credited(said: Any) -> None:
     tokens = parse_reply({"choices": [choice], "usage": {"prompt_tokens": said}}, "m", with_tools=False).tokens
     unreadable = isinstance(said, str | bool) or said is None or said != said
     assert (tokens is None) == unreadable  # then the whole reservation counts
-    assert tokens is None or (tokens.input >= 0 and tokens.at_prices_of(CHAT).tokens >= 0)
+    assert tokens is None or (tokens.input >= 0 and tokens.to_model_usage(CHAT).tokens >= 0)
 
 
 @pytest.mark.parametrize(

@@ -362,7 +362,7 @@ def test_a_completion_becomes_the_answer(message: dict[str, Any], why: str, cont
     reply = chat.parse_reply(said, "asked", with_tools=True)
     assert reply.answer == {"result": {"role": "assistant", "content": content, "model": "m", "stopReason": stop}}
     assert reply.tokens == chat.TokenUsage(3, 0)
-    assert reply.tokens.at_prices_of(CHAT.model_copy(update={"input_price": 2.0})) == ModelUsage(3, 6e-6, 1)
+    assert reply.tokens.to_model_usage(CHAT.model_copy(update={"input_price": 2.0})) == ModelUsage(3, 6e-6, 1)
 
 
 @pytest.mark.parametrize(

@@ -91,12 +91,12 @@ def test_usage_is_kept_in_a_file_for_its_owner_and_what_is_reserved_counts_as_us
     meter = UsageMeter(UsageLimits(tokens_per_day=100))
     spend(meter, ModelUsage(10, 0.1, 1), NOW)
     assert meter.reserve(ModelUsage(20, 0.2, 1), NOW + 1) is not None  # the agent is killed while the model works
-    with UsageLedger.hold(path) as ledger:
+    with UsageLedger.open_locked(path) as ledger:
         assert ledger.read() == ()
         ledger.write(meter.minutes(NOW + 1))
     assert path.name == "agent-ro_bot.json"
     assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
-    with UsageLedger.hold(path) as ledger:
+    with UsageLedger.open_locked(path) as ledger:
         next_run = UsageMeter(UsageLimits(tokens_per_day=100), ledger.read())
     with pytest.raises(OverLimit, match="tokens_per_day"):
         next_run.reserve(ModelUsage(71), NOW + 2)
@@ -107,12 +107,12 @@ def test_usage_is_kept_in_a_file_for_its_owner_and_what_is_reserved_counts_as_us
 def test_two_agents_do_not_count_in_one_file(tmp_path: Path) -> None:
     path = tmp_path / "agent.json"
     with (
-        UsageLedger.hold(path),
+        UsageLedger.open_locked(path),
         pytest.raises(LedgerProblem, match="hubbub --as NAME agent"),
-        UsageLedger.hold(path),
+        UsageLedger.open_locked(path),
     ):
         pass
-    with UsageLedger.hold(path):
+    with UsageLedger.open_locked(path):
         pass
 
 
@@ -120,7 +120,7 @@ def test_two_agents_do_not_count_in_one_file(tmp_path: Path) -> None:
 def test_a_file_that_is_no_usage_is_refused_and_never_counts_as_nothing(tmp_path: Path, content: str) -> None:
     path = tmp_path / "agent.json"
     path.write_text(content, encoding="latin-1")
-    with UsageLedger.hold(path) as ledger, pytest.raises(LedgerProblem, match="remove it to count from zero"):
+    with UsageLedger.open_locked(path) as ledger, pytest.raises(LedgerProblem, match="remove it to count from zero"):
         ledger.read()
 
 
@@ -128,11 +128,14 @@ def test_numbers_of_the_file_that_cannot_be_are_not_credited(tmp_path: Path) -> 
     path = tmp_path / "agent.json"
     odd = [{"since": NOW, "tokens": -5, "cost": -1.0, "requests": "x"}, {"since": "soon"}, {"since": NOW, "tokens": 5}]
     path.write_text(json.dumps({"version": 1, "minutes": odd}))
-    with UsageLedger.hold(path) as ledger:
+    with UsageLedger.open_locked(path) as ledger:
         assert [each.use for each in ledger.read()] == [ModelUsage(0), ModelUsage(5)]
 
 
 def test_a_place_where_nothing_can_be_kept_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(LedgerProblem, match="name another file"), UsageLedger.hold(tmp_path / "file" / "agent.json"):
+    with (
+        pytest.raises(LedgerProblem, match="name another file"),
+        UsageLedger.open_locked(tmp_path / "file" / "agent.json"),
+    ):
         pass

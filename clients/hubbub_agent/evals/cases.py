@@ -1,4 +1,4 @@
-"""Cases of an eval: recorded pending requests with what is expected of the agent, one file of JSON each."""
+"""Cases of an eval: recorded pending requests, each with the expected answer of the agent, in a file of JSON."""
 
 import json
 import re
@@ -27,8 +27,8 @@ EXPECT_FORMAT = (
 
 
 @dataclass(frozen=True, slots=True)
-class Expected:
-    """What is expected: an outcome, and of an answer perhaps what it must be like (`match` and `value`)."""
+class Expectation:
+    """The expected outcome of a case; for an answer perhaps also its content, compared by `match` with `value`."""
 
     outcome: Outcome
     match: str | None = None
@@ -36,7 +36,7 @@ class Expected:
 
     @property
     def summary(self) -> str:
-        """Return what is expected, in words."""
+        """Return the expectation in words."""
         return self.outcome if self.match is None else f"answer, {self.match} {as_json(self.value)}"
 
 
@@ -46,7 +46,7 @@ class Case:
 
     name: str
     request: PendingRequest
-    expected: Expected
+    expected: Expectation
 
 
 def load_cases(folder: Path) -> Sequence[Case]:
@@ -62,7 +62,7 @@ def load_cases(folder: Path) -> Sequence[Case]:
     return [_load_case(file) for file in files]
 
 
-def save_case(folder: Path, request: PendingRequest, expected: Expected) -> bool:
+def save_case(folder: Path, request: PendingRequest, expected: Expectation) -> bool:
     """Write a case, without the recorded answer, to a file that only its owner can read. Raises OSError.
 
     Return False, and write nothing, if the file is there already.
@@ -80,8 +80,8 @@ def save_case(folder: Path, request: PendingRequest, expected: Expected) -> bool
     return True
 
 
-def expect_recorded_answer(request: PendingRequest) -> Expected:
-    """Return what to expect of the agent, by the answer that was recorded.
+def expect_recorded_answer(request: PendingRequest) -> Expectation:
+    """Return the expectation that the recorded answer of a person stands for.
 
     After a refusal any refusal is expected. After an answer to a form or for roots, exactly this answer is expected;
     for other kinds any answer that is no refusal.
@@ -89,23 +89,26 @@ def expect_recorded_answer(request: PendingRequest) -> Expected:
     answer = as_object(request.answer)
     action = answer.get("action")
     if answer.get("error") or action in ("decline", "cancel", "deny"):
-        return Expected("decline")
+        return Expectation("decline")
     if request.kind == "elicitation_form":
-        return Expected("answer", "exact", answer.get("content") or {})
-    return Expected("answer", "exact", dict(answer)) if request.kind == "roots" else Expected("answer")
+        return Expectation("answer", "exact", answer.get("content") or {})
+    return Expectation("answer", "exact", dict(answer)) if request.kind == "roots" else Expectation("answer")
 
 
 def classify_answer(answer: Answer | None) -> Outcome:
-    """Return the outcome that an answer stands for: an answer, a refusal, or for None an escalation to people."""
+    """Return the outcome of an answer: an answer or a refusal; for None an escalation to people."""
     if answer is None:
         return "escalate"
     result = as_object(answer.get("result"))
-    no = {"decline", "cancel", "reject", "deny"} & answer.keys() or result.get("action") in ("decline", "cancel")
-    return "decline" if no else "answer"
+    is_refusal = {"decline", "cancel", "reject", "deny"} & answer.keys() or result.get("action") in (
+        "decline",
+        "cancel",
+    )
+    return "decline" if is_refusal else "answer"
 
 
 def compared_content(answer: Answer, request: PendingRequest) -> Any:
-    """Return the part of an answer that is compared with what is expected.
+    """Return the part of an answer that is compared with the expectation.
 
     That is the content of a form with its defaults, the text of a sampling, else the MCP result.
     """
@@ -117,12 +120,12 @@ def compared_content(answer: Answer, request: PendingRequest) -> Any:
         return content["text"] if content.get("type") == "text" else dict(result)
     if request.kind != "elicitation_form":
         return dict(result)
-    content_ = answer.get("accept", result.get("content"))
+    form_content = answer.get("accept", result.get("content"))
     form = fields(as_object(request.request).get("requestedSchema"))
-    return {**{each.name: each.default for each in form if each.default is not None}, **as_object(content_)}
+    return {**{each.name: each.default for each in form if each.default is not None}, **as_object(form_content)}
 
 
-def is_expected(expected: Expected, answer: Answer | None, request: PendingRequest) -> bool:
+def is_expected(expected: Expectation, answer: Answer | None, request: PendingRequest) -> bool:
     """Return whether an answer has the expected outcome and, if the case demands more, the expected content.
 
     `answer` None stands for an escalation to people.
@@ -140,7 +143,7 @@ def as_json(value: Any) -> str:
 
 
 def _matches(match: str, expected: Any, actual: Any) -> bool:
-    """Return whether a value matches the expected one, in the way that `match` names.
+    """Return whether a value matches the expected value, by the comparison that `match` names.
 
     exact: both are equal. subset: each expected field is there and equal. regex: each expected pattern occurs in the
     value, or in the field of the same name.
@@ -202,17 +205,17 @@ def _parse_request(record: Mapping[str, Any]) -> PendingRequest:
     )
 
 
-def _parse_expected(document: object) -> Expected:
-    """Return what a case expects. Raises ValueError."""
+def _parse_expected(document: object) -> Expectation:
+    """Return the expectation of a case. Raises ValueError."""
     if document in OUTCOMES:
-        return Expected(cast("Outcome", document))
+        return Expectation(cast("Outcome", document))
     fields = as_object(document)
     if len(fields) != 1 or not (fields.keys() <= set(MATCHES)):
         raise ValueError(EXPECT_FORMAT)
     ((match, value),) = fields.items()
     if match == "regex":
         _check_patterns(value)
-    return Expected("answer", match, value)
+    return Expectation("answer", match, value)
 
 
 def _check_patterns(value: object) -> None:

@@ -1,4 +1,4 @@
-"""An eval: what the rules, and perhaps the models, answer to recorded pending requests. No hub is asked or told."""
+"""An eval: the answers of the rules, and perhaps of models, to recorded pending requests. No hub takes part."""
 
 import json
 from collections import Counter
@@ -23,7 +23,7 @@ MAX_GOT_CHARS = 200
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict(Record):
-    """What came of a case; `cost` is in the currency of the prices."""
+    """The result of a case; `cost` is in the currency of the prices."""
 
     case: str
     result: Result
@@ -38,7 +38,7 @@ class Verdict(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Summary(Record):
-    """Counts of all cases; `pass_rate` is a percentage of those that were judged, None if none was."""
+    """Counts of all cases; `pass_rate` is a percentage of the judged cases, None if none was judged."""
 
     cases: int
     passed: int
@@ -69,7 +69,7 @@ class ScriptedReplies:
         return cls({name: as_list(each) or [each] for name, each in replies.items()})
 
     async def ask(self, name: str, body: Mapping[str, Any], timeout_s: float) -> Mapping[str, Any]:
-        """Return the next scripted reply of the case in hand as a completion. Raises AnswerProblem if none is left."""
+        """Return the next scripted reply of the current case as a completion. Raises AnswerProblem if none is left."""
         del name, timeout_s  # the replies of a case are for all models, and come at once
         replies = self._replies.get(self.case)
         if not replies:
@@ -96,7 +96,7 @@ async def evaluate(
 
 
 def summarize(verdicts: Sequence[Verdict]) -> Summary:
-    """Count the verdicts, and add up what they cost."""
+    """Count the verdicts, and add up their tokens and cost."""
     counts = Counter(verdict.result for verdict in verdicts)
     judged = counts["pass"] + counts["fail"]
     return Summary(
@@ -111,7 +111,7 @@ def summarize(verdicts: Sequence[Verdict]) -> Summary:
 
 
 async def _judge(case: Case, rules: Rulebook, ask: AskModel | None, *, programs: bool) -> Verdict:
-    """Decide on a case as the agent would, and return how the decision compares with what is expected.
+    """Decide on a case as the agent would, and return how the decision compares with the expectation.
 
     A decision that fails counts as left to people.
     """
@@ -135,9 +135,9 @@ async def _judge(case: Case, rules: Rulebook, ask: AskModel | None, *, programs:
 
 
 async def _decide(request: PendingRequest, rule: Rule, rules: Rulebook, ask: AskModel) -> Decision:
-    """Return the decision of a rule; after a failure, the refusal that the rule sets for it.
+    """Return the decision of a rule; after a failure, the refusal that the rule wants for it.
 
-    Raises AnswerProblem if the rule sets none.
+    Raises AnswerProblem if the rule wants no refusal.
     """
     try:
         return await decide(request, rule, rules.chat, ask, _run_program)
@@ -158,18 +158,18 @@ def _check_form_content(answer: Answer | None, request: PendingRequest) -> None:
 
 
 def _make_verdict(case: Case, rule: str | None, decision: Decision, *, skipped: bool = False) -> Verdict:
-    """Return the verdict on a decision: whether it is as expected. With `skipped`, nothing was decided."""
+    """Return the verdict on a decision: whether it meets the expectation. With `skipped`, nothing was decided."""
     answer = decision.answer
-    got = "-" if skipped else classify_answer(answer)
+    actual = "-" if skipped else classify_answer(answer)
     if answer is not None and classify_answer(answer) == "answer":
-        got = f"answer {as_json(compared_content(answer, case.request))}"
+        actual = f"answer {as_json(compared_content(answer, case.request))}"
     result: Result = "skipped" if skipped else "pass" if is_expected(case.expected, answer, case.request) else "fail"
     tokens = decision.tokens
     return Verdict(
         case=case.name,
         result=result,
         expected=case.expected.summary[:MAX_GOT_CHARS],
-        got=got[:MAX_GOT_CHARS],
+        got=actual[:MAX_GOT_CHARS],
         rule=rule,
         why=clean(decision.why) if decision.why else None,
         model=decision.model,
@@ -187,5 +187,5 @@ async def _run_program(rule: Rule, request: PendingRequest) -> Answer | None:
 
 
 async def _ask_no_model(name: str, body: Mapping[str, Any], timeout_s: float) -> Mapping[str, Any]:
-    """Stand in for a model where none may be asked: cases that need one are skipped before."""
+    """Stand in for a model where none may be asked; never called, since cases that need one are skipped before."""
     raise AssertionError(name, body, timeout_s)  # such cases are skipped

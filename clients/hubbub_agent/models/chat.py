@@ -28,8 +28,8 @@ class TokenUsage:
     input: int
     output: int
 
-    def at_prices_of(self, chat: Chat) -> ModelUsage:
-        """Return the usage of one request with these tokens: their sum, and what they cost by the prices of a model."""
+    def to_model_usage(self, chat: Chat) -> ModelUsage:
+        """Return the usage of one request with these tokens: their sum, and their cost by the prices of a model."""
         cost = (self.input * chat.input_price + self.output * chat.output_price) / 1_000_000
         return ModelUsage(self.input + self.output, cost, 1)
 
@@ -39,7 +39,7 @@ class TokenUsage:
 
 @dataclass(frozen=True, slots=True)
 class ModelReply:
-    """A model's answer, its name, and the tokens that it took; None if the endpoint reports none."""
+    """A model's answer, its name, and the tokens that it used; None if the endpoint reports none."""
 
     answer: Answer
     model: str
@@ -47,14 +47,14 @@ class ModelReply:
 
 
 def max_usage(body: Mapping[str, Any]) -> TokenUsage:
-    """Return the most tokens that a request can take: a token read is at least one byte of what is sent."""
+    """Return the most tokens that a request can use: an input token is at least one byte of the request."""
     return TokenUsage(len(payload.dumps(body)), body["max_tokens"])
 
 
 def build_request(chat: Chat, params: Mapping[str, Any]) -> dict[str, Any]:
     """Build the endpoint's request from the params of `sampling/createMessage` (MCP client/sampling).
 
-    Raises AnswerProblem for content that no model can be shown.
+    Raises AnswerProblem for content that no model takes.
     """
     system = [text for text in (chat.system, params.get("systemPrompt")) if text]
     messages: list[dict[str, Any]] = [{"role": "system", "content": text} for text in system]
@@ -79,7 +79,7 @@ def build_request(chat: Chat, params: Mapping[str, Any]) -> dict[str, Any]:
 def parse_reply(completion: Mapping[str, Any], requested_model: str, *, with_tools: bool) -> ModelReply:
     """Convert a completion to the MCP result of the sampling; without `with_tools`, its calls of tools are dropped.
 
-    Raises ValueError, TypeError, KeyError or IndexError for what is no completion, or has nothing left.
+    Raises ValueError, TypeError, KeyError or IndexError if it is no completion, or has no content left.
     """
     choice = completion["choices"][0]
     message, finish_reason = payload.as_object(choice["message"]), choice.get("finish_reason")
@@ -88,8 +88,12 @@ def parse_reply(completion: Mapping[str, Any], requested_model: str, *, with_too
     if with_tools:
         for call in message.get("tool_calls") or ():
             function = call["function"]
-            use = {"id": call["id"], "name": function["name"], "input": json.loads(function.get("arguments") or "{}")}
-            content.append({"type": "tool_use", **use})
+            tool_use = {
+                "id": call["id"],
+                "name": function["name"],
+                "input": json.loads(function.get("arguments") or "{}"),
+            }
+            content.append({"type": "tool_use", **tool_use})
     if not content:
         raise ValueError(f"it has no text (finish_reason {finish_reason})")
     model = str(completion.get("model") or requested_model)
@@ -106,14 +110,14 @@ def parse_reply(completion: Mapping[str, Any], requested_model: str, *, with_too
 def reported_usage(completion: Mapping[str, Any]) -> TokenUsage | None:
     """Return the usage that a completion reports; None if it reports none."""
     usage = payload.as_object(completion.get("usage"))
-    read, written = whole(usage.get("prompt_tokens")), whole(usage.get("completion_tokens"))
-    return None if read is None and written is None else TokenUsage(read or 0, written or 0)
+    input_tokens, output_tokens = whole(usage.get("prompt_tokens")), whole(usage.get("completion_tokens"))
+    return None if input_tokens is None and output_tokens is None else TokenUsage(input_tokens or 0, output_tokens or 0)
 
 
 def _output_limit(requested: object, allowed: int) -> int:
-    """Return the limit on output tokens that a server has requested, but at least 1 and at most `allowed`.
+    """Return the limit on output tokens that a server requests, at least 1 and at most `allowed`.
 
-    Without a number from the server it is `allowed`. A negative limit would mean "no limit" at some endpoints, and
+    Return `allowed` if the server requests no number. A negative limit would mean "no limit" at some endpoints, and
     would lower the usage that is counted.
     """
     if not isinstance(requested, (int, float)) or not requested <= allowed:  # the second is true for NaN, too
@@ -122,7 +126,7 @@ def _output_limit(requested: object, allowed: int) -> int:
 
 
 def _choose_model(chat: Chat, params: Mapping[str, Any]) -> str:
-    """Return the name of the model to ask: what the rules map the server's first known hint to, else the usual one."""
+    """Return the model to ask: the one to which the rules map the server's first known hint, else the default one."""
     preferences = payload.as_object(params.get("modelPreferences"))
     for hint in payload.as_objects(preferences.get("hints")):
         for pattern, model in chat.models.items():
@@ -138,7 +142,7 @@ def _function_spec(tool: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _convert_message(role: str, content: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Convert one MCP message to messages of the endpoint's request: each result of a tool becomes one of its own."""
+    """Convert one MCP message to messages of the endpoint's request: each tool result becomes a separate message."""
     results = [_convert_tool_result(block) for block in content if block.get("type") == "tool_result"]
     uses = [_convert_tool_use(block) for block in content if block.get("type") == "tool_use"]
     parts = [_convert_block(block) for block in content if block.get("type") not in ("tool_result", "tool_use")]
@@ -151,7 +155,7 @@ def _convert_message(role: str, content: Sequence[Mapping[str, Any]]) -> list[di
 
 
 def _convert_block(block: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert a block of MCP content. Raises AnswerProblem for one that no model can be shown."""
+    """Convert a block of MCP content. Raises AnswerProblem for a block that no model takes."""
     match block.get("type"):
         case "text":
             return {"type": "text", "text": str(block.get("text", ""))}

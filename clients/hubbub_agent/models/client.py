@@ -33,64 +33,64 @@ LIMIT_FIELDS = ("max_tokens", "max_completion_tokens")
 PATH = "/chat/completions"
 
 
-class NotAsked(AnswerProblem):
+class ModelNotAsked(AnswerProblem):
     """The model did not run, so no tokens were used."""
 
 
 @dataclass(slots=True)
 class Dialect:
-    """What an endpoint understands, as far as it is known. `learn_from_refusal` gives up one thing at a time.
+    """The parts of the API that an endpoint takes, as far as known. `learn_from_refusal` gives up one part at a time.
 
-    `limit` is the field for the most tokens, `shapes` are the ways to ask for JSON that are left, the first is used.
-    `v1` says that the path needs `/v1`, `temperature` that the endpoint takes one, `learned` that `limit` was changed.
+    `limit_name` is the field for the most tokens. Of `json_modes`, the remaining ways to request JSON, the first is
+    used. `needs_v1`: the path needs `/v1`. `learned_fields` has `limit` once `limit_name` was changed.
     """
 
-    limit: str
-    shapes: list[str]
-    v1: bool = False
-    temperature: bool = True
-    learned: set[str] = field(default_factory=lambda: set[str]())
+    limit_name: str
+    json_modes: list[str]
+    needs_v1: bool = False
+    takes_temperature: bool = True
+    learned_fields: set[str] = field(default_factory=lambda: set[str]())
 
     @classmethod
     def from_rules(cls, chat: Chat) -> "Dialect":
-        """Return the dialect that the rules set for an endpoint; what they leave open is the usual, until learned."""
-        shapes = {"auto": ["schema", "object", "none"]}.get(chat.json_mode, [chat.json_mode])
-        return cls(LIMIT_FIELDS[0] if chat.limit_field == "auto" else chat.limit_field, shapes)
+        """Return the dialect that the rules set for an endpoint; options that they leave open have the usual values."""
+        json_modes = {"auto": ["schema", "object", "none"]}.get(chat.json_mode, [chat.json_mode])
+        return cls(LIMIT_FIELDS[0] if chat.limit_field == "auto" else chat.limit_field, json_modes)
 
     def adapt(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a request as this endpoint understands it."""
+        """Return the body of a request with the fields that this endpoint takes."""
         adapted = {key: value for key, value in body.items() if key not in ("max_tokens", "response_format")}
-        adapted[self.limit] = body["max_tokens"]
-        if not self.temperature:
+        adapted[self.limit_name] = body["max_tokens"]
+        if not self.takes_temperature:
             adapted.pop("temperature", None)
-        if "response_format" in body and self.shapes[0] != "none":
+        if "response_format" in body and self.json_modes[0] != "none":
             schema: object = body["response_format"]
-            adapted["response_format"] = schema if self.shapes[0] == "schema" else {"type": "json_object"}
+            adapted["response_format"] = schema if self.json_modes[0] == "schema" else {"type": "json_object"}
         return adapted
 
     def learn_from_refusal(self, chat: Chat, body: Mapping[str, Any], status: int, message: str) -> bool:
-        """Change the one thing that a refusal is about, and return whether there is one: then asking again may help."""
+        """Change the one option that a refusal is about; return whether there is one, so that a repeat may succeed."""
         # The path may lack `/v1`; a 404 that speaks of a model is about the model.
-        if status == 404 and not self.v1 and "v1" not in chat.base_url and "model" not in message.lower():
-            self.v1 = True
+        if status == 404 and not self.needs_v1 and "v1" not in chat.base_url and "model" not in message.lower():
+            self.needs_v1 = True
             return True
-        about_limit = any(each in message for each in LIMIT_FIELDS)
-        if "limit" not in self.learned and chat.limit_field == "auto" and about_limit:
-            self.learned.add("limit")
-            self.limit = LIMIT_FIELDS[1 - LIMIT_FIELDS.index(self.limit)]
+        is_about_limit = any(each in message for each in LIMIT_FIELDS)
+        if "limit" not in self.learned_fields and chat.limit_field == "auto" and is_about_limit:
+            self.learned_fields.add("limit")
+            self.limit_name = LIMIT_FIELDS[1 - LIMIT_FIELDS.index(self.limit_name)]
             return True
-        if self.temperature and "temperature" in body and "temperature" in message:
-            self.temperature = False
+        if self.takes_temperature and "temperature" in body and "temperature" in message:
+            self.takes_temperature = False
             return True
-        about_json = any(word in message for word in ("response_format", "json_schema", "json_object"))
-        if "response_format" in body and len(self.shapes) > 1 and (about_json or status in (415, 422, 501)):
-            del self.shapes[0]
+        is_about_json = any(word in message for word in ("response_format", "json_schema", "json_object"))
+        if "response_format" in body and len(self.json_modes) > 1 and (is_about_json or status in (415, 422, 501)):
+            del self.json_modes[0]
             return True
         return False
 
 
 class ModelEndpoint:
-    """The model endpoint of the rules. `chat` has its address and options; the dialect adapts to what it refuses."""
+    """The model endpoint of the rules. `chat` has its address and options; the dialect adapts to its refusals."""
 
     def __init__(self, chat: Chat, client: httpx2.AsyncClient) -> None:
         self._chat = chat
@@ -111,7 +111,7 @@ class ModelEndpoint:
                 await client.aclose()
 
     async def ask(self, body: Mapping[str, Any], timeout_s: float) -> Mapping[str, Any]:
-        """Return the completion. Raises AnswerProblem; NotAsked if no tokens were used."""
+        """Return the completion for a request. Raises AnswerProblem; ModelNotAsked if no tokens were used."""
         deadline = time.monotonic() + timeout_s
         try:
             with anyio.fail_after(timeout_s):
@@ -119,7 +119,7 @@ class ModelEndpoint:
                     # A keyring may ask a person first.
                     headers = await anyio.to_thread.run_sync(self._chat.all_headers, abandon_on_cancel=True)
                 except ValueError as error:
-                    raise NotAsked(str(error)) from None
+                    raise ModelNotAsked(str(error)) from None
                 return await self._ask_with_retries(body, headers, deadline)
         except TimeoutError:
             raise AnswerProblem(f"the model took longer than {timeout_s:g} s (timeout_s of the rule)") from None
@@ -127,9 +127,10 @@ class ModelEndpoint:
     async def _ask_with_retries(
         self, body: Mapping[str, Any], headers: Mapping[str, str], deadline: float
     ) -> Mapping[str, Any]:
-        """Ask until there is a completion, and return it. Asking again in another dialect does not count as a retry.
+        """Ask until there is a completion, and return it. A repeat in another dialect does not count as a retry.
 
-        Raises NotAsked if the endpoint refuses, or retries or time run out; AnswerProblem if its answer cannot be used.
+        Raises ModelNotAsked if the endpoint refuses, or retries or time run out; AnswerProblem for a response that
+        cannot be used.
         """
         tries = 0
         while True:
@@ -137,9 +138,9 @@ class ModelEndpoint:
             try:
                 status, content, retry_after_s = await self._post_once(self._dialect.adapt(body), headers)
             except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
-                problem = f"the model at {self._shown_url} cannot be reached: {type(error).__name__} {error}".strip()
+                problem = f"the model at {self._public_url} cannot be reached: {type(error).__name__} {error}".strip()
                 status, retry_after_s = 0, None
-            except httpx2.HTTPError as error:  # not NotAsked: the model may have run, and used tokens
+            except httpx2.HTTPError as error:  # not ModelNotAsked: the model may have run, and used tokens
                 raise AnswerProblem(f"the model's answer broke off: {type(error).__name__} {error}".strip()) from None
             else:
                 if 200 <= status < 300:
@@ -149,12 +150,14 @@ class ModelEndpoint:
                 if is_unsupported and self._dialect.learn_from_refusal(self._chat, body, status, message):
                     tries -= 1
                     continue
-                problem = f"the model's endpoint {self._shown_url} says {status}: {message}{_status_advice(status)}"
+                problem = f"the model's endpoint {self._public_url} says {status}: {message}{_status_advice(status)}"
             if (status and status not in RETRYABLE_STATUSES) or tries > self._chat.retries:
-                raise NotAsked(problem)
+                raise ModelNotAsked(problem)
             pause_s = _retry_pause_s(tries) if retry_after_s is None else retry_after_s
             if time.monotonic() + pause_s >= deadline:
-                raise NotAsked(f"{problem}; it wants to be asked again in {pause_s:.0f} s, which is after timeout_s")
+                raise ModelNotAsked(
+                    f"{problem}; it wants to be asked again in {pause_s:.0f} s, which is after timeout_s"
+                )
             await anyio.sleep(pause_s)
 
     async def _post_once(self, body: Mapping[str, Any], headers: Mapping[str, str]) -> tuple[int, bytes, float | None]:
@@ -163,10 +166,10 @@ class ModelEndpoint:
         Raises AnswerProblem for a body that is too long, and HTTPError of httpx2.
         """
         content = bytearray()
-        sent = {"content-type": "application/json", **headers}
+        all_headers = {"content-type": "application/json", **headers}
         # Without a timeout of its own: `ask` limits the time of all attempts together.
         async with self._client.stream(
-            "POST", self._url, content=payload.dumps(body), headers=sent, timeout=None
+            "POST", self._url, content=payload.dumps(body), headers=all_headers, timeout=None
         ) as response:
             async for chunk in response.aiter_bytes():
                 content += chunk
@@ -176,16 +179,16 @@ class ModelEndpoint:
 
     @property
     def _url(self) -> httpx2.URL:
-        """Return the URL of completions: `base_url` of the rules, with what is missing of the path."""
+        """Return the URL of completions: `base_url` of the rules, completed by the missing part of the path."""
         url = httpx2.URL(self._chat.base_url)
         path = url.path.rstrip("/")
         if path.endswith(PATH):
             return url
-        return url.copy_with(path=f"{path}{'/v1' if self._dialect.v1 else ''}{PATH}")
+        return url.copy_with(path=f"{path}{'/v1' if self._dialect.needs_v1 else ''}{PATH}")
 
     @property
-    def _shown_url(self) -> str:
-        """Return the address as messages show it: a query or a user may be secret."""
+    def _public_url(self) -> str:
+        """Return the address for messages, without user and query, which may be secret."""
         url = self._url
         return f"{url.scheme}://{url.netloc.decode()}{url.path}"
 
@@ -197,10 +200,10 @@ def parse_retry_after(header: str | None, now: datetime | None = None) -> float 
     if (seconds := whole_text(header.strip())) is not None:
         return max(0, seconds)
     try:
-        at = parsedate_to_datetime(header)
+        retry_at = parsedate_to_datetime(header)
     except (ValueError, OverflowError):
         return None
-    return max(0.0, (at - (now or datetime.now(UTC))).total_seconds()) if at.tzinfo is not None else None
+    return max(0.0, (retry_at - (now or datetime.now(UTC))).total_seconds()) if retry_at.tzinfo is not None else None
 
 
 def _retry_pause_s(tries: int) -> float:
@@ -221,7 +224,7 @@ def _parse_completion(content: bytes) -> Mapping[str, Any]:
 
 
 def _excerpt(content: bytes, key: str) -> str:
-    """Return the beginning of what an endpoint answered, without the key that it may have repeated."""
+    """Return the beginning of an endpoint's response, without the key that it may repeat."""
     text = content[:MAX_READ_BYTES].decode(errors="replace")
     if key:
         text = text.replace(key, "***")

@@ -1,4 +1,4 @@
-"""How a model is reached: the address of an OpenAI-compatible endpoint, its key, and what it understands."""
+"""How a model is reached: the address of an OpenAI-compatible endpoint, its key, and its options."""
 
 import os
 from collections.abc import Mapping
@@ -40,13 +40,13 @@ class Chat(BaseModel):
     @field_validator("base_url")
     @classmethod
     def _check_address(cls, value: str) -> str:
-        """Check that the address has a host and perhaps a port. Raises ValueError."""
+        """Check that the address has a host, and a valid port if any; return it unchanged. Raises ValueError."""
         parts = urlsplit(value)
         try:
-            usable = bool(value.isprintable() and parts.hostname and parts.port != 0)
+            is_usable = bool(value.isprintable() and parts.hostname and parts.port != 0)
         except ValueError:
-            usable = False
-        if not usable:
+            is_usable = False
+        if not is_usable:
             raise ValueError("needs a host, and perhaps a port: https://api.example.com/v1")
         return value
 
@@ -59,28 +59,29 @@ class Chat(BaseModel):
         return self
 
     def api_key(self) -> str | None:
-        """Return the key from its source, which the rules name; None if they name none. Raises ValueError if the key is
-        missing, or no header can have it.
+        """Return the key from the source that the rules name; None if they name none.
+
+        Raises ValueError if the key is missing, or cannot be in a header.
         """
         for name, read in zip(KEY_SOURCES, (_read_environment, _read_file, _read_keyring), strict=True):
-            if (where := getattr(self, name)) is None:
+            if (source := getattr(self, name)) is None:
                 continue
             try:
-                key = read(where).strip()
+                key = read(source).strip()
             except ValueError as error:
                 raise ValueError(f"{name}: {error}") from None
             # The key itself must not be in the message, which is printed and audited.
             if not (key and _is_header_value(key)):
-                wrong = "has characters that no header can have, such as a line break" if key else "is empty"
-                raise ValueError(f"{name}: the key at {where} {wrong}; put the key there, and nothing else")
+                problem = "has characters that no header can have, such as a line break" if key else "is empty"
+                raise ValueError(f"{name}: the key at {source} {problem}; put the key there, and nothing else")
             return key
         return None
 
     def all_headers(self) -> dict[str, str]:
         """Return the headers of a request, with the key. Raises ValueError if the key is missing."""
         key = self.api_key()
-        bearer = self.api_key_header.lower() == "authorization"
-        return {**self.headers, **({self.api_key_header: f"Bearer {key}" if bearer else key} if key else {})}
+        is_bearer = self.api_key_header.lower() == "authorization"
+        return {**self.headers, **({self.api_key_header: f"Bearer {key}" if is_bearer else key} if key else {})}
 
 
 def _is_header_value(text: str) -> bool:
@@ -105,9 +106,9 @@ def _read_file(name: str) -> str:
         raise ValueError(str(error)) from None
 
 
-def _read_keyring(where: str) -> str:
+def _read_keyring(source: str) -> str:
     """Return the key in the keyring under `SERVICE/ENTRY`. Raises ValueError."""
-    service, _, entry = where.partition("/")
+    service, _, entry = source.partition("/")
     try:
         keyring: Any = import_module("keyring")
     except ImportError:
@@ -119,5 +120,5 @@ def _read_keyring(where: str) -> str:
     except keyring.errors.KeyringError as error:
         raise ValueError(f"the keyring cannot be read: {error}") from None
     if not key:
-        raise ValueError(f"the keyring has no {where}; store it: keyring set {service} {entry}")
+        raise ValueError(f"the keyring has no {source}; store it: keyring set {service} {entry}")
     return key

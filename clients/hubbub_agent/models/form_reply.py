@@ -1,4 +1,4 @@
-"""A form filled in by a model: what it is asked, and its reply checked against the form. Pure."""
+"""A form filled in by a model: the request to the model, and the check of its reply against the form. Pure."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ Reply with one JSON object and nothing else:
 """
 
 
-class Escalated(Exception):
+class Escalation(Exception):
     """The model leaves the form to people; the message is its reason."""
 
 
@@ -39,14 +39,14 @@ def form_fields(request: PendingRequest) -> Sequence[Field]:
 
 
 def content_schema(form: Sequence[Field]) -> dict[str, Any]:
-    """Return the JSON Schema of a form's content, made of its fields alone: nothing else of the server is in it."""
+    """Return the JSON Schema of a form's content, made of its fields alone: no other text of the server is in it."""
     properties = {each.name: _property_schema(each) for each in form}
     required = [each.name for each in form if each.required]
     return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 
 
 def build_request(chat: Chat, request: PendingRequest) -> dict[str, Any]:
-    """Build the endpoint's request that has the model fill in a form, decline it, or leave it to a person."""
+    """Build the endpoint's request that asks the model to fill in a form, decline it, or leave it to a person."""
     content = content_schema(form_fields(request))
     question = {"server": request.server, "message": as_object(request.request).get("message"), "form": content}
     reply = {
@@ -71,7 +71,7 @@ def build_request(chat: Chat, request: PendingRequest) -> dict[str, Any]:
 
 
 def build_correction(body: Mapping[str, Any], reply: str, misfit: Misfit) -> dict[str, Any]:
-    """Build the request that has the model correct its reply."""
+    """Build the request that asks the model to correct its reply."""
     correction = f"This cannot be used: {misfit}. Reply with the whole JSON object again."
     turns = ({"role": "assistant", "content": reply}, {"role": "user", "content": correction})
     return {**body, "messages": [*body["messages"], *turns]}
@@ -91,7 +91,7 @@ def completion_text(completion: Mapping[str, Any]) -> str:
 def parse_reply(text: str, form: Sequence[Field]) -> tuple[Answer, str]:
     """Return the answer in a reply, and the model's reason, empty if it gave none.
 
-    Raises Misfit, or Escalated if the model leaves the form to people.
+    Raises Misfit, or Escalation if the model leaves the form to people.
     """
     reply = _extract_object(text)
     why = clean(" ".join(str(reply.get("why") or "").split()))[:MAX_WHY_CHARS]
@@ -99,7 +99,7 @@ def parse_reply(text: str, form: Sequence[Field]) -> tuple[Answer, str]:
         case "decline":
             return {"decline": True}, why
         case "escalate":
-            raise Escalated(why or "it gave no reason")
+            raise Escalation(why or "it gave no reason")
         case "accept":
             content = reply.get("content")
             if not isinstance(content, dict):
@@ -113,17 +113,17 @@ def parse_reply(text: str, form: Sequence[Field]) -> tuple[Answer, str]:
 def check_content(content: Mapping[str, Any], form: Sequence[Field]) -> None:
     """Check content against a form, whose defaults count for the fields that are left out.
 
-    Raises Misfit, which names wrong fields, MAX_PROBLEMS at most, and what is wrong with each; AnswerProblem if the
-    form itself cannot be checked.
+    Raises Misfit, which names at most MAX_PROBLEMS wrong fields and the problem of each; AnswerProblem if the form
+    itself cannot be checked.
     """
     import jsonschema_rs  # 3 MB; only forms need it
 
-    filled = {**{each.name: each.default for each in form if each.default is not None}, **content}
+    full_content = {**{each.name: each.default for each in form if each.default is not None}, **content}
     try:
         checker = jsonschema_rs.validator_for(content_schema(form), validate_formats=True)
         problems = [
             f"{'.'.join(map(str, each.instance_path)) or 'content'}: {each.message}"
-            for each in islice(checker.iter_errors(filled), MAX_PROBLEMS)
+            for each in islice(checker.iter_errors(full_content), MAX_PROBLEMS)
         ]
     except ValueError as error:
         raise AnswerProblem(f"the form cannot be checked: {error}"[:MAX_WHY_CHARS]) from None
@@ -133,8 +133,8 @@ def check_content(content: Mapping[str, Any], form: Sequence[Field]) -> None:
 
 def _property_schema(field: Field) -> dict[str, Any]:
     """Return the JSON Schema of one field."""
-    described = {"title": field.title, "description": field.description, "default": field.default}
-    schema: dict[str, Any] = {key: value for key, value in described.items() if value is not None}
+    annotations = {"title": field.title, "description": field.description, "default": field.default}
+    schema: dict[str, Any] = {key: value for key, value in annotations.items() if value is not None}
     values = [value for value, _ in field.choices]
     minimum_key, maximum_key = "", ""
     match field.kind:

@@ -36,16 +36,16 @@ JSON_TYPES: Mapping[str, tuple[type, ...]] = {
 class Pattern:
     """A regular expression to search texts for. Raises ValueError for one that cannot be used."""
 
-    def __init__(self, written: str) -> None:
+    def __init__(self, pattern: str) -> None:
         import jsonschema_rs  # 3 MB; only rules with patterns need it
 
         # The engine has no backtracking, so that no text can make it slow. A schema is its way in.
         options = jsonschema_rs.RegexOptions(size_limit=MAX_PATTERN_BYTES)
         try:
-            self._checker = jsonschema_rs.validator_for({"pattern": written}, pattern_options=options)
+            self._checker = jsonschema_rs.validator_for({"pattern": pattern}, pattern_options=options)
         except ValueError:
             raise ValueError(
-                f"not a regular expression that can be used: {written!r}; look-around and backreferences are not there"
+                f"not a regular expression that can be used: {pattern!r}; look-around and backreferences are not there"
             ) from None
 
     def matches(self, text: str) -> bool:
@@ -58,18 +58,18 @@ class Pattern:
 
 
 @lru_cache(maxsize=1000)
-def compile_pattern(written: str) -> Pattern:
+def compile_pattern(pattern: str) -> Pattern:
     """Return a compiled pattern. Raises ValueError."""
-    return Pattern(_with_flag_group(written))
+    return Pattern(_with_flag_group(pattern))
 
 
-def _with_flag_group(written: str) -> str:
-    """Return a pattern in which flags at the front are a group, as the engine wants them."""
+def _with_flag_group(pattern: str) -> str:
+    """Return a pattern in which flags at the front are turned into a group, as the engine needs them."""
     # `(?i)` alone at the front is what most people write; the engine knows it as a group.
     for flags in ("(?i)", "(?s)", "(?is)", "(?si)", "(?m)", "(?im)"):
-        if written.startswith(flags):
-            return f"{flags[:-1]}:{written[len(flags) :]})"
-    return written
+        if pattern.startswith(flags):
+            return f"{flags[:-1]}:{pattern[len(flags) :]})"
+    return pattern
 
 
 class ValueCondition(BaseModel):
@@ -92,7 +92,7 @@ class ValueCondition(BaseModel):
 
     @model_validator(mode="after")
     def _check_usable(self) -> Self:
-        """Check that the condition asks for something, and that its pattern can be used. Raises ValueError."""
+        """Check that the condition has a part, and that its pattern can be used. Raises ValueError."""
         if not self.model_fields_set:
             raise ValueError("needs one of equals, one_of, min, max, matches")
         if self.matches is not None:
@@ -100,7 +100,7 @@ class ValueCondition(BaseModel):
         return self
 
     def accepts(self, value: object) -> bool:
-        """Return whether a proposed value meets all that is asked of it."""
+        """Return whether a proposed value meets each part of the condition."""
         if "equals" in self.model_fields_set and not _is_same_json(value, self.equals):
             return False
         if self.one_of is not None and not any(_is_same_json(value, each) for each in self.one_of):
@@ -113,7 +113,7 @@ class ValueCondition(BaseModel):
 
 
 def _is_same_json(one: object, other: object) -> bool:
-    """Return whether two values are the same in JSON, where true is not 1."""
+    """Return whether two values are the same in JSON, where true differs from 1."""
     return isinstance(one, bool) == isinstance(other, bool) and one == other
 
 
@@ -164,22 +164,22 @@ def proposed_values(params: Mapping[str, Any]) -> Mapping[str, Any]:
     return values
 
 
-def agent_parts(asked: AgentQuestion) -> Mapping[str, list[str]]:
-    """Return what an agent asks to do, by part (`AgentPart`): the command, or paths without `..`.
+def agent_parts(question: AgentQuestion) -> Mapping[str, list[str]]:
+    """Return the parts of an agent's question, by name (`AgentPart`): its command, or paths without `..`.
 
-    A file that is moved has both its paths; one without a path is `?`.
+    A file that is moved has both its paths; a file without a path is `?`.
     """
-    files = [path for each in asked.changes for path in filter(None, (each.path or "?", each.moved_to))]
+    files = [path for each in question.changes for path in filter(None, (each.path or "?", each.moved_to))]
     return {
-        "command": [asked.command_line] if asked.command else [],
-        "folder": [normpath(asked.folder)] if asked.folder else [],
+        "command": [question.command_line] if question.command else [],
+        "folder": [normpath(question.folder)] if question.folder else [],
         "file": [normpath(path) for path in files],
-        "grant": [normpath(asked.grant)] if asked.grant else [],
+        "grant": [normpath(question.grant)] if question.grant else [],
     }
 
 
 def has_json_type(value: object, name: str) -> bool:
-    """Return whether an argument of a call has the type that a rule names. A whole number is a number, true is none."""
+    """Return whether an argument of a call has the type that a rule names. A whole number is a number; true is not."""
     return name == "any" or (isinstance(value, JSON_TYPES[name]) and (name == "boolean" or not isinstance(value, bool)))
 
 
@@ -191,6 +191,6 @@ def page_host(params: Mapping[str, Any]) -> str:
         return ""
 
 
-def any_text_matches(written: str | None, texts: list[str]) -> bool:
+def any_text_matches(pattern: str | None, texts: list[str]) -> bool:
     """Return whether a pattern occurs in one of the texts; without a pattern it always does."""
-    return written is None or any(compile_pattern(written).matches(text) for text in texts)
+    return pattern is None or any(compile_pattern(pattern).matches(text) for text in texts)

@@ -33,7 +33,7 @@ class UsageLimits(BaseModel):
 
     @property
     def need_earlier_runs(self) -> bool:
-        """Return whether usage of earlier runs counts: whether there is a limit per hour or per day."""
+        """Return whether the usage of earlier runs counts, since a limit per hour or per day is set."""
         return any(name.endswith(("_hour", "_day")) and value is not None for name, value in self)
 
 
@@ -71,8 +71,8 @@ class LimitUsage(NamedTuple):
 class UsageMeter:
     """Counts usage and reservations against the limits. Times are seconds since 1970.
 
-    Before a model is asked, the most that this may take is reserved, so that concurrent requests cannot exceed a limit
-    together. `earlier` is the usage of earlier runs.
+    Before a model is asked, the most that the request may use is reserved, so that concurrent requests cannot exceed a
+    limit together. `earlier` is the usage of earlier runs.
     """
 
     def __init__(self, limits: UsageLimits, earlier: Sequence[Minute] = ()) -> None:
@@ -86,39 +86,42 @@ class UsageMeter:
         self._tickets = itertools.count()
 
     def reached_limit(self, now: float) -> str | None:
-        """Return the name of a limit that is reached, else None."""
+        """Return the name of a limit that is reached; None if there is none."""
         max_answers = self._limits.answers_per_minute
         if len(self._answers) == max_answers and now - self._answers[0] < MINUTE_S:
             return "answers_per_minute"
         return next((limit.name for limit in self._usage_of_limits(now) if limit.used >= limit.allowed), None)
 
     def describe_limit(self, name: str, now: float, requested: ModelUsage = NO_USAGE) -> str:
-        """Return a limit in words: how much of it is used, and for how long at most it allows nothing more.
+        """Return a limit in words: how much of it is used, and for how long people answer because of it.
 
-        A limit that is not reached is described as one without room for `requested`, the most that a request may take.
+        A limit that is not reached is described as one without room for `requested`, the most that a request may use.
         """
         limit = next((limit for limit in self._usage_of_limits(now) if limit.name == name), None)
-        counted = f" ({limit.used:,.6g} of {limit.allowed:,.6g} used)" if limit else ""
+        usage_note = f" ({limit.used:,.6g} of {limit.allowed:,.6g} used)" if limit else ""
         resource, _, span = name.rpartition("_per_")
         if limit and limit.used < limit.allowed and requested != NO_USAGE:
             request = f"a request that may take {getattr(requested, resource):,.6g}"
-            return f"{name} has no room for {request}{counted}, so people answer it: raise it, or lower max_tokens"
-        until = {"hour": "for at most an hour", "day": "for at most a day", "minute": "for at most a minute"}
-        return f"{name} is reached{counted}: {until.get(span, 'until the agent is started again')}, people answer"
+            return f"{name} has no room for {request}{usage_note}, so people answer it: raise it, or lower max_tokens"
+        durations = {"hour": "for at most an hour", "day": "for at most a day", "minute": "for at most a minute"}
+        return (
+            f"{name} is reached{usage_note}: {durations.get(span, 'until the agent is started again')}, people answer"
+        )
 
-    def reserve(self, most: ModelUsage, now: float) -> int | None:
-        """Reserve the most that a request may take; return a ticket, with which `settle` replaces it by the real usage.
+    def reserve(self, maximum: ModelUsage, now: float) -> int | None:
+        """Reserve the most that a request may use; return a ticket, with which `settle` replaces it by the real usage.
 
-        None if other reservations leave no room now. Raises OverLimit if the limits leave none even without these.
+        Return None if other reservations leave no room now. Raises OverLimit if the request exceeds a limit even
+        without them.
         """
-        for limit in self._usage_of_limits(now, most):
+        for limit in self._usage_of_limits(now, maximum):
             if limit.used > limit.allowed:
                 raise OverLimit(limit.name)
-        all_reserved = sum(self._reserved.values(), most)
+        all_reserved = sum(self._reserved.values(), maximum)
         if any(limit.used > limit.allowed for limit in self._usage_of_limits(now, all_reserved)):
             return None
         ticket = next(self._tickets)
-        self._reserved[ticket] = most
+        self._reserved[ticket] = maximum
         return ticket
 
     def settle(self, ticket: int, used: ModelUsage, now: float) -> None:
@@ -131,21 +134,21 @@ class UsageMeter:
         self._run += used
 
     def count_answer(self, now: float) -> None:
-        """Count an answer when it begins, whatever becomes of it."""
+        """Count an answer when it begins, whatever its outcome."""
         self._answers.append(now)
 
     def minutes(self, now: float) -> list[Minute]:
-        """Return the usage of the last day, to be kept for the next run; what is reserved counts as used."""
+        """Return the usage of the last day, to be stored for the next run; reservations count as used."""
         last_day = [minute for minute in self._minutes if minute.since > now - DAY_S]
         reserved = sum(self._reserved.values(), NO_USAGE)
         return [*last_day, Minute(now, reserved)] if reserved != NO_USAGE else last_day
 
-    def _usage_of_limits(self, now: float, more: ModelUsage = NO_USAGE) -> list[LimitUsage]:
-        """Return each limit of the model that is set, with the usage including `more`."""
+    def _usage_of_limits(self, now: float, extra: ModelUsage = NO_USAGE) -> list[LimitUsage]:
+        """Return each limit that is set, with the usage including `extra`; not the limit on answers."""
         spans = {
-            "hour": self._used_since(now - HOUR_S) + more,
-            "day": self._used_since(now - DAY_S) + more,
-            "run": self._run + more,
+            "hour": self._used_since(now - HOUR_S) + extra,
+            "day": self._used_since(now - DAY_S) + extra,
+            "run": self._run + extra,
         }
         return [
             LimitUsage(f"{resource}_per_{span}", getattr(used, resource), allowed)

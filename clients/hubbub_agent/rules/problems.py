@@ -1,4 +1,4 @@
-"""What is wrong with a file of rules, in one line: the rule, its line, the key, and what was perhaps meant."""
+"""The problem of a file of rules in one line: the rule, its line, the key, and a similar key for an unknown one."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,19 +22,25 @@ class AnswerProblem(Exception):
 
 
 def describe_error(
-    error: ValidationError, document: Mapping[str, Any], known: Mapping[str, type[BaseModel]], source: str | None
+    error: ValidationError,
+    document: Mapping[str, Any],
+    models_by_table: Mapping[str, type[BaseModel]],
+    source: str | None,
 ) -> str:
     """Return the first error in one line.
 
-    `known` has the model of each table by name, and under "" that of the whole document. `source` is the file's text.
+    `models_by_table` has the model of each table by name, under "" the model of the whole document. `source` is the
+    text of the file; without it no line is named.
     """
     first = error.errors(include_url=False, include_input=False)[0]
     steps = [str(part) for part in first["loc"] if not str(part).startswith(("dict[", "literal["))]
     why = first["msg"].removeprefix("Value error, ")
     if first["type"] == "extra_forbidden":
-        why = _unknown_key(steps[-1], known[steps[0]].model_fields if len(steps) > 1 and steps[0] in known else ())
+        why = _unknown_key(
+            steps[-1], models_by_table[steps[0]].model_fields if len(steps) > 1 and steps[0] in models_by_table else ()
+        )
         if len(steps) == 1:
-            why = _unknown_key(steps[0], known[""].model_fields)
+            why = _unknown_key(steps[0], models_by_table[""].model_fields)
     elif first["type"] == "missing":
         why = "is required"
     where = describe_place(steps, document, source)
@@ -42,7 +48,7 @@ def describe_error(
 
 
 def describe_place(steps: Sequence[str], document: Mapping[str, Any], source: str | None) -> str:
-    """Return where something stands: `rule 'lunch' (line 3).says`; rules are counted from 1."""
+    """Return the place of a key in the document: `rule 'lunch' (line 3).says`; rules are counted from 1."""
     index = whole_text(steps[1]) if len(steps) > 1 and steps[0] == "rule" else None
     if index is None:
         return ".".join(steps)
@@ -50,15 +56,15 @@ def describe_place(steps: Sequence[str], document: Mapping[str, Any], source: st
 
 
 def rule_name(index: int, document: Mapping[str, Any], source: str | None) -> str:
-    """Return what a rule is called in messages, by its index from 0: its name or number, and its line if known."""
+    """Return the name of a rule in messages, by its index from 0: its name or number, and its line if known."""
     rules = as_list(document.get("rule"))
     name = as_object(rules[index] if index < len(rules) else None).get("name")
-    shown = f"rule {name!r}" if isinstance(name, str) and name else f"rule {index + 1}"
+    label = f"rule {name!r}" if isinstance(name, str) and name else f"rule {index + 1}"
     starts = [source.count("\n", 0, each.end()) + 1 for each in RULE.finditer(source)] if source else []
-    return f"{shown} (line {starts[index]})" if len(starts) == len(rules) and index < len(starts) else shown
+    return f"{label} (line {starts[index]})" if len(starts) == len(rules) and index < len(starts) else label
 
 
-def _unknown_key(name: str, known: Iterable[str]) -> str:
-    """Return that a key is unknown, and the known one that was perhaps meant."""
-    near = get_close_matches(name, list(known), n=1)
-    return f"unknown key; did you mean {near[0]!r}?" if near else "unknown key; docs/agents.md lists all keys"
+def _unknown_key(name: str, known_keys: Iterable[str]) -> str:
+    """Return that a key is unknown, and the known key that is similar to it."""
+    similar = get_close_matches(name, list(known_keys), n=1)
+    return f"unknown key; did you mean {similar[0]!r}?" if similar else "unknown key; docs/agents.md lists all keys"

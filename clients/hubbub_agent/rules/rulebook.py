@@ -66,11 +66,13 @@ LEAVING_ACTIONS = frozenset(("escalate", "leave"))
 
 
 class _Strict(BaseModel):
+    """A table of the rules, which cannot be changed: unknown keys and values of another type are errors."""
+
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
 class Rule(_Strict):
-    """Conditions on a pending request, and exactly one action. A condition that is not given holds."""
+    """Conditions on a pending request, and exactly one action. A condition that is left out holds."""
 
     name: str = ""
     server: Text = "*"
@@ -162,8 +164,7 @@ class Rule(_Strict):
     def kinds(self) -> frozenset[RequestKind]:
         """Return the kinds that the rule applies to: those that it names, else those that its action can answer.
 
-        Three kinds count only if the rule names them: pages to visit for `accept`, forms for `chat`, calls for
-        `approve`.
+        The action alone does not cover pages to visit for `accept`, forms for `chat`, and calls for `approve`.
         """
         if self.kind:
             return frozenset(self.kind)
@@ -180,11 +181,11 @@ class Rule(_Strict):
 
     @property
     def escalation_note(self) -> str | None:
-        """Return what people see with an escalation, if anything."""
+        """Return the note that people see with an escalation; None without a note."""
         return self.escalate if isinstance(self.escalate, str) else None
 
     def fixed_answer(self, request: PendingRequest) -> Answer | None:
-        """Return the rule's fixed answer to a request; None if people are to answer it, or a program or a model."""
+        """Return the rule's fixed answer to a request; None if people, a program or a model are to answer it."""
         if self.leaves_to_people or self.action in ("command", "chat"):
             return None
         if request.kind == "approval" and self.approve is not None:
@@ -224,29 +225,30 @@ class Rule(_Strict):
         )
 
     def _call_fits(self, request: PendingRequest) -> bool:
-        """Return whether every condition holds for a call to approve. Its arguments are the fields and their values;
-        a condition on a message, a page or an agent does not hold.
+        """Return whether every condition holds for a call to approve. Its arguments count as fields and values.
+
+        A condition on a message, a page or an agent does not hold.
         """
-        asked = request.approval
-        if asked is None or any(each is not None for each in (self.says, self.title, self.host, self.agent)):
+        approval = request.approval
+        if approval is None or any(each is not None for each in (self.says, self.title, self.host, self.agent)):
             return False
-        arguments = asked.current_arguments
+        arguments = approval.current_arguments
         return (
-            (self.tool is None or fnmatchcase(asked.tool.name, self.tool))
-            and (self.caller is None or fnmatchcase(asked.caller.name, self.caller))
+            (self.tool is None or fnmatchcase(approval.tool.name, self.tool))
+            and (self.caller is None or fnmatchcase(approval.caller.name, self.caller))
             and (self.fields is None or self._arguments_fit(arguments))
             and (self.values is None or self._values_fit(arguments))
         )
 
-    def _agent_fits(self, asked: AgentQuestion | None) -> bool:
-        """Return whether each thing that a coding agent asks to do has a condition, and meets it.
+    def _agent_fits(self, question: AgentQuestion | None) -> bool:
+        """Return whether each part of a coding agent's question has a condition, and meets it.
 
-        The folder of a command needs no condition. False also if a condition is about something that the agent does
-        not ask to do, if it is not known what the agent would do, or if its question was cut.
+        The folder of a command needs no condition. False also if a condition is about a part that the question does not
+        have, if the action of the agent is not known, or if its question was cut.
         """
-        if asked is None or asked.omitted_bytes is not None:
+        if question is None or question.omitted_bytes is not None:
             return False
-        parts = agent_parts(asked)
+        parts = agent_parts(question)
         if not any(parts[name] for name in ("command", "file", "grant")):
             return False
         conditions = self.agent or {}
@@ -302,7 +304,7 @@ class Rulebook(_Strict):
 
     @model_validator(mode="after")
     def _check_usable(self) -> Self:
-        """Check that some rule answers, and that each model of a rule is there. Raises ValueError."""
+        """Check that some rule answers, and that each model that a rule names is defined. Raises ValueError."""
         if not self.kinds:
             raise ValueError("rule: none of them answers anything")
         for index, rule in enumerate(self.rule):
@@ -326,7 +328,7 @@ class Rulebook(_Strict):
 
     @property
     def server(self) -> str | None:
-        """Return the one server that all answering rules are about; None if there may be several."""
+        """Return the one server that all answering rules name; None if there may be several."""
         servers = {rule.server for rule in self.rule if not rule.leaves_to_people}
         if len(servers) != 1:
             return None
@@ -360,14 +362,14 @@ def parse_rules(content: Mapping[str, Any], where: str = "", source: str | None 
     try:
         return Rulebook.model_validate(content)
     except ValidationError as error:
-        known = {"": Rulebook, "rule": Rule, "chat": Chat, "limits": UsageLimits}
-        raise ConfigProblem(f"{where}{describe_error(error, content, known, source)}") from None
+        models_by_table = {"": Rulebook, "rule": Rule, "chat": Chat, "limits": UsageLimits}
+        raise ConfigProblem(f"{where}{describe_error(error, content, models_by_table, source)}") from None
 
 
 def approved_content(params: Mapping[str, Any]) -> dict[str, Any] | Literal[True]:
     """Return the content that approves a form: its only boolean field as true.
 
-    True stands for the form's defaults: if that field is true by default, or there is no or more than one such field.
+    Return True, which stands for the form's defaults, if that field is true by default, or is not the only one.
     """
     specs = {name: as_object(spec) for name, spec in form_properties(params).items()}
     booleans = [name for name, spec in specs.items() if spec.get("type") == "boolean"]
@@ -378,7 +380,7 @@ def approved_content(params: Mapping[str, Any]) -> dict[str, Any] | Literal[True
 
 
 def parse_answer(document: object) -> Answer | None:
-    """Parse an answer such as `{"accept": {...}}`; None for `{}` and `leave`: people answer. Raises ValueError."""
+    """Return an answer such as `{"accept": {...}}`; None for `{}` and `leave`: people answer. Raises ValueError."""
     if not isinstance(document, Mapping):
         raise ValueError("the answer is not a JSON object")
     fields = cast("Mapping[str, Any]", document)

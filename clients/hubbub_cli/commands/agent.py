@@ -171,7 +171,7 @@ def _open_ledger(file: Path | None, settings: Settings) -> Generator["UsageLedge
 
     path = file if file is not None else usage_file(find_data_dir(settings.data_dir), settings.name or "agent")
     try:
-        with UsageLedger.hold(path) as ledger:
+        with UsageLedger.open_locked(path) as ledger:
             ledger.read()  # so that a file which cannot be read is a wrong usage
             yield ledger
     except LedgerProblem as problem:
