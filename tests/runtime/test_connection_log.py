@@ -9,7 +9,7 @@ import structlog.testing
 
 from hubbubd.core.servers.connection_states import ConnectionEvent, ConnectionState
 from hubbubd.errors import UpstreamError
-from hubbubd.runtime.servers.connections.log import WORDS
+from hubbubd.runtime.servers.connections.log import MESSAGES
 
 from ..syntax import tree
 from .conftest import World, server, until
@@ -59,7 +59,7 @@ async def test_a_disconnect_that_somebody_wanted_is_no_failure(world: World) -> 
 
 
 def test_everything_that_can_happen_to_a_connection_has_words() -> None:
-    assert WORDS.keys() == set(ConnectionEvent)
+    assert MESSAGES.keys() == set(ConnectionEvent)
 
 
 def bare_codes(tree: ast.AST) -> list[int]:

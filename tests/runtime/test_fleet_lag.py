@@ -8,7 +8,7 @@ from structlog.testing import capture_logs
 from hubbubd.members import Member, MemberStatus
 from hubbubd.runtime.diagnostics.findings import Finding, Severity
 from hubbubd.runtime.diagnostics.fleet_checks import check_fleet
-from hubbubd.runtime.fleet.measures import LOOK_S, STALLED_S, Lag
+from hubbubd.runtime.fleet.measures import LONGEST_STEP_S, STALLED_S, Lag
 
 from .conftest import settle, until
 from .fleet import TTL_S, Members, Running
@@ -89,7 +89,7 @@ async def test_a_member_that_is_behind_and_moves_serves(fleet: Members) -> None:
         for _ in range(2):
             commit(commits)
             await settle(0.5)
-        behind += hears.fleet.feed.revisions_behind() > 0
+        behind += hears.fleet.lag.revisions_behind() > 0
         assert hears.hub.health.well
         hears.store.release(1)
     assert behind > 40
@@ -150,8 +150,8 @@ def test_a_process_that_was_stopped_has_not_been_deaf_for_all_that_time() -> Non
     one.other(11)
     assert one.look()
     assert one.look(after_s=1000)
-    assert one.look(after_s=LOOK_S)
-    assert not one.look(after_s=LOOK_S)
+    assert one.look(after_s=LONGEST_STEP_S)
+    assert not one.look(after_s=LONGEST_STEP_S)
 
 
 def test_a_member_is_deaf_only_if_it_never_moves() -> None:

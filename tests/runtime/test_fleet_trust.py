@@ -126,8 +126,8 @@ async def test_a_change_by_the_owner_of_another_machine_is_trusted_there(fleet: 
         return config.model_copy(update={"url": NEAR.url})
 
     with pytest.raises(PermissionDenied):  # a part: the other ones are of the owner of another machine
-        await there.change("far", near, trusted=lambda before: before)
-    changed = await there.change("far", near, trusted=lambda _: True)
+        await there.change("far", near, decide_trust=lambda before: before)
+    changed = await there.change("far", near, decide_trust=lambda _: True)
     assert (changed.trusted, changed.home) == (True, "b")
     await until(lambda: live_links(fleet, "far") == 1)
     assert trusted_at(fleet, "far")
@@ -141,7 +141,7 @@ async def test_a_change_by_the_owner_of_another_machine_is_trusted_there(fleet: 
 async def test_a_partial_change_elsewhere_that_needs_no_trust_ends_it(fleet: Members) -> None:
     await at_b(fleet)
     changed = await fleet.running["b"].hub.servers.change(
-        "far", lambda config: config.model_copy(update={"call_timeout_s": 7}), trusted=lambda before: before
+        "far", lambda config: config.model_copy(update={"call_timeout_s": 7}), decide_trust=lambda before: before
     )
     assert not changed.trusted
 
@@ -150,7 +150,7 @@ async def test_a_change_by_the_owner_of_another_machine_holds_for_the_connection
     await at_b(fleet)
     assert not trusted_at(fleet, "far")
     patient = FAR.model_copy(update={"call_timeout_s": 7})
-    await fleet.running["b"].hub.servers.change("far", lambda _: patient, trusted=lambda _: True)
+    await fleet.running["b"].hub.servers.change("far", lambda _: patient, decide_trust=lambda _: True)
     await until(lambda: trusted_at(fleet, "far") and live_links(fleet, "far") == 1)
 
 

@@ -8,7 +8,7 @@ from hubbubd.core.filters import ServerFilter
 from hubbubd.redaction import REDACTION
 from hubbubd.runtime.diagnostics import checks
 from hubbubd.runtime.hub import Hub
-from hubbubd.runtime.servers.notes import LONGEST, MOST
+from hubbubd.runtime.servers.notes import MAX_CHARS, MAX_NOTES
 
 from .conftest import World, server, settle, until
 
@@ -63,11 +63,11 @@ async def test_what_is_noted_while_a_connection_is_made_holds_with_it(world: Wor
 async def test_notes_are_bounded_in_number_and_length(world: World) -> None:
     async with world.hub(server(**QUICK)) as hub:
         await settle(1)
-        for number in range(2 * MOST):
-            world.peer.link.inbound.note(f"matter {number}", "x" * (LONGEST + number))
+        for number in range(2 * MAX_NOTES):
+            world.peer.link.inbound.note(f"matter {number}", "x" * (MAX_CHARS + number))
         await settle(1)
-        assert len(notes(hub)) == MOST
-        assert {len(note) for note in notes(hub)} == {LONGEST}
+        assert len(notes(hub)) == MAX_NOTES
+        assert {len(note) for note in notes(hub)} == {MAX_CHARS}
         assert notes(hub)[0].endswith("x")
         assert notes(hub)[1].endswith("...")
 

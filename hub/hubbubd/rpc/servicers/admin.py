@@ -220,7 +220,7 @@ def _render_config(configuration: Configuration) -> pb.ConfigStatus:
         loaded_at=values.timestamp(state.loaded_at),
         problem=state.problem,
         needs_restart=state.needs_restart,
-        watched=configuration.watching,
+        watched=configuration.is_watching_files,
     )
 
 

@@ -29,7 +29,7 @@ class FleetAdminService:
         return pb.GetFleetResponse(
             members=[_render_member(each, owned.get(each.name, []), revision) for each in fleet.members()],
             unowned=[
-                pb.UnownedServer(server=each.server, why=each.why, since=values.duration(each.since_s))
+                pb.UnownedServer(server=each.server, why=each.why, since=values.duration(each.free_s))
                 for each in operations.unowned_servers()
             ],
             member=fleet.me,

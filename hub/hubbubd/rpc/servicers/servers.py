@@ -15,7 +15,7 @@ from hubbubd.rpc.auth import access
 from hubbubd.rpc.context import principal
 from hubbubd.rpc.messages import api_records, pages, requests, watch
 from hubbubd.rpc.status import Detailed
-from hubbubd.runtime.servers import Servers, Stale
+from hubbubd.runtime.servers import Servers, StaleRevision
 
 
 class ServerService:
@@ -58,7 +58,7 @@ class ServerService:
                 lambda before: specs.apply_update(before, request.spec, mask),
                 expected=_expected_revision(request),
                 # What the owner changes only in part may have been somebody else's.
-                trusted=lambda before: owner and (before or mask is None),
+                decide_trust=lambda before: owner and (before or mask is None),
             )
         return pb.UpdateServerResponse(server=_render_server(record))
 
@@ -156,7 +156,7 @@ def _attach_current_state() -> Generator[None]:
     """Add the current state to a refusal for a stale revision, as far as the caller may see it."""
     try:
         yield
-    except Stale as stale:
+    except StaleRevision as stale:
         now = pb.RevisionConflict(
             revision=stale.now.revision, roots=specs.render_roots(stale.now.effective_config.roots)
         )

@@ -134,8 +134,8 @@ def _check_upgrade(fleet: FleetOwnership) -> Iterator[Finding]:
 
 def _check_feed(fleet: FleetOwnership) -> Finding:
     """Return a finding: whether this member receives the changes that others commit."""
-    about, behind = "changes of the fleet", fleet.feed.revisions_behind()
-    if fleet.feed.receives_changes():
+    about, behind = "changes of the fleet", fleet.lag.revisions_behind()
+    if fleet.lag.receives_changes():
         return Finding(about, Severity.OK, "this member hears of them")
     return Finding(
         about,
@@ -181,8 +181,8 @@ async def _check_standby(fleet: FleetOwnership) -> Finding:
 def _check_unowned_servers(fleet: FleetOwnership) -> Iterator[Finding]:
     """Yield a warning for each server that no member has had for more than UNOWNED_S; it says why and what helps."""
     for each in FleetOperations(fleet).unowned_servers():
-        if each.since_s > UNOWNED_S:
-            message = f"no member has had it for {each.since_s:.0f} s"
+        if each.free_s > UNOWNED_S:
+            message = f"no member has had it for {each.free_s:.0f} s"
             yield Finding(f"server {each.server}", Severity.WARN, message, each.why)
 
 

@@ -1,4 +1,4 @@
-"""Servers that a member of a fleet hands over: each once at a time, and to the end."""
+"""Servers that a member of a fleet hands over. A server has one handover at a time, which goes on to its end."""
 
 from collections.abc import Awaitable, Callable
 
@@ -8,17 +8,17 @@ import structlog
 from hubbubd.errors import HubError
 from hubbubd.store import StoreUnavailable, WriteConflict
 
-AT_ONCE = 50
+CONCURRENT = 50
 """Servers that are handed over at a time."""
 
-AGAIN_S = 0.5
-"""Seconds before a step of a handover is tried again that the store has refused."""
+RETRY_S = 0.5
+"""Seconds until a step of a handover that the store has refused is tried again."""
 
-HAND_ON_S = 2.0
-"""Seconds between servers that are handed over since this member has too many."""
+PAUSE_S = 2.0
+"""Seconds between two handovers of a member that has too many servers."""
 
 STAY_S = 600.0
-"""Seconds for which a server stays that was handed over and came back: no other member may have it."""
+"""Seconds for which a server that was handed over and came back stays: probably no other member may have it."""
 
 Step = Callable[[], Awaitable[None]]
 
@@ -26,12 +26,14 @@ log = structlog.get_logger(__name__)
 
 
 class Handovers:
-    """The handovers under way. `lost` is set once this member is gone: then all are over."""
+    """The handovers under way, each of one server."""
 
     def __init__(self, lost: anyio.Event) -> None:
+        """`lost` is set once this member is gone: then the steps of all handovers end."""
         self._lost = lost
         self._under_way: dict[str, anyio.Event] = {}
-        self._limiter = anyio.CapacityLimiter(AT_ONCE)
+        """By server, an event that is set when its handover ends."""
+        self._limiter = anyio.CapacityLimiter(CONCURRENT)
 
     @property
     def servers(self) -> frozenset[str]:
@@ -39,10 +41,10 @@ class Handovers:
         return frozenset(self._under_way)
 
     async def hand_over(self, server: str, is_owned: Callable[[], bool], *steps: Step) -> None:
-        """Do the steps of a server's handover in order, each again until the store takes it or this member is gone.
+        """Do the steps of a server's handover in order, each until it succeeds or this member is gone.
 
-        Does nothing if a handover of the server is under way, or `is_owned` returns False. Waits while AT_ONCE others
-        are under way. Any other error is logged and ends the handover.
+        Does nothing if a handover of the server is under way, or `is_owned` returns False. Waits while CONCURRENT
+        others are under way. Any other error is logged and ends the handover.
         """
         async with self._limiter:
             if server in self._under_way or not is_owned():
@@ -57,7 +59,7 @@ class Handovers:
                 del self._under_way[server]
                 ended.set()
 
-    async def wait_for(self, server: str) -> bool:
+    async def wait_for_end(self, server: str) -> bool:
         """Wait until a server's handover is over; return whether there was one."""
         if (under_way := self._under_way.get(server)) is None:
             return False
@@ -65,31 +67,32 @@ class Handovers:
         return True
 
     async def _repeat_until_done(self, step: Step) -> None:
-        """Do a step again until the store takes it, or until this member is gone: then without an error."""
+        """Do a step, again every RETRY_S while hub or store raise an error, until this member is gone."""
         while not self._lost.is_set():
             try:
                 await step()
             except (HubError, StoreUnavailable, WriteConflict) as exc:
                 log.warning("a server is not handed on yet; tried again", error=str(exc))
-                await anyio.sleep(AGAIN_S)
+                await anyio.sleep(RETRY_S)
             else:
                 return
 
 
 class RecentHandovers:
-    """The servers that a member has handed over since it had too many: one at a time, and none that came back."""
+    """The handovers of a member that has too many servers: one at a time, and none of a server that just came back."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
-        self._last_at = now()
+        self._last_at = now()  # of the last handover; the start counts as one
         self._stays_until: dict[str, float] = {}
+        """By server, until when (as `now`) it is not handed over again, in case it came back."""
 
     def is_due(self) -> bool:
         """Return whether the pause since the last handover is over, so that the next server may go."""
-        return self._now() >= self._last_at + HAND_ON_S
+        return self._now() >= self._last_at + PAUSE_S
 
-    def may_go(self, server: str) -> bool:
-        """Return whether a server may be handed over: False for STAY_S after its last handover, if it came back."""
+    def may_move(self, server: str) -> bool:
+        """Return whether a server may be handed over now: False for STAY_S after its last handover, if it came back."""
         return self._stays_until.get(server, 0.0) <= self._now()
 
     def note_handover(self, server: str) -> None:

@@ -14,19 +14,20 @@ from hubbubd.telemetry import metrics
 from hubbubd.telemetry.meter import Meter, Reading
 
 STALLED_S: Final = 5.0
-"""Seconds for which a member that is behind may stand still, and still gets work."""
+"""Seconds for which a member that is behind may read nothing, and still gets work."""
 
-LOOK_S: Final = 2.0
-"""The most seconds between two looks that count: this process may have been stopped for longer."""
+LONGEST_STEP_S: Final = 2.0
+"""The most seconds between two observations that count: this process may have been stopped for longer."""
 
 log = structlog.get_logger(__name__)
 
 
 class Lag:
-    """How far a member is behind the others, and for how long it has stood still there.
+    """How far a member is behind the others, and for how long it has been stalled: behind, and reading nothing.
 
     Being behind is nothing special while others commit. But a member that is behind, and does not move at all, does not
-    receive their commits. Only what two looks see counts: not a commit just made, and not a pause of this process.
+    receive their commits. It counts as stalled only if two observations in a row find it behind at the same revision,
+    so that neither a commit just made nor a pause of this process counts.
     """
 
     def __init__(
@@ -37,9 +38,9 @@ class Lag:
         self._position = position
         self._members = members
         self._now = now
-        self._seen_position: int | None = None
+        self._seen_position: int | None = None  # at the last observation, if the member was behind then
         self._seen_at = now()
-        self._stalled_s = 0.0
+        self._stalled_s = 0.0  # for how long the member has been behind at the same revision
 
     def revisions_behind(self) -> int:
         """Return by how many revisions this member is behind the member that had read most at its last beat.
@@ -49,21 +50,22 @@ class Lag:
         return self._count_revisions_behind(self._members())
 
     def receives_changes(self) -> bool:
-        """Return whether this member receives what others commit: it has not stood still behind them for STALLED_S.
+        """Return whether this member receives what others commit: it has not been stalled behind them for STALLED_S.
 
-        A move since the last look counts at once.
+        A revision read since the last observation counts at once.
         """
         return self._stalled_s <= STALLED_S or self._position() != self._seen_position or not self._is_behind()
 
     def observe(self) -> None:
-        """Measure for how long this member has stood still behind others; log when it stops or begins to hear of them.
+        """Measure for how long this member has been stalled behind others; log once it no longer hears of them.
 
-        To be called at each beat (renewal of the lease) and each look at the members.
+        Also log once it hears of their changes again. To be called at each heartbeat and after each read of the
+        members.
         """
         now, received_changes, is_behind = self._now(), self.receives_changes(), self._is_behind()
         is_stalled = is_behind and self._position() == self._seen_position
         stalled_before_s = self._stalled_s
-        self._stalled_s = stalled_before_s + min(now - self._seen_at, LOOK_S) if is_stalled else 0.0
+        self._stalled_s = stalled_before_s + min(now - self._seen_at, LONGEST_STEP_S) if is_stalled else 0.0
         self._seen_position, self._seen_at = self._position() if is_behind else None, now
         if received_changes and not self.receives_changes():
             log.error("this member does not hear of others' changes; it is to be given no work", member=self._me)
@@ -86,7 +88,7 @@ class MeasuredMember(Protocol):
 
     me: str
     time: FleetClock
-    feed: Lag
+    lag: Lag
 
     def members(self) -> list[Member]: ...
 
@@ -110,11 +112,11 @@ class FleetMeasures:
         meter.observe_number(metrics.FLEET_OWNED, lambda: fleet.owned_count())
         meter.observe_number(metrics.FLEET_UNOWNED, lambda: fleet.free_count())
         meter.observe_number(metrics.FLEET_LEASE, lambda: max(fleet.remaining_s(), 0.0))
-        meter.observe_number(metrics.FLEET_LAG, lambda: fleet.feed.revisions_behind())
+        meter.observe_number(metrics.FLEET_LAG, lambda: fleet.lag.revisions_behind())
         meter.observe_number(metrics.FLEET_CLOCK, lambda: fleet.time.ahead_s)
 
     def count_takeover(self, server: str, before: Lease | None, free_s: float) -> None:
-        """Count a server that has become this member's, and was free for `free_s` seconds; UPKEEP does not count.
+        """Count the takeover of a server that was free for `free_s` seconds; UPKEEP does not count.
 
         `before` is the server's lease until now, None if it had none.
         """
@@ -134,9 +136,9 @@ class FleetMeasures:
         self._meter.count(metrics.FLEET_FENCED, {})
 
     def _count_members(self) -> Iterable[Reading]:
-        """Return how many members there are in each state; overdue ones count as that, whatever their own state."""
-        found = Counter(
+        """Return how many members there are in each state; overdue members count as overdue, unless they are gone."""
+        counts = Counter(
             "overdue" if each.overdue and each.status is not MemberStatus.GONE else each.status.value
             for each in self._fleet.members()
         )
-        return [(found[state], {"state": state}) for state in ("live", "draining", "overdue", "gone")]
+        return [(counts[state], {"state": state}) for state in ("live", "draining", "overdue", "gone")]

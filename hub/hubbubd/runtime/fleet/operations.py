@@ -20,11 +20,11 @@ SETTLED_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Unowned:
-    """A server that no member has: why, as a text for people, and for how many seconds as far as this member knows."""
+    """A server that no member has: `why` as a text for people, and for how many seconds as far as this member knows."""
 
     server: str
     why: str
-    since_s: float
+    free_s: float
 
 
 class FleetOperations:
@@ -38,31 +38,35 @@ class FleetOperations:
 
         UPKEEP, which has a lease as well, is left out: it is no server.
         """
-        found: dict[str, list[str]] = {}
+        servers_by_member: dict[str, list[str]] = {}
         for server in sorted(self._fleet.ownable_names() - {UPKEEP}):
             lease = self._fleet.lease(server)
             if lease is not None and not self._fleet.is_free(server):
-                found.setdefault(lease.member, []).append(server)
-        return found
+                servers_by_member.setdefault(lease.member, []).append(server)
+        return servers_by_member
 
     def unowned_servers(self) -> list[Unowned]:
         """Return the servers that nobody has, in order of their names."""
         view = self._fleet.view()
         free = [server for server in sorted(self._fleet.ownable_names() - {UPKEEP}) if view.is_free(server)]
-        ages = {server: max(view.now - view.free_since.get(server, view.now), 0.0) for server in free}
-        return [Unowned(server, self._why_unowned(server, age), age) for server, age in ages.items()]
+        free_s = {server: max(view.now - view.free_since.get(server, view.now), 0.0) for server in free}
+        return [Unowned(server, self._why_unowned(server, for_s), for_s) for server, for_s in free_s.items()]
 
-    def _why_unowned(self, server: str, age_s: float) -> str:
-        """Return for people why no member has a server, which has been free for `age_s` seconds, and what helps."""
+    def _why_unowned(self, server: str, free_s: float) -> str:
+        """Return for people why no member has a server, which has been free for `free_s` seconds, and what helps."""
         members = self._fleet.members()
         if not any(member.serves for member in members):
             return "no member takes servers: all drain, have ended, or were not heard of; start one, or resume one"
         if home := self._fleet.home(server):
-            there = next((member for member in members if member.name == home), None)
-            if there is None or not there.serves:
-                how = "drains: resume it" if there is not None and _is_draining(there) else "does not live: start it"
-                return f"{STAYS}, so it stays where it was added: at {home}, which {how}, or remove it"
-        if age_s < SETTLED_S:
+            home_member = next((member for member in members if member.name == home), None)
+            if home_member is None or not home_member.serves:
+                state = (
+                    "drains: resume it"
+                    if home_member is not None and _is_draining(home_member)
+                    else "does not live: start it"
+                )
+                return f"{STAYS}, so it stays where it was added: at {home}, which {state}, or remove it"
+        if free_s < SETTLED_S:
             return "it has just become free; a member takes it within seconds"
         return (
             "no member that takes servers may have it: see that a live one has it in its configuration file, or allows"
@@ -70,9 +74,9 @@ class FleetOperations:
         )
 
     async def move(self, server: str, to: str = "") -> str:
-        """Hand a server of this member on, and return the name of the member that is to have it.
+        """Hand over a server of this member, and return the name of the member that is to have it.
 
-        `to` is that name, "" to choose one; nothing happens if it is this member. Raises NotFound, FailedPrecondition
+        `to` is that name, "" to choose one; nothing happens if `to` is this member. Raises NotFound, FailedPrecondition
         (MEMBER_NOT_LIVE, SERVER_NOT_MOVABLE) and Unavailable (OWNER_CHANGING).
         """
         if server == UPKEEP or server not in self._fleet.ownable_names():
@@ -93,9 +97,9 @@ class FleetOperations:
         return to
 
     async def _find_taker(self, server: str, to: str) -> str:
-        """Return the name of the member that is to have a server: `to`, or for "" the other member that is to be first.
+        """Return the name of the member that is to have a server: `to`, or for "" the other member that is first.
 
-        Raises NotFound, FailedPrecondition (MEMBER_NOT_LIVE) if it takes no servers, and StoreUnavailable.
+        Raises NotFound, StoreUnavailable, and FailedPrecondition (MEMBER_NOT_LIVE) if there is none that takes servers.
         """
         if to:
             member = await self._find_member(to)
@@ -113,7 +117,7 @@ class FleetOperations:
         return others[0]
 
     async def set_status(self, name: str, status: MemberStatus) -> str:
-        """Set whether a member drains (hands its servers on) or takes servers; return its name.
+        """Set whether a member drains (hands its servers over) or takes servers; return its name.
 
         An empty name stands for this member. Raises NotFound, FailedPrecondition (MEMBER_NOT_LIVE) for a member that is
         gone, and StoreUnavailable.
@@ -125,11 +129,11 @@ class FleetOperations:
         return member.name
 
     async def expel(self, name: str, *, dead: bool, force: bool) -> str:
-        """Declare a member gone, and return its name; others take its servers. If its process lives, it starts again.
+        """Declare a member gone, and return its name. Others take its servers. If its process lives, it starts again.
 
-        Without `dead` the member must be overdue (not heard of in time). With `dead` the caller says that its process
-        has ended: then the member must not answer, and with `force` even that is not checked. Nothing happens if the
-        member is gone already. Raises NotFound, FailedPrecondition (MEMBER_LIVES), and StoreUnavailable.
+        Without `dead` the member must be overdue (no heartbeat in time). With `dead` the caller says that the process
+        of the member has ended: then the member must not answer, unless `force` leaves out that check. Nothing happens
+        if the member is gone already. Raises NotFound, FailedPrecondition (MEMBER_LIVES), and StoreUnavailable.
         """
         member = await self._find_member(name)
         if member.name == self._fleet.me:
@@ -147,7 +151,7 @@ class FleetOperations:
         return member.name
 
     def _why_not_expelled(self, member: Member) -> str:
-        """Return why a member was not declared gone, and what to do, as a text for people."""
+        """Return for people why a member was not declared gone, and what to do."""
         if member.overdue:
             wait_s = self._fleet.membership.lease_ttl_s
             return f"{self._fleet.me} has itself not been heard of without a pause for {wait_s:g} s; repeat it then"
@@ -164,7 +168,7 @@ class FleetOperations:
     def outdated_members(self) -> list[str]:
         """Return the names of the members that do not know the newest schema of the store; gone ones do not count.
 
-        None do unless an upgrade is under way.
+        There are such members only while an upgrade is under way.
         """
         version = self._fleet.membership.schema.version
         older = [each for each in self._fleet.members() if each.schema < version]
@@ -180,7 +184,7 @@ class FleetOperations:
             schema = await self._fleet.membership.finish_upgrade()
             if schema.is_settled:
                 log.info("upgrade finished", schema=schema.version)
-                self._fleet.look_soon()
+                self._fleet.scan_soon()
                 return schema.version
             await self._fleet.refresh_members()
             if older := ", ".join(self.outdated_members()):
@@ -193,7 +197,7 @@ class FleetOperations:
         )
 
     async def _find_member(self, name: str) -> Member:
-        """Return a member as the database has it now. Raises NotFound and StoreUnavailable."""
+        """Read the members, and return the one with this name. Raises NotFound and StoreUnavailable."""
         await self._fleet.refresh_members()
         for member in self._fleet.members():
             if member.name == name:
@@ -202,7 +206,7 @@ class FleetOperations:
 
 
 def _is_draining(member: Member) -> bool:
-    """Return whether a member drains (hands its servers on), and is not overdue."""
+    """Return whether a member drains (hands its servers over), and is not overdue."""
     return member.status is MemberStatus.DRAINING and not member.overdue
 
 

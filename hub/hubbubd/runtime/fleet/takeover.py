@@ -1,9 +1,9 @@
-"""A member serves the servers of its leases, and no others: leases are compared with what is at work.
+"""A member serves the servers of its leases, and no others: leases are compared with the servers at work.
 
     a lease, and not at work   the server is taken over
     at work, and no lease      the server is handed over
 
-This runs beside the look at other members, which must not wait for a server that takes long.
+This runs beside the scan of the other members, which must not wait for a server that takes long.
 """
 
 from collections.abc import Awaitable, Callable, Set
@@ -14,21 +14,17 @@ import structlog
 from hubbubd.errors import HubError
 from hubbubd.runtime.ownership import UPKEEP, Candidates, OwnershipHooks, Takeover
 
-AGAIN_S = 1.0
+COMPARE_S = 1.0
 """Seconds between comparisons when nothing has changed."""
 
 OWNER_ENDED = "the member of the fleet that had its server has ended"
-TAKEN_AGAIN = "its server was put to work again in the fleet"
+TAKEN_OVER_AGAIN = "its server was put to work again in the fleet"
 
 log = structlog.get_logger(__name__)
 
 
 class ServedLeases:
-    """The servers that a member has taken over, so that they are at work here.
-
-    `due_servers` returns those that are to be at work here now, by the leases; `owns` whether the member has the lease
-    of a server; `may_act` whether it may send anything to servers now.
-    """
+    """The servers that a member has taken over, so that they are at work here."""
 
     def __init__(
         self,
@@ -40,41 +36,45 @@ class ServedLeases:
         due_servers: Callable[[], Set[str]],
         may_act: Callable[[], bool],
     ) -> None:
-        """`member` is this member's name, for the log; `hooks` start and stop servers here."""
+        """`member` is this member's name, for the log; `hooks` start and stop servers here.
+
+        `owns` returns whether this member has the lease of a server; `due_servers` the servers that are to be at work
+        here now, by the leases; `may_act` whether this member may send anything to servers now.
+        """
         self._member = member
         self._servers = servers
         self._hooks = hooks
         self._owns = owns
         self._due_servers = due_servers
         self._may_act = may_act
-        self._taken: set[str] = set()
-        self._taken_before: set[str] = set()
-        """Those that were taken over before in this term."""
-        self._changed = anyio.Event()
-        self._taking_lock = anyio.Lock()
+        self._taken_over: set[str] = set()
+        self._taken_over_before: set[str] = set()
+        """Servers that were taken over in this term, also those that have stopped here since."""
+        self._changed = anyio.Event()  # wakes `run`
+        self._takeover_lock = anyio.Lock()
 
     def __contains__(self, server: str) -> bool:
-        return server in self._taken
+        return server in self._taken_over
 
     def compare_soon(self) -> None:
-        """Wake `run`, so that it compares leases with what is at work here: a lease has come or gone."""
+        """Wake `run`, so that it compares leases with the servers at work here, as a lease has changed."""
         self._changed.set()
 
     async def wait_until_settled(self) -> None:
-        """Wait until no takeover is under way: the servers that were being taken over are at work, or have failed."""
-        async with self._taking_lock:
+        """Wait until no takeover is under way; each server that was being taken over is at work then, or has failed."""
+        async with self._takeover_lock:
             pass
 
     async def run(self, attempt: Callable[[Callable[[], Awaitable[None]]], Awaitable[bool]]) -> None:
-        """Stop servers without a lease of this member and start those with one, at each change and every AGAIN_S.
+        """Stop servers without a lease of this member and start those with one, at each change and every COMPARE_S.
 
-        Runs until cancelled. `attempt` runs a step and contains its errors.
+        Runs until cancelled. `attempt` runs a step, and logs its errors instead of raising them.
         """
         while True:
             self._changed = anyio.Event()
             await attempt(self._stop_unleased_servers)
             await attempt(self._start_missing_servers)
-            with anyio.move_on_after(AGAIN_S):
+            with anyio.move_on_after(COMPARE_S):
                 await self._changed.wait()
 
     async def _stop_unleased_servers(self) -> None:
@@ -87,44 +87,46 @@ class ServedLeases:
     async def _start_missing_servers(self) -> None:
         """Start the servers of this member's leases that are not at work here.
 
-        Callers get different reasons: the former owner has ended, or the server was here before in this term.
+        Calls that cannot go on get a reason: the former owner has ended, or this member takes the server over again.
         """
         missing = self._missing_servers()
-        taken_again = missing & self._taken_before
-        await self._take_all(missing - taken_again, OWNER_ENDED)
-        await self._take_all(taken_again, TAKEN_AGAIN)
+        taken_again = missing & self._taken_over_before
+        await self._take_over_all(missing - taken_again, OWNER_ENDED)
+        await self._take_over_all(taken_again, TAKEN_OVER_AGAIN)
 
     def _missing_servers(self) -> frozenset[str]:
-        """Return the servers that are to be at work here and are not; forget those that were taken and have stopped.
+        """Return the servers that are to be at work here and are not; forget takeovers of those that have stopped.
 
-        UPKEEP is never at work as servers are, so it counts as soon as it was taken.
+        UPKEEP is no server that could be at work: it counts as at work once it was taken over.
         """
         due_servers = self._due_servers()
-        self._taken = {each for each in self._taken & due_servers if each == UPKEEP or self._servers.is_at_work(each)}
-        return frozenset(due_servers - self._taken)
+        self._taken_over = {
+            each for each in self._taken_over & due_servers if each == UPKEEP or self._servers.is_at_work(each)
+        }
+        return frozenset(due_servers - self._taken_over)
 
-    async def _take_all(self, servers: frozenset[str], event_text: str) -> None:
-        """Take servers over together, or if that fails each half by itself, so that one keeps no others waiting.
+    async def _take_over_all(self, servers: frozenset[str], event_text: str) -> None:
+        """Take servers over together; if that fails, each half by itself, so that a server that fails delays no others.
 
-        A single server that fails is left for the next round; nothing happens while this member may not act.
+        A single server that fails is tried again in the next round. Nothing happens while this member may not act.
         """
-        if not servers or not self._may_act() or await self._try_to_take(servers, event_text) or len(servers) == 1:
+        if not servers or not self._may_act() or await self._try_takeover(servers, event_text) or len(servers) == 1:
             return
         ordered = sorted(servers)
         for half in (ordered[: len(ordered) // 2], ordered[len(ordered) // 2 :]):
-            await self._take_all(self._missing_servers().intersection(half), event_text)
+            await self._take_over_all(self._missing_servers().intersection(half), event_text)
 
-    async def _try_to_take(self, servers: frozenset[str], event_text: str) -> bool:
+    async def _try_takeover(self, servers: frozenset[str], event_text: str) -> bool:
         """Take servers over; return False if that failed, which is logged.
 
-        `event_text` tells the callers of calls that cannot go on what has happened to the server.
+        `event_text` says what has happened to the server, in the errors of calls that cannot go on.
         """
 
         def is_still_own(server: str) -> bool:
             """Return whether a server is one of these, and its lease has not gone to another member meanwhile."""
             return server in servers and self._owns(server)
 
-        async with self._taking_lock:
+        async with self._takeover_lock:
             try:
                 await self._hooks.take_over(
                     Takeover(is_still_own, code="OWNER_LOST", event_text=event_text, is_only_hub=False)
@@ -132,8 +134,8 @@ class ServedLeases:
             except Exception as exc:  # noqa: BLE001  # whatever fails, the other servers are taken over
                 self._log_failure(servers, exc)
                 return False
-            self._taken |= servers
-            self._taken_before |= servers
+            self._taken_over |= servers
+            self._taken_over_before |= servers
         log.info("servers taken", member=self._member, servers=sorted(servers))
         return True
 

@@ -1,7 +1,7 @@
 """Servers: registry, connections, notifications, metrics, and the configuration they come from."""
 
 from hubbubd.runtime.servers.config.configuration import ConfigState, Configuration
-from hubbubd.runtime.servers.config.revisions import Stale
+from hubbubd.runtime.servers.config.revisions import StaleRevision
 from hubbubd.runtime.servers.config.secrets import SpecSecrets
 from hubbubd.runtime.servers.events import LOG_LINES, EventFeed, EventFilter, EventStep, ServerEvent, ServerEventKind
 from hubbubd.runtime.servers.log_levels import LogLevels
@@ -26,6 +26,6 @@ __all__ = [
     "ServerEventKind",
     "Servers",
     "SpecSecrets",
-    "Stale",
+    "StaleRevision",
     "Subscriptions",
 ]

@@ -32,7 +32,7 @@ SOON_S = 0.5
 
 
 class ActiveServers:
-    """The parts of all servers of this hub's own, by name."""
+    """The parts of the servers that are at work here, by name."""
 
     def __init__(
         self,
@@ -44,19 +44,19 @@ class ActiveServers:
         clock: Clock,
         alarms: Alarms,
         background: Background,
-        confined: Callable[[ServerRecord], Confinement | None],
+        find_confinement: Callable[[ServerRecord], Confinement | None],
     ) -> None:
-        """`confined` returns what a server may do; None is everything."""
+        """`find_confinement` returns what a server may do; None is everything."""
         self._ledger = ledger
         self._table = table
         self._assembly = assembly
         self._alarms = alarms
         self._background = background
-        self._confined = confined
+        self._find_confinement = find_confinement
         self._parts: dict[str, ServerParts] = {}
-        self._publishing_soon: set[str] = set()
+        self._publishing_soon: set[str] = set()  # names of servers whose record is published within SOON_S
         self._replaced_names: set[str] = set()
-        """Names of servers that were replaced, of which something may be left that the new ones must not inherit."""
+        """Names of replaced servers: a new server must not inherit the catalogs and tokens left under them."""
         calls.follow(self._follow_call)
         clock.on_jump(self._hasten_reconnects)
 
@@ -77,13 +77,13 @@ class ActiveServers:
         return len(self._parts)
 
     def start(self, record: ServerRecord, queue: ServerQueue | None = None) -> None:
-        """Make the parts of a server, and connect it if it is wanted. A given `queue` is kept from before."""
+        """Make the parts of a server, and connect it if it is wanted; `queue` is that of its last connection."""
         name = record.name
         published = self._table.record(name)
-        confined = self._confined(record)
+        confinement = self._find_confinement(record)
         on_change, notes = partial(self.pass_on_link, name), ServerNotes(name, partial(self._publish_soon, name))
         parts = self._parts[name] = self._assembly.make(
-            record, confined, on_change, notes, queue=queue, published=published
+            record, confinement, on_change, notes, queue=queue, published=published
         )
         self.pass_on_link(name)
         self._background.start_soon(parts.run)
@@ -91,17 +91,18 @@ class ActiveServers:
             parts.shell.connect()
 
     async def start_new(self, record: ServerRecord) -> None:
-        """Start a server; first forget what is left of another server that had its name. Raises Unavailable."""
+        """Start a server; first forget what another server has left under its name. Raises Unavailable."""
         if record.name in self._replaced_names:
             await self._assembly.forget_peer(record.name)
             self._replaced_names.discard(record.name)
         self.start(record)
 
     async def match_record(self, record: ServerRecord, why: str, *, reconnects: bool = False) -> None:
-        """Bring a server in step with its record, replacing no more of it than necessary; `why` is for calls that end.
+        """Bring a server in step with its new record, and replace no more of it than necessary.
 
         Another server under the name inherits nothing. The same one (by fingerprint) keeps its queue, pending requests
-        and tasks. It keeps its connection, too, unless connection options have changed or `reconnects` is set.
+        and tasks. It keeps its connection, too, unless connection options have changed or `reconnects` is set. `why`
+        is a text for the errors of calls that end.
         """
         parts = self._parts.get(record.name)
         if parts is None or parts.shell.config.fingerprint != record.fingerprint:
@@ -120,33 +121,33 @@ class ActiveServers:
                 self.notify_of_roots(parts)
 
     async def reconnect(
-        self, record: ServerRecord, why: str, between: Callable[[str], Awaitable[None]] | None = None
+        self, record: ServerRecord, why: str, while_closed: Callable[[str], Awaitable[None]] | None = None
     ) -> None:
         """End a server's connection and begin another one, with the same queue.
 
-        Calls that were sent fail with `why`. `between` is called with the server's name after the old connection has
-        ended and before the new one begins; whatever it raises, the server is started again.
+        Calls that were sent fail with `why`. `while_closed` is called with the server's name after the old connection
+        has ended and before the new one begins; also if it raises, the server is started again.
         """
         parts = self._parts.pop(record.name)
         fault = cancelled_fault(f"{record.name} is reconnected: {why}", "SERVER_REMOVED")
         queue = await self._assembly.detach_queue(parts, fault)
         try:
-            if between is not None:
-                await between(record.name)
+            if while_closed is not None:
+                await while_closed(record.name)
         finally:
             self.start(record, queue)
 
     async def drop(self, name: str, why: str) -> None:
-        """End the connection and the calls of a server that is removed or replaced; `why` is for its calls."""
+        """End the connection and the calls of a server that is removed or replaced; `why` is for their errors."""
         await self._assembly.drop(self._parts.pop(name), cancelled_fault(f"{name} is gone: {why}", "SERVER_REMOVED"))
 
     async def release(self, name: str, fault: Fault) -> None:
-        """Stop a server here, if it is at work: another member of the fleet goes on with it and its resumable calls."""
+        """Stop a server here, if it is at work: another member of the fleet takes it over, with its resumable calls."""
         if (parts := self._parts.pop(name, None)) is not None:
             await self._assembly.release(parts, fault)
 
     def pass_on_link(self, name: str) -> None:
-        """Give a server's current connection to all that send over it, and publish its record."""
+        """Give a server's current connection to all parts that send over it, and publish the server's record."""
         if (parts := self._parts.get(name)) is not None:
             self._assembly.pass_on_link(parts)
             self._publish(name)
@@ -160,7 +161,9 @@ class ActiveServers:
     def notify_of_roots(self, parts: ServerParts) -> None:
         """Notify a connected server that its roots have changed."""
         link = parts.shell.link
-        if link is not None and link.hello.era is Era.HANDSHAKE:  # a stateless server asks whenever it needs them
+        if (
+            link is not None and link.hello.era is Era.HANDSHAKE
+        ):  # a stateless server requests the roots whenever it needs them
             self.notify(parts.record.name, "notifications/roots/list_changed", {})
 
     def notify(self, server: str, method: str, params: dict[str, Any]) -> None:
@@ -171,10 +174,10 @@ class ActiveServers:
 
     async def close(self) -> None:
         """End all connections and calls at shutdown; whether servers are wanted stays as it is."""
-        async with anyio.create_task_group() as together:
+        async with anyio.create_task_group() as tasks:
             for parts in list(self._parts.values()):
-                together.start_soon(parts.shell.disconnect, SHUTTING_DOWN, End.SHUTTING_DOWN)
-                together.start_soon(parts.queue.wait_idle)
+                tasks.start_soon(parts.shell.disconnect, SHUTTING_DOWN, End.SHUTTING_DOWN)
+                tasks.start_soon(parts.queue.wait_idle)
 
     def _hasten_reconnects(self, _jumped_s: float) -> None:
         """Let all servers that wait for their next attempt reconnect at once, after the clock has jumped."""
@@ -182,7 +185,7 @@ class ActiveServers:
             parts.shell.hasten()
 
     def _follow_call(self, before: Call | None, after: Call | None) -> None:
-        """Publish the server of a call with its new counts, and note a log level that the call has set."""
+        """Publish the record of a call's server soon, as its counts change; note a log level that the call has set."""
         if (call := after or before) is not None:
             self._publish_soon(call.server)
         if after is not None and after.method == LOG_LEVEL_METHOD:

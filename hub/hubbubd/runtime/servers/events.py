@@ -45,12 +45,12 @@ WATCHER_BYTES = 16 * 1024 * 1024
 
 LOG_LINES = 500
 LOG_BYTES = 1024 * 1024
-"""Bounds of the kept log of a server."""
+"""Bounds of the log of a server that is kept in memory."""
 
 OF_HUB = ""
 """The server name of events of the hub itself; visible to those who may see all servers."""
 
-KINDS: Mapping[str, ServerEventKind] = MappingProxyType(
+KINDS_BY_METHOD: Mapping[str, ServerEventKind] = MappingProxyType(
     {
         "notifications/progress": ServerEventKind.PROGRESS,
         "notifications/message": ServerEventKind.LOG,
@@ -68,7 +68,7 @@ KINDS: Mapping[str, ServerEventKind] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class EventFilter:
-    """Events that meet every condition given."""
+    """Events that meet every condition that is set."""
 
     server: str = ""
     kinds: frozenset[ServerEventKind] = frozenset()
@@ -87,7 +87,7 @@ class EventFilter:
 class ServerEvent:
     """An event of a server, or of the hub (`OF_HUB`). `at` is seconds since the epoch.
 
-    `params` is MCP JSON; `encoded` is for the layer above, which keeps the encoded event there for all watchers.
+    `params` is MCP JSON. `encoded` is a cache for the layer above, which encodes an event once for all watchers.
     """
 
     server: str
@@ -110,17 +110,17 @@ class EventStep:
 class _Buffer:
     """A ring buffer of events, bounded in number and bytes."""
 
-    def __init__(self, count: int, size: int) -> None:
+    def __init__(self, max_events: int, max_bytes: int) -> None:
         self.events: deque[ServerEvent] = deque()
         self.dropped = 0
-        self._count = count
-        self._free_bytes = size
+        self._max_events = max_events
+        self._free_bytes = max_bytes
 
     def push(self, event: ServerEvent) -> None:
         """Add an event; the oldest ones are dropped, and counted, while a bound is exceeded."""
         self.events.append(event)
         self._free_bytes -= len(event.params)
-        while len(self.events) > self._count or self._free_bytes < 0:
+        while len(self.events) > self._max_events or self._free_bytes < 0:
             self.pop()
             self.dropped += 1
 
@@ -132,7 +132,7 @@ class _Buffer:
 
 
 class _EventWatcher:
-    """One who watches: which events, those not read yet, and what to wait on for more."""
+    """A watcher: which events it wants, those that it has not read yet, and a condition that signals more."""
 
     def __init__(self, chosen: EventFilter) -> None:
         self.filter = chosen
@@ -148,14 +148,14 @@ class EventFeed:
         self._watcher_limit = watcher_limit
         self._watchers: set[_EventWatcher] = set()
         self._listeners: dict[ServerEventKind, list[Callable[[ServerEvent], None]]] = {}
-        self._logs: dict[str, _Buffer] = {}
+        self._logs: dict[str, _Buffer] = {}  # by server
         self._closed = False
 
     # Publishing
 
     def publish(self, server: str, method: str, params: Mapping[str, Any], call_id: str | None = None) -> None:
         """Give a server's notification to its log, watchers and listeners, if any of them wants it."""
-        kind = KINDS.get(method, ServerEventKind.OTHER)
+        kind = KINDS_BY_METHOD.get(method, ServerEventKind.OTHER)
         if kind is ServerEventKind.LOG or self._watchers or kind in self._listeners:
             self._publish(server, kind, method, params, call_id)
 
@@ -167,9 +167,9 @@ class EventFeed:
         """Publish that the hub has begun to throttle a server (rate limit)."""
         self._publish(server, ServerEventKind.THROTTLED, "", {"line": line}, None)
 
-    def publish_reload(self, about: Mapping[str, Any]) -> None:
+    def publish_reload(self, changes: Mapping[str, Any]) -> None:
         """Publish what a reload of the configuration changed."""
-        self._publish(OF_HUB, ServerEventKind.CONFIG_RELOADED, "", about, None)
+        self._publish(OF_HUB, ServerEventKind.CONFIG_RELOADED, "", changes, None)
 
     def publish_config_problem(self, problem: str) -> None:
         """Publish why the configuration was rejected, or only partly applied."""
@@ -178,7 +178,7 @@ class EventFeed:
     def _publish(
         self, server: str, kind: ServerEventKind, method: str, params: Mapping[str, Any], call_id: str | None
     ) -> None:
-        """Make an event, and give it to the server's log, watchers and listeners; nothing is made if none wants it."""
+        """Make an event, and give it to the server's log, watchers and listeners; do nothing if none wants it."""
         log = self._logs.get(server) if kind in LOGGED else None
         watchers = [watcher for watcher in self._watchers if watcher.filter.matches(server, kind)]
         listeners = tuple(self._listeners.get(kind, ()))
@@ -202,18 +202,18 @@ class EventFeed:
 
     # Servers that come and go
 
-    def open(self, server: str) -> None:
+    def open_log(self, server: str) -> None:
         """Start a server's log, unless it has one."""
         self._logs.setdefault(server, _Buffer(LOG_LINES, LOG_BYTES))
 
-    def forget(self, server: str) -> None:
+    def forget_log(self, server: str) -> None:
         """Drop the log of a removed server."""
         self._logs.pop(server, None)
 
     # Watching
 
     def watch(self, chosen: EventFilter) -> AsyncGenerator[EventStep]:
-        """Yield events from now on; the first step, without an event, says that the watch has begun.
+        """Yield events from now on; the first step has no event, and says that the watch has begun.
 
         Raises NotFound, ResourceExhausted (TOO_MANY_WATCHERS), Unavailable (SHUTTING_DOWN).
         """
@@ -253,7 +253,7 @@ class EventFeed:
         return self._logs[server]
 
     async def _watch_from(self, chosen: EventFilter, first: Iterable[ServerEvent]) -> AsyncGenerator[EventStep]:
-        """Yield the steps of a watch: the `first` events, one without an event, then new events. Raises as `watch`."""
+        """Yield steps: with the `first` events, then one without an event, then with new events. Raises as `watch`."""
         self._watcher_limit.enter()
         watcher = _EventWatcher(chosen)
         if self._closed:

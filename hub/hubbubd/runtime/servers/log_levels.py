@@ -1,7 +1,7 @@
-"""The level of log messages of each server: the least that anybody wants, over all its connections.
+"""The level of log messages of each server: the least severe that a caller or host wants, for all connections.
 
-Up to 2025-11-25 a server remembers a level per connection only, so it gets it over each new one. From 2026-07-28 on
-each request carries the level instead.
+Up to 2025-11-25 a server remembers a level per connection only, so the hub sends it over each new one. From 2026-07-28
+on each request carries the level instead.
 """
 
 from collections.abc import Hashable
@@ -26,17 +26,19 @@ log = structlog.get_logger(__name__)
 
 
 class LogLevels:
-    """What callers asked each server for by `logging/setLevel` calls, and what hosts want of it; in memory."""
+    """The levels that callers have set at each server by `logging/setLevel`, and those that hosts want; in memory."""
 
     def __init__(self, background: Background) -> None:
         self._background = background
         self._called_params: dict[str, bytes] = {}
-        """The params of the last successful call to each server."""
+        """By server, the params of the last successful call of METHOD."""
         self._wanted: dict[str, dict[Hashable, str]] = {}
         """By server and holder, the level that a host wants."""
         self._links: dict[str, McpLink | None] = {}
         self._sent: dict[str, tuple[McpLink | None, bytes]] = {}
+        """By server, the params that were sent last, and over which connection."""
         self._sending: dict[str, anyio.Event] = {}
+        """By server to which a level is being sent, an event that is set afterwards."""
 
     def set_link(self, server: str, link: McpLink | None) -> None:
         """Set a server's current connection (None: it is down), and send the wanted level over a new one."""
@@ -50,7 +52,7 @@ class LogLevels:
             by_server.pop(server, None)
 
     def set_wanted(self, server: str, holder: Hashable, level: str | None) -> None:
-        """Set the level that a holder (a session or request of a host) wants of a server; None for none."""
+        """Set the level that a holder (a session or request of a host) wants of a server; None for none any more."""
         wanted = self._wanted.setdefault(server, {})
         if level is None:
             wanted.pop(holder, None)
@@ -66,20 +68,20 @@ class LogLevels:
         return _parse_level(sent[1]) if sent is not None else None
 
     async def wait_until_sent(self, server: str, within_s: float) -> None:
-        """Wait until a server has the level that is wanted of it, at most so many seconds."""
+        """Wait until a server has the level that is wanted of it, for at most `within_s` seconds."""
         with anyio.move_on_after(within_s):
             while (sending := self._sending.get(server)) is not None:
                 await sending.wait()
 
     def note_call(self, call: Call) -> None:
-        """Note the level that a successful call of METHOD has set; if hosts want a lower one, send that again."""
+        """Note the level that a call of METHOD has set, if it succeeded; if hosts want a lower one, send that again."""
         if call.state is CallState.COMPLETED:
             self._called_params[call.server] = call.params
             self._sent[call.server] = self._links.get(call.server), call.params
             self._send_if_due(call.server)
 
     def _due_params(self, server: str) -> bytes | None:
-        """Return params with the least severe level that a caller has set or a host wants; None if there is none."""
+        """Return params with the least severe level that a caller has set or a host wants; None without any."""
         called, wanted = self._called_params.get(server), self._wanted.get(server)
         if not wanted:
             return called
@@ -93,15 +95,15 @@ class LogLevels:
             self._background.start_soon(self._send_due, server)
 
     def _find_due(self, server: str) -> tuple[McpLink, bytes] | None:
-        """Return the connection and the params that are to be sent over it; None if nothing is to be sent."""
+        """Return the connection over which a level is to be sent, and its params; None if nothing is to be sent."""
         link, params = self._links.get(server), self._due_params(server)
         if link is None or params is None or self._sent.get(server) == (link, params):
             return None
-        # A caller may call a server that does not declare logging; for hosts only those that do are asked.
+        # Callers may set the level of any server; for hosts it is sent only to servers that declare logging.
         return (link, params) if server in self._called_params or "logging" in link.hello.capabilities else None
 
     async def _send_due(self, server: str) -> None:
-        """Send the level that a server should have, and again while it changes meanwhile."""
+        """Send the level that a server should have, again as long as it changes meanwhile."""
         try:
             while (due := self._find_due(server)) is not None:
                 self._sent[server] = due
@@ -110,7 +112,7 @@ class LogLevels:
             self._sending.pop(server).set()
 
     async def _send(self, server: str, link: McpLink, params: bytes) -> None:
-        """Send a level over a connection; to a stateless server it goes with each request. A failure is only logged."""
+        """Send a level over a connection; for a stateless server, add it to each request. A failure is only logged."""
         if link.hello.era is Era.STATELESS:
             link.log_level = _parse_level(params)
             return
@@ -121,7 +123,7 @@ class LogLevels:
 
 
 def _parse_level(params: bytes) -> str | None:
-    """Return the level in params of METHOD; None if they have none, or are no JSON object."""
+    """Return the level in params of METHOD; None if there is none, or the params are no JSON object."""
     with suppress(InvalidArgument):
         level = payload.loads_message(params, "params").get("level")
         return level if isinstance(level, str) else None

@@ -28,12 +28,12 @@ SAMPLE_S = 0.25
 """Seconds between samples of the event loop's lag."""
 
 SAMPLES = 60
-"""How many samples the maximum covers: a scrape every 15 s sees the worst since the last one."""
+"""How many samples the maximum covers: a scrape every 15 s sees the largest since the last one."""
 
 MAX_NAMES = 200
 """The most servers with a series of their own, per process; later ones are only in the totals."""
 
-LOST = frozenset({ConnectionEvent.CONNECTION_LOST, ConnectionEvent.SESSION_LOST})
+LOSS_EVENTS = frozenset({ConnectionEvent.CONNECTION_LOST, ConnectionEvent.SESSION_LOST})
 
 OUTCOMES: Mapping[str, str] = {"accept": "accepted", "decline": "declined", "cancel": "cancelled"}
 
@@ -61,7 +61,7 @@ class Measures:
         self._ledger = ledger
         self._clock = clock
         self._reconnects = 0
-        self._lost_names: set[str] = set()
+        self._lost_names: set[str] = set()  # of servers that have not reconnected since a loss
         self._servers_by_state = dict.fromkeys(ConnectionState, 0)
         self._unconnected = dict.fromkeys((False, True), 0)
         """How many wanted servers are not connected, by whether the hub has given them up."""
@@ -71,9 +71,11 @@ class Measures:
         """1 or 0 by name of the server; replaced, never modified, as scrapes run in another thread."""
         self._queued = 0
         # OrderedDict: a plain dict whose oldest key is deleted repeatedly takes ever longer to find the next one.
-        self._open = {kind: OrderedDict[str, float]() for kind in RequestKind}
+        self._open_since = {
+            kind: OrderedDict[str, float]() for kind in RequestKind
+        }  # creation times by id, oldest first
         self._open_counts = dict.fromkeys(RequestKind, 0)
-        self._oldest: dict[RequestKind, float | None] = dict.fromkeys(RequestKind)
+        self._oldest_at: dict[RequestKind, float | None] = dict.fromkeys(RequestKind)  # when the oldest was created
         self._lags = deque[float](maxlen=SAMPLES)
         self._max_lag_s = 0.0
         self._watcher_backlog = 0
@@ -94,7 +96,7 @@ class Measures:
         self._register_gauges()
 
     def _register_gauges(self) -> None:
-        """Register the callbacks that read the gauges, and the counters kept here, at each scrape."""
+        """Register the callbacks that return gauges and counters at each scrape."""
         watcher_limit, health, meter = self._ledger.watcher_limit, self._ledger.health, self._meter
         meter.observe(
             metrics.SERVERS, lambda: [(n, {"state": state.value}) for state, n in self._servers_by_state.items()]
@@ -138,7 +140,7 @@ class Measures:
         event: ConnectionEvent,
         fault: Fault | None,
     ) -> None:
-        """Count a reconnect, and record how long a connection lasted that ends with this event.
+        """Count a reconnect; if a connection ends with this event, record how long it lasted.
 
         `before` is the connection before the event; `hello` is the server's last handshake.
         """
@@ -146,15 +148,15 @@ class Measures:
             return
         if event is ConnectionEvent.HANDSHAKE_COMPLETE and config.name in self._lost_names:
             self._reconnects += 1
-        if event in LOST:
+        if event in LOSS_EVENTS:
             self._lost_names.add(config.name)
         elif event in (ConnectionEvent.HANDSHAKE_COMPLETE, ConnectionEvent.GIVE_UP, ConnectionEvent.DISCONNECT):
             self._lost_names.discard(config.name)
         if before.state is ConnectionState.CONNECTED and before.connected_at is not None and hello is not None:
-            about = mcp.connection_attributes(config.transport, hello.protocol_version)
-            if event in LOST and fault is not None:  # otherwise the end was requested
-                about["error.type"] = fault.code
-            self._meter.record(metrics.SESSION, max(self._clock.now() - before.connected_at, 0.0), about)
+            attributes = mcp.connection_attributes(config.transport, hello.protocol_version)
+            if event in LOSS_EVENTS and fault is not None:  # otherwise the end was requested
+                attributes["error.type"] = fault.code
+            self._meter.record(metrics.SESSION, max(self._clock.now() - before.connected_at, 0.0), attributes)
 
     def _count_server(self, before: ServerRecord | None, after: ServerRecord | None) -> None:
         """Keep the numbers of servers by state, and the server's own series, up to date with its change."""
@@ -167,7 +169,7 @@ class Measures:
         self._update_connected_series(before, after)
 
     def _update_connected_series(self, before: ServerRecord | None, after: ServerRecord | None) -> None:
-        """Update the series under a server's name: made within the limit, and kept while the server is wanted."""
+        """Update the series under a server's name: there is one while the server is wanted, for at most `max_names`."""
         server = after or before
         if server is None:
             return
@@ -185,7 +187,7 @@ class Measures:
     # Calls
 
     def _record_queue_wait(self, before: Call | None, after: Call | None) -> None:
-        """Record how long a call has waited in the queue, as it is sent; not if people were asked to approve it."""
+        """Record how long a call has waited in the queue, once it is sent; not if people were asked to approve it."""
         if after is None or (after.approval is not None and after.approval.request_id):
             return  # it has waited for people, too
         if after.started_at is not None and (before is None or before.started_at is None):
@@ -206,11 +208,11 @@ class Measures:
         if after.state is RequestState.ANSWERED and after.answer is not None and after.answered_at is not None:
             by = "agent" if _was_answered_by_agent(after) else "person"
             self._meter.count(metrics.ANSWERS, {"by": by, "outcome": _answer_outcome(after.kind, after.answer)})
-            taken = max(after.answered_at - after.created_at, 0.0)
-            self._meter.record(metrics.TIME_TO_ANSWER, taken, {"kind": after.kind.value, "by": by})
+            waited_s = max(after.answered_at - after.created_at, 0.0)
+            self._meter.record(metrics.TIME_TO_ANSWER, waited_s, {"kind": after.kind.value, "by": by})
 
     def _count_approval(self, before: PendingRequest | None, after: PendingRequest | None) -> None:
-        """Count, by its rule, a call that people are asked to approve; at the end, its outcome and the wait."""
+        """Count an approval request by its rule: as "asked" once opened; with its outcome and its wait once closed."""
         if after is None or after.kind is not RequestKind.APPROVAL or (before is not None and not _is_open(before)):
             return
         if before is not None and _is_open(after):
@@ -221,28 +223,28 @@ class Measures:
         if not _is_open(after):
             outcome = approval_outcome(after)
             self._meter.count(metrics.APPROVALS, {"rule": rule, "outcome": outcome})
-            taken = max((after.closed_at or after.created_at) - after.created_at, 0.0)
-            self._meter.record(metrics.APPROVAL_WAIT, taken, {"rule": rule, "outcome": outcome})
+            waited_s = max((after.closed_at or after.created_at) - after.created_at, 0.0)
+            self._meter.record(metrics.APPROVAL_WAIT, waited_s, {"rule": rule, "outcome": outcome})
 
     def _count_open(self, before: PendingRequest | None, after: PendingRequest | None) -> None:
         """Keep the number of open requests of each kind, and the oldest, up to date with a change of one request."""
         request = after or before
         if request is None or _is_open(before) == _is_open(after):
             return
-        open_since = self._open[request.kind]
+        open_since = self._open_since[request.kind]
         if _is_open(after):
             open_since[request.id] = request.created_at
         else:
             open_since.pop(request.id, None)
         self._open_counts[request.kind] = len(open_since)
         # Requests are added in order of creation, so the first is the oldest.
-        self._oldest[request.kind] = next(iter(open_since.values()), None)
+        self._oldest_at[request.kind] = next(iter(open_since.values()), None)
 
     def _oldest_ages(self) -> Iterable[Reading]:
         """Yield for each kind how many seconds its oldest open request has waited; 0 if there is none."""
         now = self._clock.now()
-        for kind, since in self._oldest.items():
-            yield (0.0 if since is None else max(now - since, 0.0), {"kind": kind.value})
+        for kind, created_at in self._oldest_at.items():
+            yield (0.0 if created_at is None else max(now - created_at, 0.0), {"kind": kind.value})
 
 
 def _is_unconnected(server: ServerRecord) -> bool:
@@ -263,7 +265,7 @@ def _was_answered_by_agent(request: PendingRequest) -> bool:
 
 
 def _answer_outcome(kind: RequestKind, answer: Answer) -> str:
-    """Return an answer's outcome: elicitations can also be declined or cancelled, anything else only refused."""
+    """Return an answer's outcome; only elicitations can be declined or cancelled, any request can be refused."""
     if answer.refused or (kind is RequestKind.APPROVAL and not is_approval(answer)):
         return "refused"
     if kind in (RequestKind.ELICITATION_FORM, RequestKind.ELICITATION_URL):

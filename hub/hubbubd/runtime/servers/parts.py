@@ -28,7 +28,7 @@ from hubbubd.timing.clock import Clock
 from hubbubd.upstream.ports import Connector
 
 NEEDS_TRUST = frozenset({"HOST_NOT_ALLOWED", "VARIABLE_NOT_ALLOWED"})
-"""Codes of faults of servers that may be connected only where they are trusted. Often only an attempt shows that."""
+"""Codes of faults of servers that need trust: often only an attempt to connect shows that they do."""
 
 log = structlog.get_logger(__name__)
 
@@ -37,7 +37,8 @@ log = structlog.get_logger(__name__)
 class ServerParts:
     """What the hub has at run time for one server. `published` is its record as the table has it.
 
-    `is_away` says that another member of the fleet is its home, whose owner's trust does not count here.
+    `is_away_from_home` says that another member of the fleet is its home: the trust of that machine's owner does not
+    count here.
     """
 
     record: ServerRecord
@@ -47,7 +48,7 @@ class ServerParts:
     notes: ServerNotes
     _: KW_ONLY
     published: ServerRecord | None
-    is_away: bool
+    is_away_from_home: bool
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
 
     async def run(self) -> None:
@@ -58,7 +59,7 @@ class ServerParts:
     def update_record(self) -> ServerRecord:
         """Bring the record up to date with connection, queue and notes, and return it.
 
-        A server that this member has in place of its home, and refuses, may only run at its home from then on.
+        If this member refuses a server whose home is another member, it binds the server to that home.
         """
         hello = self.shell.hello
         self.record = replace(
@@ -72,13 +73,13 @@ class ServerParts:
             counts=self.queue.counts(),
             notes=self.notes.texts,
         )
-        if self.is_away and self.record.trusted and not self.record.bound and self._is_refused():
+        if self.is_away_from_home and self.record.trusted and not self.record.bound and self._is_refused():
             log.warning("server goes home for good: it is refused here", server=self.record.name, home=self.record.home)
             self.record = replace(self.record, bound=True)
         return self.record
 
     def _is_refused(self) -> bool:
-        """Return whether this member refuses the server's configuration, not just a host that it is redirected to."""
+        """Return whether this member refuses the server's configuration, and not just a host to which it redirects."""
         fault, url = self.shell.connection.fault, self.record.config.url
         if fault is None or fault.code not in NEEDS_TRUST:
             return False
@@ -123,9 +124,9 @@ class Assembly:
         queue: ServerQueue | None,
         published: ServerRecord | None,
     ) -> ServerParts:
-        """Make a server's parts, and open its catalog, queue and log.
+        """Make a server's parts, and open its catalog, log and, without a `queue`, its queue.
 
-        `queue` is that of its last connection, None for a new one; `published` is its record in the table.
+        `queue` is that of the server's last connection; `published` is its record in the table, if any.
         """
         config = record.config
         if queue is None:
@@ -133,7 +134,7 @@ class Assembly:
         else:
             queue.adopt(record.effective_config)
         catalog = self.catalog.open(config, notes.note)
-        self.events.open(config.name)
+        self.events.open_log(config.name)
         inbound = ServerInbound(
             name=config.name,
             queue=queue,
@@ -166,13 +167,15 @@ class Assembly:
             may_act=self.may_act,
             notes=notes,
         )
-        is_away = bool(self.me) and record.home not in ("", self.me)
-        return ServerParts(record, queue, shell, catalog, notes, published=published, is_away=is_away)
+        is_away_from_home = bool(self.me) and record.home not in ("", self.me)
+        return ServerParts(
+            record, queue, shell, catalog, notes, published=published, is_away_from_home=is_away_from_home
+        )
 
     def adopt(self, parts: ServerParts, record: ServerRecord) -> None:
         """Apply options of the hub's side (`config/servers/options.py`); connection, calls and pending requests stay.
 
-        A wanted server that is not connected is tried at once, as the change may be meant to fix it.
+        If the server is wanted but not connected, connect it at once, as the change may be meant to fix it.
         """
         parts.record = record
         parts.queue.adopt(record.effective_config)
@@ -189,9 +192,9 @@ class Assembly:
         self.log_levels.set_link(name, link)
 
     async def detach_queue(self, parts: ServerParts, fault: Fault) -> ServerQueue:
-        """End the connection for a new one to the same server, and return its queue.
+        """End the connection, and return the queue for a new connection to the same server.
 
-        Calls on the wire fail with the connection; all others stay in the queue.
+        Calls on the wire fail with `fault`; all others stay in the queue.
         """
         await parts.shell.hand_over(fault)
         parts.scope.cancel()
@@ -222,8 +225,8 @@ class Assembly:
         await self.tasks.clear(name)
 
     def forget(self, name: str) -> None:
-        """Forget the events, watched resources and log level that are kept under a server's name."""
-        self.events.forget(name)
+        """Forget the events, watched resources and log level that are held in memory under a server's name."""
+        self.events.forget_log(name)
         self.subscriptions.forget(name)
         self.log_levels.forget(name)
 
@@ -235,7 +238,7 @@ class Assembly:
             raise Unavailable(f"the log-in at {name} could not be deleted: {exc}") from None
 
     async def forget_peer(self, name: str) -> None:
-        """Forget what belongs to the server behind the name: receiver tasks, catalog, OAuth tokens. Raises Unavailable.
+        """Forget what belongs to the server under a name: receiver tasks, catalog, OAuth tokens. Raises Unavailable.
 
         If the tokens cannot be deleted, that is only logged.
         """

@@ -43,7 +43,7 @@ log = structlog.get_logger(__name__)
 def _exclusively(
     change: Callable[Concatenate["Servers", str, P], Awaitable[R]],
 ) -> Callable[Concatenate["Servers", str, P], Coroutine[Any, Any, R]]:
-    """Have a method of `Servers`, whose first argument is a server's name, run by `Servers.run_exclusively`."""
+    """Decorate a method of `Servers` whose first argument is a server's name: run it by `Servers.run_exclusively`."""
 
     @wraps(change)
     async def run_exclusively(servers: "Servers", name: str, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -55,7 +55,7 @@ def _exclusively(
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Servers:
-    """All servers: those at work here (`_active`), and in a fleet those of other members, or of none."""
+    """All servers: those at work here (`_active`), and in a fleet those of other members, or of no member."""
 
     ledger: Ledger
     table: Table[ServerRecord]
@@ -70,7 +70,7 @@ class Servers:
     ownership: Ownership
 
     def __post_init__(self, calls: Table[Call], clock: Clock, alarms: Alarms, settings: HubSettings) -> None:
-        self._confining = ConfinementCheck(settings, self.ownership.me)
+        self._confinement_check = ConfinementCheck(settings, self.ownership.me)
         self._configured: Mapping[str, ServerConfig] = {}
         self._active = ActiveServers(
             ledger=self.ledger,
@@ -80,7 +80,7 @@ class Servers:
             clock=clock,
             alarms=alarms,
             background=self.background,
-            confined=self._confining.find_confinement,
+            find_confinement=self._confinement_check.find_confinement,
         )
         self._locks: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
 
@@ -95,7 +95,7 @@ class Servers:
         parts = self._active.get(name)
         if parts is not None:
             return replace(parts.record, counts=parts.queue.counts())
-        # Without a fleet all servers are at work here: another record is what a removal has left.
+        # Without a fleet all servers are at work here: any other record is left over from a removal.
         return self.table.record(name) if self.ownership.me else None
 
     def config(self, name: str) -> ServerConfig:
@@ -105,7 +105,7 @@ class Servers:
         return self.get(name).config
 
     def protocol_version(self, name: str) -> str | None:
-        """Return the revision of MCP that a server spoke last; None if that is not known."""
+        """Return the revision of MCP that a server used last; None if that is not known."""
         if (parts := self._active.get(name)) is not None:
             return parts.record.protocol_version
         return record.protocol_version if (record := self.find(name)) is not None else None
@@ -123,21 +123,21 @@ class Servers:
         return [each.name for each in self.table if each.name not in self._active] if self.ownership.me else []
 
     def watch(self, chosen: ServerFilter, token: str = "") -> Watch[ServerRecord]:
-        """Watch the servers: snapshot, then changes; `token` resumes."""
+        """Watch the servers: snapshot, then changes. A resume `token` continues an earlier watch."""
         return self.table.feed.watch(chosen, token)
 
     def set_configured(self, configured: Mapping[str, ServerConfig]) -> None:
-        """Set the servers of the files, by name, and warn of missing commands; `take_over` starts them."""
-        self._confining.warn_of_missing_commands()
+        """Set the servers of the files, by name, and warn of missing commands. `take_over` starts the servers."""
+        self._confinement_check.warn_of_missing_commands()
         self._configured = configured
 
     @property
     def candidates(self) -> CandidateServers:
-        """The servers as this member of a fleet considers them: which it may take, and after whom."""
+        """The servers that this member of a fleet may take, and after which other members."""
         return CandidateServers(
             table=self.table,
             active=self._active,
-            confining=self._confining,
+            confinement_check=self._confinement_check,
             configured=lambda: self._configured,
             ownership=self.ownership,
             is_at_work=self.is_at_work,
@@ -156,17 +156,17 @@ class Servers:
     async def take_over(self, takeover: Takeover) -> None:
         """Start the servers of a takeover, those of files and of the API, and connect those that are wanted."""
         for name in self._owned_names(takeover):
-            # Not in the background: calls that go on read their answers before any may be deleted.
+            # Not in the background: calls that go on read their answers before any answer may be deleted.
             async with self._lock_for(name):
                 if takeover.owns(name):  # it may have gone to another member meanwhile
                     await self._take_over_one(name)
         await self.ledger.flush()  # so that the first snapshot of a watch is whole
 
     async def _take_over_one(self, name: str) -> None:
-        """Start a server that is taken over; forget a server of a file that is in no file any more."""
+        """Start a server that is taken over; without a fleet, forget a server of a file that is in no file any more."""
         record = self.table.record(name)
         if name in self._active:
-            return  # an earlier attempt, which failed half way, has started it
+            return  # started by an earlier attempt, which failed later
         if (config := self._configured.get(name)) is not None:
             await self._apply_configured(config)
         elif record is not None and record.source == "file":
@@ -179,7 +179,7 @@ class Servers:
             await self._active.start_new(record)
 
     async def release(self, name: str, fault: Fault) -> None:
-        """Stop a server that another member of the fleet takes over; its calls end, but for those resumed there."""
+        """Stop a server that another member of the fleet takes over; its calls end here, and some are resumed there."""
         await self.run_exclusively(name, self._active.release, name, fault)
 
     def is_at_work(self, server: str) -> bool:
@@ -187,34 +187,34 @@ class Servers:
         return server in self._active or ((lock := self._locks.get(server)) is not None and lock.locked())
 
     async def adopt(self, configured: Mapping[str, ServerConfig], settings: HubSettings) -> ServerDiff:
-        """Apply reloaded files and live settings; return what changed. Raises Unavailable; then call this again."""
+        """Apply reloaded files and live settings; return which servers changed. Raises Unavailable: then repeat it."""
         await self._apply_settings(settings)
         self._configured = configured
         owned = {name: config for name, config in configured.items() if self.ownership.owns(name)}
-        of_files = [record for record in self.table if record.source == "file" and self.ownership.owns(record.name)]
+        stored = [record for record in self.table if record.source == "file" and self.ownership.owns(record.name)]
         diff = ServerDiff(
             added=tuple(name for name in owned if name not in self._active),
             changed=tuple(name for name, config in owned.items() if self._differs(config)),
             # In a fleet such a server goes to a member whose files still have it.
-            removed=() if self.ownership.me else tuple(each.name for each in of_files if each.name not in configured),
+            removed=() if self.ownership.me else tuple(each.name for each in stored if each.name not in configured),
         )
-        troubles: list[HubError] = []
+        errors: list[HubError] = []
 
         async def apply_one(name: str) -> None:
-            """Apply a server of the files, or remove one that is in none; add its error to `troubles`."""
+            """Apply a server of the files, or remove one that is in no file; add an error to `errors`."""
             try:
                 if name in configured:
                     await self.run_exclusively(name, self._reapply_configured, configured[name])
                 else:
                     await self.run_exclusively(name, self._remove_configured, name)
             except HubError as exc:
-                troubles.append(exc)
+                errors.append(exc)
 
-        async with anyio.create_task_group() as together:
+        async with anyio.create_task_group() as tasks:
             for name in (*diff.removed, *diff.changed, *diff.added):
-                together.start_soon(apply_one, name)
-        if troubles:
-            raise troubles[0]
+                tasks.start_soon(apply_one, name)
+        if errors:
+            raise errors[0]
         return diff
 
     async def add(self, config: ServerConfig, *, trusted: bool = False) -> ServerRecord:
@@ -222,30 +222,31 @@ class Servers:
 
         Raises AlreadyExists, InvalidArgument, PermissionDenied, ResourceExhausted and Unavailable.
         """
-        self._confining.confinement_if(trusted).check(config, os.environ)
+        self._confinement_check.confinement_if(trusted).check(config, os.environ)
         return await self.run_exclusively(config.name, self._add_locked, config, trusted)
 
     @_exclusively
     async def change(
         self,
         name: str,
-        how: Callable[[ServerConfig], ServerConfig],
+        edit: Callable[[ServerConfig], ServerConfig],
         *,
         expected: int | None = None,
-        trusted: Callable[[bool], bool] = lambda _: False,
+        decide_trust: Callable[[bool], bool] = lambda _: False,
     ) -> ServerRecord:
-        """Change a server's configuration, and reconnect where needed. `how` maps the present one to the new one.
+        """Change a server's configuration, and reconnect where needed. `edit` returns the new one for the old.
 
-        `trusted` gets whether the server was trusted, and returns whether it is trusted from now on; by default it is
-        not. The settings must allow what a server does that is not trusted. `expected` is the revision that it must
-        have (optimistic concurrency). Raises NotFound, FailedPrecondition, Stale, what `how` raises, and as `add`.
+        `decide_trust` gets whether the server was trusted, and returns whether it is trusted from now on; by default it
+        is not. The settings must allow what an untrusted server does. `expected` is the revision that the server must
+        have (optimistic concurrency). Raises NotFound, FailedPrecondition, StaleRevision, what `edit` raises, and as
+        `add`.
         """
         before = self._find_changeable(name, expected)
-        config = how(before.config).with_unknown(before.config.unknown)
-        was_trusted = self._confining.trusts(before)
-        is_trusted = trusted(was_trusted)
+        config = edit(before.config).with_unknown(before.config.unknown)
+        was_trusted = self._confinement_check.trusts(before)
+        is_trusted = decide_trust(was_trusted)
         home = self.ownership.me if is_trusted else before.home
-        self._confining.confinement_if(is_trusted).check(config, os.environ)
+        self._confinement_check.confinement_if(is_trusted).check(config, os.environ)
         roots = lasting_roots(before, config)
         revision = revisions.next_revision(self.table.feed.revision, before)
         await self.secrets.store(config)
@@ -256,14 +257,14 @@ class Servers:
             await self.secrets.restore(name, before.config, exc)
             raise
         record = new_record(config, "api", wanted=before.wanted, revision=revision, trusted=is_trusted, home=home)
-        reconnects = is_trusted is not was_trusted and config.url is not None  # it may reach other hosts now
+        reconnects = is_trusted is not was_trusted and config.url is not None  # the server may reach other hosts now
         why = "its configuration was changed"
         await self._active.match_record(replace(record, roots=roots), why, reconnects=reconnects)
         return self.get(name)
 
     @_exclusively
     async def remove(self, name: str, *, expected: int | None = None) -> None:
-        """Disconnect and forget a server. Raises NotFound, FailedPrecondition and Stale."""
+        """Disconnect and forget a server. Raises NotFound, FailedPrecondition and StaleRevision."""
         if name not in self._active and self.ownership.is_free(name):
             record = revisions.require_revision(self.get(name), expected)  # no member of the fleet can have it
         else:
@@ -273,7 +274,7 @@ class Servers:
 
     @_exclusively
     async def connect(self, name: str) -> ServerRecord:
-        """Note that a server is wanted, and begin to connect it; return before it is connected. Raises NotFound."""
+        """Note that a server is wanted, and start to connect it; return before it is connected. Raises NotFound."""
         self._require_parts(name)
         await self._change_record(name, wanted=True)
         self._active[name].shell.connect()
@@ -299,7 +300,7 @@ class Servers:
 
     @_exclusively
     async def set_roots(self, name: str, roots: Roots | None, *, expected: int | None = None) -> ServerRecord:
-        """Override the roots of a server (None: as configured), and notify it. Raises NotFound and Stale."""
+        """Override the roots of a server (None: as configured), and notify it. Raises NotFound and StaleRevision."""
         self._require_parts(name)
         before = revisions.require_revision(self.get(name), expected)
         revision = revisions.next_revision(self.table.feed.revision, before)
@@ -310,7 +311,7 @@ class Servers:
         return self.get(name)
 
     async def run_exclusively(self, name: str, change: Callable[[*Ts], Awaitable[R]], *args: *Ts) -> R:
-        """Make a change of a server once earlier ones are done; it goes on even if the caller is cancelled."""
+        """Run `change` with the server's lock, once earlier changes are done; it goes on if the caller is cancelled."""
 
         async def run_locked() -> R:
             """Make the change while the server's lock is held."""
@@ -324,14 +325,14 @@ class Servers:
         return self._locks.setdefault(name, anyio.Lock(fast_acquire=True))
 
     async def _add_locked(self, config: ServerConfig, trusted: bool) -> ServerRecord:
-        """Store a new server, and start it if it is this hub's own. The caller has its lock. Raises as `add`."""
+        """Store a new server, and start it if it is this hub's own. The caller holds its lock. Raises as `add`."""
         if self.find(config.name) is not None:
             raise revisions.exists_error(config.name)
-        if len(self.names()) >= (most := self._confining.settings.max_servers):
-            raise ResourceExhausted(f"at most {most} servers", reason="TOO_MANY_SERVERS")
+        if len(self.names()) >= (limit := self._confinement_check.settings.max_servers):
+            raise ResourceExhausted(f"at most {limit} servers", reason="TOO_MANY_SERVERS")
         revision = revisions.next_revision(self.table.feed.revision)
         record = new_record(config, "api", wanted=True, revision=revision, trusted=trusted, home=self.ownership.me)
-        # Not `new`: a removal that the store refused may have left a record.
+        # Not `table.new`: a removal that the store refused may have left a record.
         added = self.table.change(record.name, record)
         await self.secrets.store(config)
         try:
@@ -341,17 +342,17 @@ class Servers:
         except HubError as exc:
             await self.secrets.restore(config.name, None, exc)
             raise
-        if self.ownership.owns(config.name):  # otherwise the member that gets it puts it to work
+        if self.ownership.owns(config.name):  # otherwise the member that takes it starts it
             self._active.start(record)
         return self.get(config.name)
 
     def _differs(self, config: ServerConfig) -> bool:
-        """Return whether the server at work under the name has another configuration, or was added over the API."""
+        """Return whether the server at work under this name has another configuration, or was added over the API."""
         parts = self._active.get(config.name)
         return parts is not None and (parts.record.source == "api" or parts.record.config != config)
 
     async def _apply_configured(self, config: ServerConfig) -> None:
-        """Apply a server of the files; it replaces whatever server had its name, one added over the API included."""
+        """Apply a server of the files: it replaces any server of its name, also one that was added over the API."""
         name, before = config.name, self.table.record(config.name)
         if name not in self._active and before is not None and before.fingerprint != config.fingerprint:
             await self.assembly.forget_peer(name)  # another server had this name
@@ -384,8 +385,8 @@ class Servers:
         await self._forget(record)
 
     async def _apply_settings(self, settings: HubSettings) -> None:
-        """Apply the settings; reconnect the servers of the API for which the limits on what they do have changed."""
-        if changed := self._confining.adopt(settings):
+        """Apply the settings; reconnect the servers of the API that may be confined otherwise now."""
+        if changed := self._confinement_check.adopt(settings):
             for name in self._active:
                 await self.run_exclusively(name, self._apply_confinement, name, changed)
 
@@ -394,14 +395,14 @@ class Servers:
         parts = self._active.get(name)
         if parts is None or parts.record.source != "api":
             return
-        if self._confining.may_affect(parts.record, parts.shell.confinement, changed):
+        if self._confinement_check.may_affect(parts.record, parts.shell.confinement, changed):
             record = without_connection(parts.record)
             await self._active.match_record(record, "what it may do was changed", reconnects=True)
         else:
-            parts.shell.confinement = self._confining.find_confinement(parts.record)
+            parts.shell.confinement = self._confinement_check.find_confinement(parts.record)
 
     async def _change_record(self, name: str, **changes: Any) -> None:
-        """Make a change of a server's record durable. Raises NotFound, Unavailable; Stale if it was reconfigured."""
+        """Change a record durably. Raises NotFound, Unavailable; StaleRevision if another change was first."""
         before = self.get(name)
         await self.ledger.change(self.table, name, partial(revisions.with_changes, before, changes))
         parts = self._active[name]
@@ -415,7 +416,7 @@ class Servers:
         return parts
 
     def _find_changeable(self, name: str, expected: int | None) -> ServerRecord:
-        """Return a server's record, if the API may change it. Raises as `change`, and Unavailable."""
+        """Return a server's record if the API may change it. Raises as `change`, and Unavailable."""
         self._require_parts(name)
         record = self.get(name)
         if record.source == "file":
@@ -433,7 +434,7 @@ class Servers:
         await self._active.close()
 
     async def _forget(self, record: ServerRecord) -> None:
-        """Delete all that is stored or kept for a server: tasks, lists, secrets, and its record. Raises Unavailable."""
+        """Delete all that the hub has of a server: tasks, lists, tokens, secrets and its record. Raises Unavailable."""
         self.assembly.forget(record.name)
         await self.assembly.forget_peer(record.name)
         await self.ledger.change(self.table, record.name, delete)

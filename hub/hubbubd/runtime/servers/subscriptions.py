@@ -1,7 +1,7 @@
 """Watched resources: one subscription per resource for all its watchers, read again after each change.
 
-Those who only want to know that it changed follow it instead: then it is not read. Subscriptions are renewed after a
-reconnect. 2025-11-25: `resources/subscribe`; 2026-07-28: `subscriptions/listen`. Changes during a read are coalesced
+A follower only learns that a resource has changed: for followers alone it is not read. Subscriptions are renewed after
+a reconnect. 2025-11-25: `resources/subscribe`; 2026-07-28: `subscriptions/listen`. Changes during a read are coalesced
 into one further read.
 """
 
@@ -24,13 +24,13 @@ from hubbubd.upstream.ports import Era, McpLink
 PRINCIPAL = "hub"
 """The principal of the calls that a subscription makes."""
 
-QUIET_S = 0.25
+READ_PAUSE_S = 0.25
 """Seconds between reads of a resource that changes all the time (rate limit)."""
 
-LISTEN_AGAIN_S = 1.0
+LISTEN_PAUSE_S = 1.0
 """Seconds until `subscriptions/listen` is repeated after a server has ended it."""
 
-_CONNECTION_GONE = (Category.CONNECTION, Category.TRANSPORT, Category.CANCELLED)
+_CONNECTION_LOST = (Category.CONNECTION, Category.TRANSPORT, Category.CANCELLED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Subscriptions:
         self._open: dict[tuple[str, str], _Subscription] = {}
 
     def set_link(self, server: str, link: McpLink | None) -> None:
-        """Set a server's current connection (None: it is down); over a new one its resources are subscribed again."""
+        """Set a server's current connection (None: it is down), and subscribe its resources again over a new one."""
         if server not in self._links or self._links[server] is not link:
             self._links[server] = link
             for subscription in self._find_by_server(server):
@@ -70,14 +70,14 @@ class Subscriptions:
             subscription.fail(NotFound("server", server))
 
     def handle_update(self, server: str, params: Mapping[str, Any]) -> None:
-        """Handle `notifications/resources/updated`; its uri may be that of a sub-resource."""
+        """Handle `notifications/resources/updated`, whose uri may be that of a sub-resource of a watched resource."""
         uri = str(params.get("uri"))
         for subscription in self._find_by_server(server):
             if uri == subscription.uri or uri.startswith(subscription.uri.removesuffix("/") + "/"):
                 subscription.note_change(uri)
 
     async def watch(self, server: str, uri: str) -> AsyncGenerator[ResourceUpdate | None]:
-        """Yield the newest contents, and None as a keep-alive; the first None says that the watch has begun.
+        """Yield a resource's newest contents, and None as a keep-alive; the first None says that the watch has begun.
 
         Raises NotFound, FailedPrecondition (SUBSCRIPTIONS_NOT_OFFERED), UpstreamError, PeerError, ResourceExhausted
         (TOO_MANY_WATCHERS), Unavailable (SHUTTING_DOWN).
@@ -87,7 +87,7 @@ class Subscriptions:
         self._watcher_limit.enter()
         subscription = self._add_watcher(server, uri)
         subscription.add_reader()
-        seen: ResourceUpdate | None = None
+        yielded: ResourceUpdate | None = None
         try:
             yield None
             while True:
@@ -95,15 +95,15 @@ class Subscriptions:
                     raise subscription.failure
                 subscription.condition.require_open()
                 version = subscription.condition.version
-                if subscription.latest is not seen:
-                    seen = subscription.latest
-                    yield seen
+                if subscription.latest is not yielded:
+                    yielded = subscription.latest
+                    yield yielded
                     continue
                 if not await subscription.condition.wait(version, BOOKMARK_S):
                     yield None
         finally:
             subscription.readers -= 1
-            subscription.leave()
+            subscription.remove_watcher()
             self._watcher_limit.leave()
 
     @asynccontextmanager
@@ -112,8 +112,9 @@ class Subscriptions:
     ) -> AsyncGenerator[anyio.Event]:
         """Call `on_change` at each change of a resource, with the uri that the server named, during the block.
 
-        Entering waits until the server has accepted the subscription, and yields an event that is set if it ends early:
-        the server was removed, or has refused it after a reconnect. A reconnect counts as a change. Followers are not
+        Entering waits until the server has accepted the subscription, and yields an event that is set if the
+        subscription ends early: the server was removed, or has refused it after a reconnect. A reconnect counts as a
+        change. Followers are not
         counted as watchers: the caller has to bound their number. Raises NotFound, FailedPrecondition
         (SUBSCRIPTIONS_NOT_OFFERED), UpstreamError, PeerError.
         """
@@ -127,13 +128,13 @@ class Subscriptions:
         subscription = self._add_watcher(server, uri)
         subscription.followers.append(on_change)
         try:
-            await subscription.begun.wait()
+            await subscription.started.wait()
             if subscription.failure is not None:
                 raise subscription.failure
             yield subscription.failed
         finally:
             subscription.followers.remove(on_change)
-            subscription.leave()
+            subscription.remove_watcher()
 
     def close(self) -> None:
         """End all watches."""
@@ -150,7 +151,7 @@ class Subscriptions:
         return [each for (name, _), each in self._open.items() if name == server]
 
     def _add_watcher(self, server: str, uri: str) -> "_Subscription":
-        """Return the subscription of a resource with one watcher more; begin one if there is none, or it has failed."""
+        """Return the subscription of a resource with one watcher more; start one if there is none, or it has failed."""
         subscription = self._open.get((server, uri))
         if subscription is None or subscription.failure is not None:
             subscription = self._open[server, uri] = _Subscription(self, server, uri)
@@ -161,7 +162,7 @@ class Subscriptions:
         return subscription
 
     async def _run(self, subscription: "_Subscription") -> None:
-        """Run a subscription to its end, and forget it then, unless another one has taken its place."""
+        """Run a subscription to its end, then forget it, unless another subscription has taken its place."""
         try:
             await subscription.run()
         finally:
@@ -170,41 +171,41 @@ class Subscriptions:
 
 
 class _Subscription:
-    """One resource, kept subscribed by `run` while it has watchers."""
+    """The subscription of one resource, which `run` maintains while it has watchers (readers and followers)."""
 
     def __init__(self, subscriptions: Subscriptions, server: str, uri: str) -> None:
         self.server = server
         self.uri = uri
         self.watchers = 0
-        """How many read the resource or follow its changes; the subscription ends with the last."""
-        self.readers = 0
+        """The number of readers and followers; the subscription ends with the last."""
+        self.readers = 0  # for whom the resource is read after each change
         self.followers: list[Callable[[str], None]] = []
-        self.begun = anyio.Event()
+        self.started = anyio.Event()
         """Set once the server has accepted the subscription, or the subscription has failed."""
         self.latest: ResourceUpdate | None = None
         self.failure: HubError | PeerError | None = None
         self.failed = anyio.Event()
         self.condition = VersionedCondition()
         self._subscriptions = subscriptions
-        self._has_news = anyio.Event()
-        self._stale = False
-        self._subscribed_on: McpLink | None = None
+        self._wake_event = anyio.Event()  # set when connection, resource or the number of readers changes
+        self._is_stale = False  # whether the resource has changed since it was read
+        self._subscribed_on: McpLink | None = None  # the connection over which to unsubscribe
         self._scope = anyio.CancelScope()
 
     # Called by others
 
-    def leave(self) -> None:
-        """Remove a watcher; the last one ends the subscription."""
+    def remove_watcher(self) -> None:
+        """Remove a watcher; without any left, end the subscription."""
         self.watchers -= 1
         if not self.watchers:
             self._scope.cancel()
 
     def note_link_change(self) -> None:
-        """Note that the connection has changed, so that `run` looks at the new one."""
-        self._has_news.set()
+        """Wake `run`, since the connection has changed."""
+        self._wake_event.set()
 
     def note_change(self, uri: str) -> None:
-        """Note that the resource, or the part of it at `uri`, has changed."""
+        """Notify followers that the resource, or its part at `uri`, has changed; have it read again."""
         for on_change in list(self.followers):
             on_change(uri)
         self._read_again()
@@ -212,28 +213,28 @@ class _Subscription:
     def add_reader(self) -> None:
         """Count one more reader, for whom the resource is read."""
         self.readers += 1
-        self._has_news.set()
+        self._wake_event.set()
 
     def _note_accepted(self) -> None:
-        """Note that the server accepts the subscription; after a reconnect this counts as a change of the resource."""
-        if self.begun.is_set():
+        """Note that the server has accepted the subscription; after a reconnect this is a change of the resource."""
+        if self.started.is_set():
             self.note_change(self.uri)
         else:
-            self.begun.set()
+            self.started.set()
             self._read_again()
 
     def _read_again(self) -> None:
-        """Mark the resource as stale: it is read again now, or once it has a reader."""
-        self._stale = True
+        """Mark the resource as stale, so that `run` reads it again once it has a reader."""
+        self._is_stale = True
         if not self.readers:
-            self.latest = None  # the next reader must not get what is outdated
-        self._has_news.set()
+            self.latest = None  # the next reader must not get outdated contents
+        self._wake_event.set()
 
     def fail(self, failure: HubError | PeerError) -> None:
         """End all watches of the resource with an error; of several errors the first counts."""
         self.failure = self.failure or failure
         self.failed.set()
-        self.begun.set()
+        self.started.set()
         self._scope.cancel()
         self.wake_watchers()
 
@@ -246,7 +247,7 @@ class _Subscription:
     async def run(self) -> None:
         """Keep the resource subscribed until it has no watchers or has failed, then unsubscribe.
 
-        A watcher that comes while the last one leaves has it subscribed again.
+        If a new watcher comes meanwhile, subscribe again.
         """
         while self.watchers and self.failure is None:
             with anyio.CancelScope() as self._scope:
@@ -265,12 +266,12 @@ class _Subscription:
             if link is not None:
                 await self._serve_link(link)
             while self._subscriptions.link(self.server) is link:
-                await self._wait_for_news()
+                await self._wait_for_event()
 
-    async def _wait_for_news(self) -> None:
+    async def _wait_for_event(self) -> None:
         """Wait until the connection, the resource or the number of readers changes."""
-        self._has_news = anyio.Event()
-        await self._has_news.wait()
+        self._wake_event = anyio.Event()
+        await self._wake_event.wait()
 
     async def _serve_link(self, link: McpLink) -> None:
         """Subscribe over a connection, and read the resource after each change while the connection lasts.
@@ -288,7 +289,7 @@ class _Subscription:
             raise self._not_offered_error()
         call = await self._make_call("resources/subscribe")
         if call is None or call.fault is not None:
-            if call is None or call.fault is None or call.fault.category in _CONNECTION_GONE:
+            if call is None or call.fault is None or call.fault.category in _CONNECTION_LOST:
                 return  # the next connection is tried
             raise UpstreamError(call.fault)
         self._subscribed_on = link
@@ -296,11 +297,11 @@ class _Subscription:
         await self._keep_fresh(link)
 
     async def _listen(self, link: McpLink) -> None:
-        """Keep `subscriptions/listen` open over a connection; read at each acknowledgement, as nothing is replayed."""
+        """Keep `subscriptions/listen` open over a connection; each time read the resource, as nothing is replayed."""
 
-        def on_acknowledged(honoured: dict[str, Any]) -> None:
-            """Note that the server has accepted the subscription; if it has not, end all watches."""
-            if self.uri in (honoured.get("resourceSubscriptions") or ()):
+        def on_acknowledged(accepted: dict[str, Any]) -> None:
+            """Note that the server has accepted the subscription; if it has refused, end all watches."""
+            if self.uri in (accepted.get("resourceSubscriptions") or ()):
                 self._note_accepted()
             else:
                 self.fail(self._not_offered_error())
@@ -308,9 +309,9 @@ class _Subscription:
         try:
             while True:
                 await link.listen({"resourceSubscriptions": [self.uri]}, on_acknowledged)
-                await anyio.sleep(LISTEN_AGAIN_S)
+                await anyio.sleep(LISTEN_PAUSE_S)
         except UpstreamError as exc:
-            if exc.fault.category not in _CONNECTION_GONE:
+            if exc.fault.category not in _CONNECTION_LOST:
                 self.fail(exc)
         except PeerError as exc:
             self.fail(exc)
@@ -318,20 +319,20 @@ class _Subscription:
     async def _keep_fresh(self, link: McpLink) -> None:
         """Read the resource after each change, if it has readers, while the connection lasts."""
         while self._subscriptions.link(self.server) is link:
-            if not self._stale or not self.readers:
-                await self._wait_for_news()
+            if not self._is_stale or not self.readers:
+                await self._wait_for_event()
                 continue
-            self._stale = False
+            self._is_stale = False
             call = await self._make_call("resources/read")
             if call is not None:
                 self.latest = ResourceUpdate(
                     self.server, self.uri, call.result, call.fault, self._subscriptions.clock.now()
                 )
                 self.wake_watchers()
-            await anyio.sleep(QUIET_S)
+            await anyio.sleep(READ_PAUSE_S)
 
     async def _make_call(self, method: str) -> Call | None:
-        """Make a call and return it ended; None when the server is removed or disconnected on purpose."""
+        """Make a call about the resource, and return the ended call; None if the server is removed or disconnected."""
         spec = CallSpec(server=self.server, method=method, params=payload.dumps({"uri": self.uri}))
         try:
             return await self._subscriptions.calls.call(spec, PRINCIPAL)

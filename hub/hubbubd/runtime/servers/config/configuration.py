@@ -26,7 +26,7 @@ from hubbubd.runtime.servers.registry import Servers
 from hubbubd.timing.clock import Clock
 
 POLL_S = 1.0
-"""Seconds between looks at the files' stat by name, which finds every way of replacing them."""
+"""Seconds between polls of the files' stat by name, which finds every way of replacing them."""
 
 RELOAD = "ReloadConfig"
 """The action of a reload in the audit log: the name of the RPC."""
@@ -34,12 +34,12 @@ RELOAD = "ReloadConfig"
 log = structlog.get_logger(__name__)
 
 FileStamps = Mapping[Path, tuple[int, ...] | None]
-"""The stat of each file, to detect changes; None while there is no file."""
+"""For each file, parts of its stat, the size last, to detect changes; None while there is no file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reloaded:
-    """Result of a reload: names of servers, of settings applied, and of settings that need a restart."""
+class ReloadResult:
+    """Result of a reload: names of changed servers, of applied settings, and of settings that need a restart."""
 
     servers: ServerDiff
     settings: tuple[str, ...]
@@ -48,7 +48,7 @@ class Reloaded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigState:
-    """The configuration's files, when they were last applied (epoch seconds), and what is wrong with them now."""
+    """The configuration's files, when they were last applied (seconds since the epoch), and their present problem."""
 
     files: tuple[Path, ...]
     loaded_at: float
@@ -85,7 +85,7 @@ class Configuration:
         self._stamps_at_start = _read_stamps(settings.files)
 
     @property
-    def watching(self) -> bool:
+    def is_watching_files(self) -> bool:
         """Whether the hub polls the files for changes."""
         return self.settings.watch_config and bool(self.state.files)
 
@@ -93,7 +93,7 @@ class Configuration:
         """Call `adopt` with the new settings whenever live settings have changed."""
         self._adopters.append(adopt)
 
-    async def reload(self) -> Reloaded:
+    async def reload(self) -> ReloadResult:
         """Read the configuration and apply it, to the end even if the caller is cancelled.
 
         Raises FailedPrecondition (CONFIG_REJECTED) with nothing changed, and Unavailable when only a part could be
@@ -101,13 +101,13 @@ class Configuration:
         """
         return await self._background.run_shielded(self._reload_exclusively)
 
-    async def reload_by(self, principal: str, target: str) -> Reloaded:
-        """Do `reload` for a trigger other than the API, with an entry in the audit log. Raises as `reload`."""
+    async def reload_by(self, principal: str, target: str) -> ReloadResult:
+        """Reload without a request over the API, with an entry in the audit log. Raises as `reload`."""
         with self._audit_reload(principal, target):
             return await self.reload()
 
-    async def _reload_exclusively(self) -> Reloaded:
-        """Do a reload once those before it have ended. Raises as `reload`."""
+    async def _reload_exclusively(self) -> ReloadResult:
+        """Reload once earlier reloads have ended. Raises as `reload`."""
         async with self._lock:
             self._applied_stamps = await to_thread.run_sync(_read_stamps, self.state.files)
             try:
@@ -117,7 +117,7 @@ class Configuration:
             return await self._apply(settings)
 
     async def check(self) -> ConfigState:
-        """Return the state, with what is wrong with the files now; applies nothing."""
+        """Read the files without applying them; return the state, with the problem that they have now."""
         try:
             await to_thread.run_sync(self._load)
         except ConfigError as exc:
@@ -127,34 +127,34 @@ class Configuration:
     async def watch_files(self) -> None:
         """Poll the files and reload when they change, while `watch_config` is set, until cancelled.
 
-        Debounced: a file is read once it was unchanged for POLL_S, and not while it is empty or gone, as its writer may
-        be in the middle of it. Otherwise an editor that first empties a file would remove all servers.
+        Debounced: a file is read once it was unchanged for POLL_S, and not while it is empty or missing. Otherwise an
+        editor that first empties a file would remove all servers.
         """
-        last_found = self._applied_stamps
+        last_stamps = self._applied_stamps
         while True:
             await anyio.sleep(POLL_S)
             if not self.settings.watch_config:
                 continue
-            found = await to_thread.run_sync(_read_stamps, self.state.files)
-            is_unchanged, last_found = found == last_found, found
-            if is_unchanged and found != self._applied_stamps:
-                await self._reload_changed_files(found)
+            stamps = await to_thread.run_sync(_read_stamps, self.state.files)
+            is_unchanged, last_stamps = stamps == last_stamps, stamps
+            if is_unchanged and stamps != self._applied_stamps:
+                await self._reload_changed_files(stamps)
 
-    async def _reload_changed_files(self, found: FileStamps) -> None:
-        """Reload because the files have changed."""
+    async def _reload_changed_files(self, stamps: FileStamps) -> None:
+        """Reload the files with these new stamps; reject them if one is empty or has been deleted. Report errors."""
         before = self._applied_stamps or self._stamps_at_start
-        changed = ", ".join(str(path) for path, stamp in found.items() if stamp != before.get(path))
-        empty = {path: "is empty" for path, stamp in found.items() if stamp is not None and not stamp[-1]}
-        gone = {
+        changed = ", ".join(str(path) for path, stamp in stamps.items() if stamp != before.get(path))
+        empty = {path: "is empty" for path, stamp in stamps.items() if stamp is not None and not stamp[-1]}
+        deleted = {
             path: "is gone and cannot be read"
-            for path, stamp in found.items()
+            for path, stamp in stamps.items()
             if stamp is None and before.get(path) is not None
         }
         try:
             with self._audit_reload(BY_FILE, changed) if changed else nullcontext():
-                if empty or gone:
-                    self._applied_stamps = found  # reported once, and not at each poll
-                    path, problem = next(iter((empty | gone).items()))
+                if empty or deleted:
+                    self._applied_stamps = stamps  # reported once, and not at each poll
+                    path, problem = next(iter((empty | deleted).items()))
                     raise self._reject(ConfigError(str(path), f"{problem}; `hubbub reload` if that is meant"))
                 await self.reload()
         except FailedPrecondition:
@@ -163,8 +163,8 @@ class Configuration:
             self._applied_stamps = {}  # the next poll reloads again
             log.warning("configuration not applied; retried", error=exc.message)
 
-    async def _apply(self, settings: LoadedSettings) -> Reloaded:
-        """Apply settings that were read, to the hub and its servers."""
+    async def _apply(self, settings: LoadedSettings) -> ReloadResult:
+        """Apply settings that were read to the hub and its servers. Raises Unavailable."""
         before, after = self.settings, settings.hub
         differ = {name for name in HubSettings.model_fields if getattr(before, name) != getattr(after, name)}
         live, needs_restart = sorted(differ & LIVE), tuple(sorted(differ - LIVE))
@@ -180,17 +180,17 @@ class Configuration:
         state = self.state
         self.state = ConfigState(files=settings.files, loaded_at=self._clock.now(), needs_restart=needs_restart)
         if state.problem or state.needs_restart != needs_restart or live or servers != ServerDiff():
-            about = {**asdict(servers), "settings": live, "needs_restart": needs_restart}
-            log.info("configuration reloaded", **about)
-            self._events.publish_reload(about)
-        return Reloaded(servers=servers, settings=tuple(live), needs_restart=needs_restart)
+            changes = {**asdict(servers), "settings": live, "needs_restart": needs_restart}
+            log.info("configuration reloaded", **changes)
+            self._events.publish_reload(changes)
+        return ReloadResult(servers=servers, settings=tuple(live), needs_restart=needs_restart)
 
     def _audit_reload(self, principal: str, target: str) -> AbstractContextManager[None]:
         """Return a context whose block is recorded in the audit log as a reload."""
         return self._audit.record_change(Attempt(principal=principal, action=RELOAD, target=target))
 
     def _reject(self, exc: ConfigError) -> FailedPrecondition:
-        """Report that the files are wrong, and return the error for the caller of the reload."""
+        """Log and publish that the files are wrong, and return the error for the caller of the reload."""
         problem = REDACTION.redact_text(str(exc))
         self._note_problem(problem)
         log.error("configuration rejected; the previous one stays in force", problem=problem)
@@ -201,7 +201,7 @@ class Configuration:
         )
 
     def _note_problem(self, problem: str) -> None:
-        """Note what is wrong with the files, and publish it once."""
+        """Note the problem of the files; publish it if it is a new one."""
         if problem != self.state.problem:  # a retried reload reports a problem only once
             self._events.publish_config_problem(problem)
         self.state = replace(self.state, problem=problem)
@@ -212,9 +212,9 @@ def _read_stamps(files: tuple[Path, ...]) -> FileStamps:
     stamps: dict[Path, tuple[int, ...] | None] = {}
     for path in files:
         try:
-            found = path.expanduser().stat()
+            stat = path.expanduser().stat()
         except OSError:
             stamps[path] = None
         else:
-            stamps[path] = found.st_dev, found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size
+            stamps[path] = stat.st_dev, stat.st_ino, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_size
     return stamps

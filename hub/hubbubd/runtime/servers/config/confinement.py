@@ -1,4 +1,4 @@
-"""What servers of the API may do, by the current settings, and whether a change of these concerns one."""
+"""What servers of the API may do by the current settings, and which servers a change of the settings affects."""
 
 import os
 from collections.abc import Collection
@@ -15,7 +15,7 @@ log = structlog.get_logger(__name__)
 
 
 class ConfinementCheck:
-    """The settings, and the confinement that they make up."""
+    """The current settings, and the confinement of servers that follows from them."""
 
     def __init__(self, settings: HubSettings, me: str = "") -> None:
         """`me` is this member's name; empty without a fleet."""
@@ -51,7 +51,9 @@ class ConfinementCheck:
         """Apply settings; return the names of those that changed and confine servers."""
         before, self.settings = self.settings, settings
         changed = frozenset(name for name in CONFINING if getattr(before, name) != getattr(settings, name))
-        if changed and changed <= {PROFILES}:  # only names: what was found of commands stays
+        if changed and changed <= {
+            PROFILES
+        }:  # this setting has no effect on commands, so these need not be looked up again
             self._confinement = replace(self._confinement, hub=settings)
         elif changed:
             self._confinement = Confinement.from_settings(settings, os.environ)
@@ -62,13 +64,13 @@ class ConfinementCheck:
     def may_affect(self, record: ServerRecord, before: Confinement | None, changed: Collection[str]) -> bool:
         """Return whether a server of the API may reach or run something else since the settings `changed`, by name.
 
-        `before` is how it was confined; None if by nothing, so that any confinement is a change.
+        `before` is how the server was confined; None if it was not, so that any confinement is a change.
         """
         config, is_trusted = record.config, self.trusts(record)
         host_rules = {"allow_hosts", "deny_hosts"}
         if is_trusted:
             host_rules.add("trust_local")
-        # Which addresses a name has, and where a server leads to, is not known here: any change of these rules counts.
+        # The addresses of a name, and where a server redirects, are not known here: any change of these rules counts.
         if before is None or (config.url is not None and not host_rules.isdisjoint(changed)):
             return True
         return before.find_refusal(config, os.environ) != self.confinement_if(is_trusted).find_refusal(

@@ -10,9 +10,9 @@ from hubbubd.core.servers.server_record import ServerRecord, Source
 def new_record(
     config: ServerConfig, source: Source, *, wanted: bool, revision: int = 0, trusted: bool = False, home: str = ""
 ) -> ServerRecord:
-    """Return the record of a server; `trusted` if the owner of the hub's machine configured it.
+    """Return the record of a server without a connection; `trusted` if the owner of the hub's machine configured it.
 
-    `home` is the member of a fleet that added it.
+    `home` is the member of a fleet that added the server.
     """
     return ServerRecord(
         name=config.name,
@@ -27,7 +27,7 @@ def new_record(
 
 
 def lasting_roots(before: ServerRecord, config: ServerConfig) -> Roots | None:
-    """Return the roots that a client has set (None: none), unless the configuration has other roots by now."""
+    """Return the roots that a client has set; None if it has set none, or the configuration has other roots by now."""
     return before.roots if before.config.roots == config.roots else None
 
 
@@ -41,6 +41,6 @@ class ServerDiff:
 
 
 def without_connection(record: ServerRecord) -> ServerRecord:
-    """Return a server's record without what was learned over its connection."""
+    """Return a server's record without the fields that its connection has set."""
     fresh = new_record(record.config, record.source, wanted=record.wanted, revision=record.revision)
     return replace(fresh, roots=record.roots, trusted=record.trusted, home=record.home, bound=record.bound)

@@ -8,7 +8,7 @@ from hubbubd.core.servers.server_record import ServerRecord
 from hubbubd.errors import Aborted, AlreadyExists, NotFound
 
 
-class Stale(Aborted):
+class StaleRevision(Aborted):
     """The server was changed since the caller read it; `now` is its current record."""
 
     def __init__(self, now: ServerRecord) -> None:
@@ -21,14 +21,14 @@ class Stale(Aborted):
 
 
 def require_revision(record: ServerRecord, revision: int | None) -> ServerRecord:
-    """Return the record if it has this revision (None: any). Raises Stale."""
+    """Return the record if it has this revision (None: any). Raises StaleRevision."""
     if revision is not None and record.revision != revision:
-        raise Stale(record)
+        raise StaleRevision(record)
     return record
 
 
 def next_revision(newest: int, before: ServerRecord | None = None) -> int:
-    """Return a revision above the store's `newest`, which no server of this name ever had, removed ones included."""
+    """Return a revision above the store's `newest`; no server of this name ever had it, not even a removed one."""
     return max(newest, before.revision if before else 0) + 1
 
 
@@ -46,7 +46,8 @@ def file_revision(before: ServerRecord | None, record: ServerRecord, newest: int
 def with_changes(before: ServerRecord, changes: Mapping[str, Any], stored: ServerRecord | None) -> ServerRecord:
     """Return the `stored` record of a server with these changes. Raises NotFound.
 
-    With a new `revision` they were decided from the record `before`: raises Stale if another one is stored now.
+    With a new `revision` the changes were made from the record `before`: raises StaleRevision if another one is stored
+    now.
     """
     if stored is None:
         raise NotFound("server", before.name)
@@ -56,5 +57,5 @@ def with_changes(before: ServerRecord, changes: Mapping[str, Any], stored: Serve
 
 
 def exists_error(name: str) -> AlreadyExists:
-    """Return the refusal of a name that a server has."""
+    """Return the error for a new server whose name another server has."""
     return AlreadyExists(f"a server {name!r} exists already", reason="SERVER_EXISTS")

@@ -21,12 +21,13 @@ class SpecSecrets:
     async def store(self, config: ServerConfig) -> None:
         """Store the secrets of a configuration, in place of those of the server before.
 
-        Raises Unavailable, and Aborted when another member of the fleet has just stored some for a server of this name.
+        Raises Unavailable, and Aborted if another member of the fleet has just stored secrets for a server of this
+        name.
         """
         secrets = config.collect_secrets()
-        kept = {"fingerprint": config.fingerprint, "secrets": secrets} if secrets else None
+        entry = {"fingerprint": config.fingerprint, "secrets": secrets} if secrets else None
         try:
-            await self._connector.store_spec_secrets(config.name, kept)
+            await self._connector.store_spec_secrets(config.name, entry)
         except Overtaken as exc:
             raise Aborted(f"{exc}; try again", reason="CONTENDED") from None
         except OSError as exc:
@@ -40,7 +41,7 @@ class SpecSecrets:
             log.warning("server secrets not deleted", server=name, error=str(exc))
 
     async def restore(self, name: str, before: ServerConfig | None, failure: HubError) -> None:
-        """Store the secrets from before a change that has failed. If its outcome is unknown, the new ones stay."""
+        """Store the secrets from before a change that failed; if its outcome is unknown, leave the new ones."""
         if isinstance(failure, UnknownOutcome):
             return
         if before is None:
@@ -56,12 +57,12 @@ class SpecSecrets:
             raise Unavailable(str(exc), reason="STORE_UNAVAILABLE") from None
 
     async def add_secrets(self, record: ServerRecord) -> ServerConfig:
-        """Return the configuration of a stored server with its secrets put back."""
-        kept = self._connector.spec_secrets(record.name)
+        """Return the configuration of a stored server with its secrets; move secrets in the record into the vault."""
+        entry = self._connector.spec_secrets(record.name)
         # After a crash in the middle of a change the vault may have another server's secrets under this name.
-        if kept and kept["fingerprint"] == record.fingerprint:
-            return record.config.with_secrets(kept["secrets"])
+        if entry and entry["fingerprint"] == record.fingerprint:
+            return record.config.with_secrets(entry["secrets"])
         # The record itself has all its secrets: they go into the vault, in place of those of another server.
-        if not record.config.lacks_secrets and (kept or record.config.collect_secrets()):
+        if not record.config.lacks_secrets and (entry or record.config.collect_secrets()):
             await self.store(record.config)
         return record.config

@@ -29,7 +29,7 @@ from hubbubd.timing.clock import Clock
 from hubbubd.upstream.ports import InboundReply, InboundRequest, ReplyError
 
 _WITH_TEXT: Final = ("notifications/message", "notifications/progress", "notifications/tasks/status")
-"""Notifications with words of a server, in which known secrets are replaced, as on its stderr."""
+"""Notifications with text of a server, in which known secrets are replaced, as in its stderr."""
 
 log = structlog.get_logger(__name__)
 
@@ -66,21 +66,21 @@ class ServerInbound:
         kind = request_kind(request.method, request.params)
         if kind is None:
             raise ReplyError(METHOD_NOT_FOUND, "Method not found")
-        if (wrong := find_problem(kind, request.params)) is not None:
-            raise ReplyError(INVALID_PARAMS, f"Invalid params: {wrong}")
+        if (problem := find_problem(kind, request.params)) is not None:
+            raise ReplyError(INVALID_PARAMS, f"Invalid params: {problem}")
         if kind is RequestKind.ROOTS and (roots := self.queue.config.roots) != "ask":
             with inbound_request_span(self.queue.tracer, self.name, request):
                 return InboundReply(result={"roots": list(roots)})
-        related = _related_task(request.params)
-        of_task = self.client_tasks.find_active(self.name, related) if related else None
-        active, source = (of_task[0], CauseSource.WIRE) if of_task else self.queue.find_cause(request.call_id)
+        related_id = _related_task_id(request.params)
+        found = self.client_tasks.find_active(self.name, related_id) if related_id else None
+        active, source = (found[0], CauseSource.WIRE) if found else self.queue.find_cause(request.call_id)
         if active is None and request.call_id is not None and not self._wants_task(kind, request):
             raise ReplyError(INTERNAL_ERROR, "the call that this belongs to has ended")
         try:
-            reply = await self._open_question(request, kind, active, source, of_task[1] if of_task else related)
+            reply = await self._open_question(request, kind, active, source, found[1] if found else related_id)
         except HubError as exc:
             raise ReplyError(INTERNAL_ERROR, exc.message) from exc
-        return _with_related_task(reply, related) if related else reply
+        return _with_related_task(reply, related_id) if related_id else reply
 
     async def _open_question(
         self,
@@ -90,7 +90,10 @@ class ServerInbound:
         source: CauseSource | None,
         task_id: str | None,
     ) -> InboundReply:
-        """Ask people what the server asks in the course of a call or a task. Raises ReplyError."""
+        """Put a server's request to people, and return the reply: a task at once, or the answer. Raises ReplyError.
+
+        `active` and `source` are the call that caused the request and how that is known, None if unknown.
+        """
         pending = self._make_pending_request(request, kind, active, source, task_id)
         if active is not None and pending.is_cause_certain and not _can_caller_answer(active, kind, request.params):
             raise ReplyError(METHOD_NOT_FOUND, "Method not found: the client did not declare this for its call")
@@ -100,11 +103,11 @@ class ServerInbound:
         return await self._wait_for_answer(request, pending, active)
 
     def _wants_task(self, kind: RequestKind, request: InboundRequest) -> bool:
-        """Return whether a server wants a task for its request, and may have one."""
+        """Return whether a server requests a task for its request, and the hub offers one."""
         return self.queue.config.receiver_tasks and kind is not RequestKind.ROOTS and "task" in request.params
 
     def on_notification(self, method: str, params: dict[str, Any], call_id: str | None) -> None:
-        """Route a notification: to events, the catalog, client tasks, subscriptions, and calls that wait for a consent.
+        """Route a notification to events, the catalog, client tasks, subscriptions, and calls that wait for a consent.
 
         Log messages of a known call also go to that call's watchers.
         """
@@ -139,9 +142,9 @@ class ServerInbound:
     async def authorize(self, url: str, redirect_uri: str, call_id: str | None) -> str:
         """As `upstream.ports.Inbound`: ask a person to visit the authorization URL, as a pending request."""
         active = self.queue.calls.get(call_id) if call_id else None
-        asked = InboundRequest(method="elicitation/create", params=authorization_params(self.name, url))
+        request = InboundRequest(method="elicitation/create", params=authorization_params(self.name, url))
         source = CauseSource.WIRE if active else None
-        pending = self._make_pending_request(asked, RequestKind.ELICITATION_URL, active, source, None)
+        pending = self._make_pending_request(request, RequestKind.ELICITATION_URL, active, source, None)
         pending = replace(pending, origin=Origin.AUTHORIZATION, candidate_call_ids=())
         with self.queue.park_causes(active, pending.id) if active else nullcontext():
             return await self.authorizations.ask(pending, url, redirect_uri)
@@ -154,7 +157,7 @@ class ServerInbound:
     async def _wait_for_answer(
         self, request: InboundRequest, pending: PendingRequest, active: ActiveCall | None
     ) -> InboundReply:
-        """Open a pending request, park what caused it, and reply once it is settled. Raises ReplyError."""
+        """Open a pending request, park the calls that caused it, and reply once it is settled. Raises ReplyError."""
         self.inbox.require_capacity(self.name, 1, len(pending.request))  # raises before the causing call is parked
         with self.queue.park_causes(active, pending.id, candidates=pending.candidate_call_ids):
             try:
@@ -171,7 +174,7 @@ class ServerInbound:
         late = self.inbox.is_too_late(settled)
 
         def on_sent(reason: str | None) -> None:
-            """Record whether the answer was delivered; `reason` says why not."""
+            """Record whether the answer was delivered; `reason` says why not, None if it was."""
             if reason is None:
                 self.inbox.mark_delivered(settled.id, late=late)
             else:
@@ -199,7 +202,7 @@ class ServerInbound:
         return InboundReply(result={"task": core_tasks.to_wire(task)})
 
     async def _park_until_settled(self, active: ActiveCall | None, pending: PendingRequest) -> None:
-        """Park the call that caused a request until that is settled."""
+        """Park the call that caused a request until the request is settled."""
         if active is not None and active.call.state.ended:
             return
         with self.queue.park_causes(active, pending.id, candidates=pending.candidate_call_ids), suppress(NotFound):
@@ -213,7 +216,7 @@ class ServerInbound:
         source: CauseSource | None,
         task_id: str | None,
     ) -> PendingRequest:
-        """Return the pending request for what a server asks, not stored yet; its span begins here."""
+        """Return the pending request for a request of a server, not stored yet; its span begins here."""
         now = self.clock.now()
         return PendingRequest(
             id=f"req_{secrets.token_hex(8)}",
@@ -241,15 +244,15 @@ def _can_caller_answer(active: ActiveCall, kind: RequestKind, params: Mapping[st
     return declared is None or can_answer(declared, kind, params)
 
 
-def _related_task(params: Mapping[str, Any]) -> str | None:
-    """Return the task id in a request's `_meta` (2025-11-25, tasks, related task metadata)."""
-    step: Any = params
+def _related_task_id(params: Mapping[str, Any]) -> str | None:
+    """Return the task id in a request's `_meta`, None without (2025-11-25, tasks, related task metadata)."""
+    value: Any = params
     for key in ("_meta", RELATED_TASK, "taskId"):
-        step = cast("Mapping[str, Any]", step).get(key) if isinstance(step, Mapping) else None
-    return step if isinstance(step, str) else None
+        value = cast("Mapping[str, Any]", value).get(key) if isinstance(value, Mapping) else None
+    return value if isinstance(value, str) else None
 
 
 def _with_related_task(reply: InboundReply, task_id: str) -> InboundReply:
-    """Repeat the related task in the reply's `_meta` (2025-11-25, tasks, related task metadata)."""
+    """Return the reply with the related task in its `_meta` (2025-11-25, tasks, related task metadata)."""
     meta = {**reply.result.get("_meta", {}), RELATED_TASK: {"taskId": task_id}}
     return replace(reply, result={**reply.result, "_meta": meta})

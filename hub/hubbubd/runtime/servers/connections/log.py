@@ -9,7 +9,7 @@ from hubbubd.core.servers.connection_states import ConnectionEvent, ServerConnec
 from hubbubd.errors import Category, Fault
 
 # Level and text of each event. ERROR is for faults of the hub itself, so nothing a server does has that level.
-WORDS: Mapping[ConnectionEvent, tuple[int, str]] = {
+MESSAGES: Mapping[ConnectionEvent, tuple[int, str]] = {
     ConnectionEvent.CONNECT: (logging.INFO, "server connecting"),
     ConnectionEvent.HANDSHAKE_COMPLETE: (logging.INFO, "server connected"),
     ConnectionEvent.TIMEOUT: (logging.WARNING, "server connection timed out"),
@@ -29,9 +29,9 @@ def log_transition(
     server: str, event: ConnectionEvent, after: ServerConnection, now: float, fault: Fault | None
 ) -> None:
     """Log a transition. `after` is the connection's new record, `now` is in seconds since the epoch."""
-    level, text = WORDS[event]
+    level, text = MESSAGES[event]
     fields: dict[str, object] = {"server": server, "happened": event.value, "state": after.state.value}
-    # The fault of a requested disconnect is meant for the calls that it ends.
+    # A requested disconnect has a fault as well, but only for the calls that it ends.
     cause = fault or (after.fault if event is ConnectionEvent.GIVE_UP else None)
     if cause is not None and cause.category is not Category.CANCELLED:
         fields |= {"code": cause.code, "message": cause.message}

@@ -17,10 +17,10 @@ MISSED_PINGS = 2
 """Consecutive unanswered pings after which a connection counts as lost."""
 
 
-class _PingAnswer(Enum):
-    """What became of a ping: an answer, none in time, or a connection that cannot send."""
+class _PingOutcome(Enum):
+    """The outcome of a ping: an answer, none in time, or a connection that cannot send."""
 
-    LIFE = auto()
+    ANSWER = auto()
     SILENCE = auto()
     BROKEN = auto()
 
@@ -50,7 +50,7 @@ class Pings:
         self._on_silence = on_silence
         self._note = note
         self._missed = 0
-        self._was_answered = self._by_list = False
+        self._was_answered = self._by_list = False  # whether any probe was answered; whether lists are requested
         self._timer: asyncio.TimerHandle | None = None
         self._under_way: anyio.CancelScope | None = None
         # The first comes at any time within the interval, so that connections made together are not pinged together.
@@ -64,13 +64,13 @@ class Pings:
             self._set_timer(config.ping_interval_s)
 
     def stop(self) -> None:
-        """End the pings, and one that is under way."""
+        """End the pings, also one that is under way."""
         self._set_timer(0)
         if self._under_way is not None:
             self._under_way.cancel()
 
     def _set_timer(self, wait_s: float) -> None:
-        """Ping after so many seconds; never for 0."""
+        """Have the next ping sent after `wait_s` seconds; none for 0."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer = asyncio.get_running_loop().call_later(wait_s, self._start_ping) if wait_s else None
@@ -80,30 +80,30 @@ class Pings:
         self._under_way = anyio.CancelScope()
         self._background.start_soon(self._ping, self._under_way)
 
-    async def _ping(self, under_way: anyio.CancelScope) -> None:
-        """Ping once, and set the timer for the next time, unless `stop` was called or too many were missed."""
+    async def _ping(self, scope: anyio.CancelScope) -> None:
+        """Ping once, then set the timer for the next ping, unless `stop` was called or too many pings were missed."""
         try:
-            with under_way:
+            with scope:
                 await self._ping_and_count()
         finally:
             self._under_way = None
-            if not under_way.cancel_called and self._missed < MISSED_PINGS:
+            if not scope.cancel_called and self._missed < MISSED_PINGS:
                 self._set_timer(self._config.ping_interval_s)
 
     async def _ping_and_count(self) -> None:
-        """Ping the server, and count whether it answers.
+        """Ping the server, and count a ping without an answer; after MISSED_PINGS in a row call `on_silence`.
 
-        If it never answered a ping, but a request for a list now, it is asked for lists from now on.
+        If the server never answered a ping but now answers a request for a list, request lists from now on.
         """
-        answer = await self._probe(by_list=self._by_list)
-        if answer is _PingAnswer.SILENCE and not self._was_answered and not self._by_list and not self._is_busy():
-            answer = await self._probe(by_list=True)
-            if answer is _PingAnswer.LIFE:
+        outcome = await self._probe(by_list=self._by_list)
+        if outcome is _PingOutcome.SILENCE and not self._was_answered and not self._by_list and not self._is_busy():
+            outcome = await self._probe(by_list=True)
+            if outcome is _PingOutcome.ANSWER:
                 self._by_list = True
                 self._note(Deviation.PING_IGNORED, describe_deviation(Deviation.PING_IGNORED))
-        alive = answer is _PingAnswer.LIFE
-        self._was_answered = self._was_answered or alive
-        self._missed = 0 if alive or self._is_busy() else self._missed + 1
+        is_alive = outcome is _PingOutcome.ANSWER
+        self._was_answered = self._was_answered or is_alive
+        self._missed = 0 if is_alive or self._is_busy() else self._missed + 1
         if self._missed >= MISSED_PINGS:
             self._on_silence(
                 Fault(
@@ -116,15 +116,15 @@ class Pings:
                 )
             )
 
-    async def _probe(self, *, by_list: bool) -> "_PingAnswer":
-        """Send a request that any server answers, a ping or for a list, and return what became of it."""
+    async def _probe(self, *, by_list: bool) -> "_PingOutcome":
+        """Send a request that any server answers, a ping or one for a list, and return its outcome."""
         try:
             with anyio.fail_after(self._config.ping_timeout_s):
                 await self._link.probe(by_list=by_list)
         except PeerError:
-            return _PingAnswer.LIFE  # an error is an answer
+            return _PingOutcome.ANSWER  # an error is an answer
         except TimeoutError:
-            return _PingAnswer.SILENCE
+            return _PingOutcome.SILENCE
         except HubError:
-            return _PingAnswer.BROKEN  # which says nothing of whether the server knows pings
-        return _PingAnswer.LIFE
+            return _PingOutcome.BROKEN  # this does not show whether the server answers pings
+        return _PingOutcome.ANSWER

@@ -35,13 +35,13 @@ RECONNECTS_PER_S, RECONNECTS_AT_ONCE = 40.0, 5
 """Rate limit of reconnects over all servers, and its burst."""
 
 HANDSHAKES, HANDSHAKE_S = 16, 0.25
-"""Attempts to connect at once, and the seconds for which one counts: later it waits for its server, not for the hub."""
+"""How many attempts to connect run at once, and for how many seconds one counts: then it waits for its server alone."""
 
 log = structlog.get_logger(__name__)
 
 
 class ConnectLimits:
-    """Limits the attempts to connect of all servers together: after a common failure they do not all come at once."""
+    """Limits the attempts to connect of all servers together, so that they are spread after a common failure."""
 
     def __init__(self) -> None:
         self._bucket = Bucket(RECONNECTS_PER_S, RECONNECTS_AT_ONCE, anyio.current_time())
@@ -52,7 +52,7 @@ class ConnectLimits:
         await anyio.sleep(self._bucket.owe(anyio.current_time()))
 
     async def begin(self) -> Callable[[], None]:
-        """Wait until an attempt may begin; return what to call at its end."""
+        """Wait until an attempt may begin; return a function to be called at the end of the attempt."""
         return await self._slots.take()
 
 
@@ -79,12 +79,12 @@ class ConnectionShell:
         self.link: McpLink | None = None
         self._retry_policy = _retry_policy(self.config)
         self._pings: Pings | None = None
-        self._handing_over = False
+        self._is_handing_over = False
         self._end_of_calls = End.SERVER_GONE
-        """How its calls end when the connection ends for good."""
+        """How the server's calls end when the connection ends for good."""
         self._era: Era | None = None
-        """That of the last connection, or of the next one by what an attempt has shown; None if nothing is known."""
-        self._wanted = anyio.Event()
+        """The era of the last connection, or the one that an attempt has shown; None if nothing is known."""
+        self._wanted_event = anyio.Event()
         self._retry_now = anyio.Event()
         self._lost_at = -math.inf
         self._connection_scope = anyio.CancelScope()
@@ -95,14 +95,14 @@ class ConnectionShell:
         return self.connection.state
 
     def connect(self) -> None:
-        """Keep the server connected from now on: start an attempt, or cut the wait for one short."""
+        """Keep the server connected from now on; start an attempt to connect at once if it is not connected."""
         self.queue.closed = False
         self._end_of_calls = End.SERVER_GONE
-        self._wanted.set()
+        self._wanted_event.set()
         self._retry_now.set()
 
     def hasten(self) -> None:
-        """Cut the wait for the next attempt short, as after a suspension of the computer."""
+        """Start the next attempt to connect at once if one is due later, as after a suspension of the computer."""
         self._retry_now.set()
 
     def adopt(self, config: ServerConfig) -> None:
@@ -113,19 +113,19 @@ class ConnectionShell:
             self._pings.adopt(config)
 
     async def hand_over(self, fault: Fault) -> None:
-        """End the connection for good, but leave its calls to a successor."""
-        self._handing_over = True
+        """End the connection for good, but leave its calls in the queue for the shell that follows this one."""
+        self._is_handing_over = True
         await self.disconnect(fault)
 
     async def disconnect(self, fault: Fault, end: End = End.SERVER_GONE) -> None:
         """End the connection, its attempts and its calls; return when everything is cleaned up."""
         self._end_of_calls = end
-        if self._wanted.is_set():  # an unset event must stay: `run` may be waiting for it
-            self._wanted = anyio.Event()
-        if not self._handing_over:
+        if self._wanted_event.is_set():  # an unset event must stay: `run` may be waiting for it
+            self._wanted_event = anyio.Event()
+        if not self._is_handing_over:
             self.queue.closed = True
         if self.state is ConnectionState.DISCONNECTED:
-            if not self._handing_over:
+            if not self._is_handing_over:
                 self.queue.stop_all(fault, end)
             return
         if self.state is not ConnectionState.DISCONNECTING:
@@ -135,16 +135,16 @@ class ConnectionShell:
         await self._cleaned_up.wait()
 
     async def run(self) -> None:
-        """Keep the server connected while it is wanted, each time until `disconnect` or giving up; until cancelled."""
+        """Keep the server connected while it is wanted: from `connect` until `disconnect` or giving up."""
         while True:
-            while not self._wanted.is_set():  # `disconnect` may have replaced the event
-                await self._wanted.wait()
+            while not self._wanted_event.is_set():  # `disconnect` may have replaced the event
+                await self._wanted_event.wait()
             with anyio.CancelScope() as self._connection_scope:
                 self._apply_event(ConnectionEvent.CONNECT)
                 await self._keep_connected()
                 if self.state is ConnectionState.DISCONNECTED:
                     # Given up: wait for the next `connect`.
-                    self._wanted = anyio.Event()
+                    self._wanted_event = anyio.Event()
             if self.state is ConnectionState.DISCONNECTING:
                 self._apply_event(ConnectionEvent.CLEANUP_COMPLETE)
                 self._cleaned_up.set()
@@ -173,11 +173,11 @@ class ConnectionShell:
         try:
             async with self.connector.open(self.config, self.inbound, self._era, self.confinement) as link:
                 end_attempt()
-                return await self._use(link)
+                return await self._use_link(link)
         except UpstreamError as exc:
             fault = exc.fault
             if isinstance(exc, LostDuringProbe):
-                # A server that has answered the probe before was lost by chance; only the second time skip the probe.
+                # A server that has answered a probe before was lost by chance: skip the probe only the second time.
                 self._era = None if self._era is Era.STATELESS else Era.HANDSHAKE
         except Exception as exc:
             log.exception("connection attempt failed: internal error", server=self.config.name)
@@ -195,14 +195,14 @@ class ConnectionShell:
             ConnectionEvent.TIMEOUT if fault.category is Category.TIMEOUT else ConnectionEvent.TRANSPORT_ERROR
         ), fault
 
-    async def _use(self, link: McpLink) -> tuple[ConnectionEvent, Fault]:
-        """Let calls be sent over a connection until it ends; return how it ended: lost, or no ping was answered."""
+    async def _use_link(self, link: McpLink) -> tuple[ConnectionEvent, Fault]:
+        """Send pings, and let calls be sent, over a connection until it is lost or silent; return how it ended."""
         await anyio.lowlevel.checkpoint_if_cancelled()  # `disconnect` may have been called as the link opened
         self.link, self.hello, self._era = link, link.hello, link.hello.era
         silence_faults: list[Fault] = []
 
         def on_silence(fault: Fault) -> None:
-            """Keep the fault, and end the wait for the loss of the link."""
+            """Note the fault, and end the wait for the loss of the link."""
             silence_faults.append(fault)
             waiting.cancel()
 
@@ -224,16 +224,16 @@ class ConnectionShell:
             self.queue.set_link(None)  # before the calls on the wire fail and others get their turns
 
     def _is_busy(self) -> bool:
-        """Return whether there is a good reason for a ping without an answer: a call, or this hub may not act now."""
+        """Return whether a ping without an answer is no miss: a call is under way, or this hub may not act now."""
         return self.queue.is_busy or not self.may_act()
 
     def _loss_event(self, fault: Fault) -> ConnectionEvent:
-        """Return SESSION_LOST, which reconnects at once, unless that happened recently: then the session flaps."""
+        """Return the event of a loss: SESSION_LOST, which reconnects at once, unless the loss before was recent."""
         lost_before, self._lost_at = self._lost_at, anyio.current_time()
-        stable = self._lost_at - lost_before >= max(self.config.stable_after_s, core.STABLE_S)
+        was_stable = self._lost_at - lost_before >= max(self.config.stable_after_s, core.STABLE_S)
         return (
             ConnectionEvent.SESSION_LOST
-            if fault.code == FaultCode.SESSION_LOST and stable
+            if fault.code == FaultCode.SESSION_LOST and was_stable
             else ConnectionEvent.CONNECTION_LOST
         )
 
@@ -255,7 +255,7 @@ class ConnectionShell:
             case Effect.RELEASE_CALLS:
                 self.queue.set_link(self.link)
             case Effect.FAIL_ALL_CALLS:
-                if self._handing_over:  # a successor goes on with them
+                if self._is_handing_over:  # the next shell goes on with them
                     return
                 self.queue.closed = True
                 self.queue.given_up = self.connection.fault if event is ConnectionEvent.GIVE_UP else None
