@@ -167,7 +167,7 @@ async def test_a_stream_that_breaks_ends_its_calls_unless_they_are_detached_and_
 
 async def test_a_caller_that_waits_no_longer_hangs_up_on_that_call(hub: Hub, stream: CallStream) -> None:
     await stream.start(2, waiting(call_id="on"))
-    await until(lambda: hub.calls.knows("on"))
+    await until(lambda: hub.calls.has_call("on"))
     await stream.start(1, waiting(call_id="late"), wait=Duration(nanos=1_000_000))
     refused = await stream.failed(1)
     assert (refused.code, refused.reason) == (grpc.StatusCode.DEADLINE_EXCEEDED, "WAIT_OVER")

@@ -53,7 +53,7 @@ async def known(ingress: Member, call_id: str, state: CallState | None = None) -
     """Until the ingress knows of a call."""
 
     def there() -> bool:
-        return ingress.hub.calls.knows(call_id) and (state is None or ingress.hub.calls.get(call_id).state is state)
+        return ingress.hub.calls.has_call(call_id) and (state is None or ingress.hub.calls.get(call_id).state is state)
 
     await until(there)
 
@@ -105,7 +105,7 @@ async def test_a_call_waits_while_its_member_takes_the_server(
 
 @pytest.mark.parametrize(("at", "reason"), [(0, "OWNER_CHANGING"), (1, "MOVED")], ids=["at the other", "at its own"])
 async def test_a_call_does_not_wait_for_ever(two: Two, monkeypatch: pytest.MonkeyPatch, at: int, reason: str) -> None:
-    monkeypatch.setattr(registry, "CHANGE_S", 0.1)
+    monkeypatch.setattr(registry, "OWNER_WAIT_S", 0.1)
     monkeypatch.setattr(forwarding, "CHANGE_S", 0.1)
     with two[1].hub.calls.refuse_calls("one"):
         assert (await two[at].api.refused(CALL, call())).reason == reason

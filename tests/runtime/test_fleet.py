@@ -102,7 +102,7 @@ async def test_a_call_that_its_caller_has_named_is_known_before_it_is_sent(fleet
 
     async def serve(_sent: Sent) -> Outcome:
         await settle()  # others hear of it
-        known.append(all(each.hub.calls.knows("named") for each in fleet.running.values()))
+        known.append(all(each.hub.calls.has_call("named") for each in fleet.running.values()))
         return DONE
 
     fleet.peers["one"].behaviour = serve
@@ -176,7 +176,7 @@ async def test_a_server_is_moved_when_nothing_is_under_way(fleet: Members) -> No
     await until(lambda: to.fleet.owns("one") and live_links(fleet) == 1)
     assert to.hub.calls.get("c").state is CallState.COMPLETED
     await to.hub.calls.start(spec(call_id="later"), "me")
-    await until(lambda: has.hub.calls.knows("later") and has.hub.calls.get("later").state is CallState.COMPLETED)
+    await until(lambda: has.hub.calls.has_call("later") and has.hub.calls.get("later").state is CallState.COMPLETED)
 
 
 async def test_a_member_that_drains_has_nothing_left_and_takes_nothing(fleet: Members) -> None:

@@ -241,7 +241,7 @@ class Hub:
 
     async def find_call(self, call_id: str) -> Call:
         """Return a call, also one that another member has just made. Raises NotFound and Unavailable."""
-        if not self.calls.knows(call_id):
+        if not self.calls.has_call(call_id):
             await self.catch_up()
         return self.calls.get(call_id)
 

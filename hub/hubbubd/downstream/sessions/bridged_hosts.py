@@ -87,7 +87,7 @@ class BridgedHosts:
 
     def is_call_known(self, call_ids: Iterable[str]) -> bool:
         """Return whether one of these calls exists."""
-        return any(map(self._calls.knows, call_ids))
+        return any(map(self._calls.has_call, call_ids))
 
     def cancel_calls(self, call_ids: Iterable[str]) -> None:
         """Begin to cancel calls, also those that were sent already, even if others wait for them; does not wait."""
@@ -97,7 +97,7 @@ class BridgedHosts:
 
     def cancel_attached_call(self, call_id: str) -> None:
         """Begin to cancel a call, if it exists and is not detached (a detached call goes on without its host)."""
-        if self._calls.knows(call_id) and not self._calls.get(call_id).detached:
+        if self._calls.has_call(call_id) and not self._calls.get(call_id).detached:
             self.cancel_calls([call_id])
 
     async def _cancel_each(self, call_ids: Iterable[str]) -> None:

@@ -103,7 +103,7 @@ class HostTasks:
 
     async def catch_up_on(self, task_ids: Iterable[str]) -> None:
         """Wait until this member knows these tasks, also those of another member. Raises Unavailable."""
-        if not all(map(self.hub.calls.knows, (each for each in task_ids if each.startswith(self._prefix)))):
+        if not all(map(self.hub.calls.has_call, (each for each in task_ids if each.startswith(self._prefix)))):
             await self.hub.catch_up()
 
     def find_task_call(self, host: McpHost, task_id: str) -> Call | None:
@@ -247,7 +247,7 @@ class HostTasks:
     def _is_under_way(self, call_id: str) -> bool:
         """Return whether a call has not ended, or is still to be made."""
         call = self.hub.calls.find(call_id)
-        return self.hub.calls.knows(call_id) if call is None else not call.state.ended
+        return self.hub.calls.has_call(call_id) if call is None else not call.state.ended
 
     def find_asked_questions(self, host: McpHost, call: Call) -> list[PendingRequest]:
         """Return the open questions of a task that its host is to be asked, oldest first."""

@@ -38,7 +38,7 @@ class LiveElsewhere:
     async def run(self) -> None:
         """Listen to all other members while clients watch calls here, and for QUIET_S after that; until cancelled."""
         while True:
-            while not self._live.watched:
+            while not self._live.is_watched_here:
                 with anyio.move_on_after(LOOK_S):
                     await self._wanted.wait()
             listening = asyncio.create_task(work_with_each_member(self._ownership, self._changes, self._keep_listening))
@@ -46,7 +46,7 @@ class LiveElsewhere:
                 quiet_s = 0.0
                 while quiet_s < QUIET_S:
                     await anyio.sleep(LOOK_S)
-                    quiet_s = 0.0 if self._live.watched else quiet_s + LOOK_S
+                    quiet_s = 0.0 if self._live.is_watched_here else quiet_s + LOOK_S
             finally:
                 await cancel_and_wait(listening)
                 self._tried.clear()
@@ -57,7 +57,7 @@ class LiveElsewhere:
 
         Returns at once if nobody watches calls here.
         """
-        if not self._live.watched:
+        if not self._live.is_watched_here:
             return
         self._wanted.set()
         with anyio.move_on_after(BEGIN_S):

@@ -1,8 +1,8 @@
 """Ends the pending requests that an ended call caused, or marks those that it may have caused.
 
-`request_states.after_call_ended` decides. Driven by the records, whatever ended the call: each call recorded as ended
-updates its requests, and each request that comes too late finds its call ended. The exchange gets the
-`changes_of_ended` beforehand, to commit them together with the end; anything else follows here.
+`request_states.after_call_ended` decides which. Whatever ended a call, its record as ended updates its requests here,
+and a request that is committed later is updated then. The exchange gets `changes_of_ended` in advance, to commit them
+together with the end of the call.
 """
 
 from collections.abc import Iterable
@@ -50,8 +50,8 @@ class Causes:
         taken_over = [request for request in self._requests if takeover.owns(request.server)]
         for request in taken_over:
             self._add_to_index(request)
-        named = {request.id for request in taken_over if not core.is_over(request) and _cause_ids(request)}
-        await self._ledger.transact(lambda: (None, self._plan_updates(named)))
+        request_ids = {request.id for request in taken_over if not core.is_over(request) and _cause_ids(request)}
+        await self._ledger.transact(lambda: (None, self._plan_updates(request_ids)))
 
     def has_open_request(self, call_id: str) -> bool:
         """Return whether a request that is not over names the call.
@@ -65,11 +65,11 @@ class Causes:
         return False
 
     def changes_of_ended(self, call_id: str) -> list[Change[Any]]:
-        """Return the changes that the recorded end of a call makes to the requests which name it."""
+        """Return the changes of the requests that name a call, for the commit of the recorded end of the call."""
         return self._plan_updates(self.request_ids_by_call.get(call_id, ()))
 
     def _plan_updates(self, request_ids: Iterable[str]) -> list[Change[Any]]:
-        """Return the changes that the ends of their calls make to these requests."""
+        """Return the changes of these requests whose calls have ended."""
         return self._inbox.plan_changes(list(request_ids), self._mark_ended_calls)
 
     def _mark_ended_calls(self, request: PendingRequest) -> PendingRequest:
@@ -79,9 +79,9 @@ class Causes:
         """
         for call_id in _cause_ids(request):
             call = self._calls.record(call_id)  # every unfinished call has a record
-            why = "its call is over" if call is None else core_calls.describe_ending(call)
-            if why is not None:
-                request = core.after_call_ended(request, call_id, why, self._clock.now())
+            ending = "its call is over" if call is None else core_calls.describe_ending(call)
+            if ending is not None:
+                request = core.after_call_ended(request, call_id, ending, self._clock.now())
         return request
 
     def _add_to_index(self, request: PendingRequest) -> None:
@@ -114,8 +114,8 @@ class Causes:
     def _update_soon(self, alarm_name: str, request_ids: set[str]) -> None:
         """Record in these requests, in the background, that calls which they name have ended.
 
-        `alarm_name` is the id of what gave rise to the update, a call or a new request. A failure of the store is
-        retried under that name.
+        `alarm_name` is the id of the call or the new request that causes the update. A failure of the store is retried
+        by the alarm of that name.
         """
 
         async def update_requests() -> None:

@@ -1,4 +1,4 @@
-"""Executes queued calls: admission, turn, exchange with the server, further rounds, end."""
+"""Executes queued calls: admission, wait for a slot, exchange with the server, further rounds, end."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import nullcontext, suppress
@@ -75,9 +75,9 @@ class CallExchange:
                 await self._run_to_end(queue, active, partial(self._exchange, queue, active, params))
 
     def prepare_resumption(self, queue: ServerQueue, active: ActiveCall) -> Callable[[], Awaitable[None]]:
-        """Return a function that goes on with a call from before a restart.
+        """Return a function that continues a call from before a restart.
 
-        What the function needs of the store is read now, before any of that may be deleted.
+        The records that the function needs are read now, before retention may delete them.
         """
         if core.is_held(active.call):
             return partial(self._run_to_end, queue, active, partial(self.exchange_approved, queue, active))
@@ -120,7 +120,7 @@ class CallExchange:
     ) -> None:
         """Run the exchange, and end the call with its outcome, unless the next hub is to resume it."""
         CURRENT_TRACE.set(active.call.trace)  # log lines from here on get the call's trace ids
-        started = self.clock.steady()
+        started_at = self.clock.steady()
         result: dict[str, Any] | None = None
         fault: Fault | None = None
         try:
@@ -140,7 +140,7 @@ class CallExchange:
             return
         else:
             fault = fault or active.fault or queue.timeout_fault(active)
-            elapsed_s = round(self.clock.steady() - started, 3)
+            elapsed_s = round(self.clock.steady() - started_at, 3)
             details = {"server": active.call.server, "method": active.call.method, "elapsed_s": elapsed_s}
             fault = replace(fault, details={**details, **fault.details})
             ended = core.fail(active.call, fault, self.clock.now())
@@ -157,7 +157,7 @@ class CallExchange:
         params: dict[str, Any],
         resumed_params: dict[str, Any] | None = None,
     ) -> dict[str, Any]:
-        """Wait for a turn, send, and get the input that the server asks for, until there is a result.
+        """Wait for a slot, send, and get the input that the server asks for, until there is a result.
 
         `resumed_params` are what a resumed call sends first, in place of `params`.
         """
@@ -165,7 +165,7 @@ class CallExchange:
         params_to_send = params if resumed_params is None else resumed_params
         while True:
             with self.spans.queue_span(active):
-                link = await queue.wait_for_turn(active)
+                link = await queue.wait_for_slot(active)
             if not await self._record_as_sent(queue, link, active):
                 continue  # the connection has changed meanwhile
             if is_resumed:
@@ -194,7 +194,7 @@ class CallExchange:
                     raise
                 active.was_resent = True
                 if queue.link is link:
-                    queue.set_link(None)  # it is lost for all calls; they wait for the next link
+                    queue.set_link(None)  # the link is lost for all calls; they wait for the next one
                 queue.requeue(active)
                 continue
             if active.call.rounds is not None:
@@ -214,8 +214,8 @@ class CallExchange:
     ) -> None:
         """Raise the error of a call that its server's options, or the server, do not allow.
 
-        Where rules may ask people, the definition of its tool is fetched first. A call that was checked with the same
-        configuration and handshake of the server is not checked again.
+        Where rules may ask people, the definition of the call's tool is fetched first. A call that was checked with the
+        same configuration and handshake of the server is not checked again.
         """
         if self.gate.is_on or queue.config.confirm:
             await self.gate.refresh_tool(queue, active.call)
@@ -248,9 +248,9 @@ class CallExchange:
         """Send a call over a link, publish its progress, and return the result. Raises PeerError and UpstreamError."""
 
         def on_progress(update: ProgressUpdate | None) -> None:
-            """Note that the server works on the call, and publish its progress; None is another sign of work."""
+            """Restart the call's timeout, and publish its progress; None is another sign of work."""
             queue.note_progress(active)
-            if update is not None and self.live.wanted:
+            if update is not None and self.live.is_watched:
                 message = None if update.message is None else REDACTION.redact_text(update.message)
                 event = ProgressEvent(active.call.id, update.progress, update.total, message)
                 self.live.publish(active.call, event)
@@ -264,14 +264,14 @@ class CallExchange:
             )
 
     async def _end(self, queue: ServerQueue, active: ActiveCall, call: Call) -> None:
-        """Record the end of a call, durably if a client or a request may depend on it, and wake its callers."""
+        """Record the end of a call, durably if a client or a pending request depends on it, and wake its callers."""
         queue.ended[call.state] += 1
         self.ledger.change_later(self.table, call.id, partial(core.merge_change, active.call, call))
         queue.remove(active, call)
         log.debug("call ended", call=call.id, server=call.server, method=call.method, state=call.state.value)
         try:
-            is_named = call.id in self.causes.request_ids_by_call
-            if call.detached or call.rounds or call.task_id or (is_named and self.causes.has_open_request(call.id)):
+            has_requests = call.id in self.causes.request_ids_by_call
+            if call.detached or call.rounds or call.task_id or (has_requests and self.causes.has_open_request(call.id)):
                 # Durable before the caller sees it; if the store fails now, write-behind retries.
                 with suppress(HubError):
                     await self.ledger.transact(

@@ -1,9 +1,9 @@
-"""What programs ask people themselves, as calls of a server in the hub: durable, held and answered as all calls.
+"""Questions of programs to people, as calls of a server within the hub: durable, held and answered like all calls.
 
     `hubbub/ask` ──> a round that asks for a form ──> its answer        tools/call ──> judged by the rules ──> "allow"
 
-The tools of this server are those that a host names, so that rules apply to them; one that no rule matches is asked
-about. It executes nothing: a call that gets here may be made, and its host makes it.
+The server has any tool that a host names, so that approval rules apply to it; people are asked about a tool that no
+rule matches. The server executes nothing: a tool call that reaches it is allowed, and the host makes the call itself.
 """
 
 import asyncio
@@ -25,9 +25,9 @@ HOST: Final = PEOPLE
 """The name of the server."""
 
 ASK: Final = "hubbub/ask"
-"""The method with which people are asked something; its arguments are the params of an elicitation."""
+"""The method that asks people a question; its arguments are the params of an elicitation."""
 
-_QUESTION: Final = "answer"
+_INPUT_KEY: Final = "answer"
 _HELLO: Final = Hello(
     protocol_version="2026-07-28", era=Era.STATELESS, server_info={"name": HOST, "version": "0"}, capabilities={}
 )
@@ -35,12 +35,12 @@ _HELLO: Final = Hello(
 
 @lru_cache(1)
 def people_config() -> ServerConfig:
-    """Return the configuration of the server of these calls. Its command is never started: the hub is the server."""
+    """Return the configuration of the server HOST. Its command is never started: the hub is the server."""
     return ServerConfig(name=HOST, command="hubbub", confirm=("*",), resume=True, max_in_flight=1000)
 
 
 def open_people_queue(calls: Calls) -> ServerQueue:
-    """Open the queue of the calls with which programs ask people; calls from before a restart go on."""
+    """Open the queue of the server HOST and return it; its calls from before a restart are resumed."""
     queue = calls.open_queue(people_config())
     queue.closed = False
     queue.set_link(PeopleLink())
@@ -48,7 +48,7 @@ def open_people_queue(calls: Calls) -> ServerQueue:
 
 
 class PeopleLink:
-    """A connection to the server. Implements `McpLink`."""
+    """The connection to the server HOST, which is this hub itself. Implements `McpLink`."""
 
     log_level: str | None = None
 
@@ -69,18 +69,18 @@ class PeopleLink:
         """Return the result of a call. Raises PeerError for other methods.
 
         `tools/call` always returns "allow", as a call gets here only after rules or people have allowed it.
-        `hubbub/ask` returns that it requires the input of a person; sent again with the input, it returns that.
+        `hubbub/ask` returns that it needs the input of a person; sent again with the input, it returns the input.
         """
-        given = params or {}
+        fields = params or {}
         match method:
             case "tools/call":
-                decision = {"behavior": "allow", "updatedInput": given.get("arguments", {})}
+                decision = {"behavior": "allow", "updatedInput": fields.get("arguments", {})}
                 return _complete_result(payload.dumps(decision).decode())
-            case "hubbub/ask" if "inputResponses" in given:
-                return _render_answer(given["inputResponses"].get(_QUESTION))
+            case "hubbub/ask" if "inputResponses" in fields:
+                return _render_answer(fields["inputResponses"].get(_INPUT_KEY))
             case "hubbub/ask":
-                question = {"method": "elicitation/create", "params": given["arguments"]}
-                return {"resultType": "input_required", "inputRequests": {_QUESTION: question}}
+                question = {"method": "elicitation/create", "params": fields["arguments"]}
+                return {"resultType": "input_required", "inputRequests": {_INPUT_KEY: question}}
             case _:
                 raise PeerError(METHOD_NOT_FOUND, f"{HOST} has no method {method}")
 
@@ -109,20 +109,23 @@ class PeopleLink:
 
 
 def _render_answer(answer: object) -> dict[str, Any]:
-    """Return the result of a tool call with a person's answer, as JSON and text; an error unless it accepts."""
-    given = cast("dict[str, Any]", answer) if isinstance(answer, dict) else {}
-    meta = cast("dict[str, Any]", given.get("_meta") or {})
-    said = {key: given[key] for key in ("action", "content") if key in given}
-    match given.get("action"):
+    """Return the result of a tool call with a person's answer, as JSON and text; an error unless they accept."""
+    fields = cast("dict[str, Any]", answer) if isinstance(answer, dict) else {}
+    meta = cast("dict[str, Any]", fields.get("_meta") or {})
+    response = {key: fields[key] for key in ("action", "content") if key in fields}
+    match fields.get("action"):
         case "accept":
-            return {**_complete_result(payload.dumps(said.get("content", {})).decode()), "structuredContent": said}
+            return {
+                **_complete_result(payload.dumps(response.get("content", {})).decode()),
+                "structuredContent": response,
+            }
         case "decline":
             text = "A person has seen the question and declined to answer it. Do not ask again the same."
         case _ if (reason := meta.get("hubbub/reason")) is not None:
             text = f"Nobody answered: {reason}."
         case _:
             text = "A person has closed the question without an answer."
-    return {**_complete_result(text), "structuredContent": said, "isError": True}
+    return {**_complete_result(text), "structuredContent": response, "isError": True}
 
 
 def _complete_result(text: str) -> dict[str, Any]:

@@ -23,21 +23,21 @@ from hubbubd.timing.clock import Clock
 from hubbubd.timing.deadline import Deadline
 from hubbubd.upstream.ports import Hello, McpLink
 
-PENDING_IDS = 1000
-"""How many pending requests that it caused a call's record names at most: the newest."""
+MAX_PENDING_IDS = 1000
+"""The most pending requests that a call's record names of those that it caused: the newest."""
 MAX_CANDIDATES = 50
-"""How many candidate calls a pending request names at most."""
+"""The most candidate calls that a pending request names."""
 
-SENT = (Slot.IN_FLIGHT, Slot.PARKED)
-"""Where the calls are that the server has received and not answered, but for tasks."""
+SENT_SLOTS = (Slot.IN_FLIGHT, Slot.PARKED)
+"""The slots of the calls that the server has received and not answered, except of tasks."""
 
 MAX_ASIDE = 1000
-"""How many of a server's calls may continue as tasks without occupying a slot."""
+"""The most calls of a server that may continue as tasks without occupying a slot."""
 
 ANSWERED_S: Final = 5.0
 """Seconds for which a server may still ask something about a call that it has answered."""
 UNANSWERED_S: Final = 60.0
-"""The same for a call that the server has not answered: it may not know yet that nobody waits for the answer."""
+"""The same for a call that the server has not answered: it may not know yet that no caller waits any more."""
 
 
 class End(StrEnum):
@@ -59,13 +59,13 @@ class ActiveCall:
     clock: CallClock
     _: KW_ONLY
     deadline: Deadline = field(default_factory=Deadline)
-    has_turn: asyncio.Event = field(default_factory=asyncio.Event)
-    admitted: asyncio.Event = field(default_factory=asyncio.Event)
+    slot_assigned: asyncio.Event = field(default_factory=asyncio.Event)
+    admitted: asyncio.Event = field(default_factory=asyncio.Event)  # set once it is stored, or refused
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     refusal: HubError | None = None
     """Why the store did not take the call."""
     fault: Fault | None = None
-    """Why it was stopped; with `end`, None while it was not, and if its deadline has passed."""
+    """Why it was stopped. `fault` and `end` are None before that, and if its deadline has passed."""
     end: End | None = None
     open_questions: int = 0
     waiters: int = 0
@@ -80,9 +80,9 @@ class ActiveCall:
     last_span: Trace | None = None
     """The span of what was sent last."""
     question: PendingRequest | None = None
-    """What people are asked before it is queued; it is to be opened together with the call's record."""
+    """What people are asked before it is queued; opened in one commit with the call's record."""
     checked_with: tuple[ServerConfig, Hello] | None = None
-    """The configuration and the server with which it was found that the call may be made; None: look again."""
+    """The configuration and handshake with which the call was checked and allowed; None: check it again."""
 
     def stop(self, fault: Fault, end: End = End.CANCELLED) -> None:
         """Make the call end with a reason; if it was sent, its server gets a cancellation. The first reason counts."""
@@ -92,28 +92,28 @@ class ActiveCall:
 
 
 class RecentCallers:
-    """The principals whose calls have left the wire of one connection a moment ago."""
+    """The principals whose calls over one connection have ended a moment ago."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._until: dict[str, float] = {}
+        self._recent_until: dict[str, float] = {}  # by principal, in monotonic seconds
 
     def forget_all(self) -> None:
-        """Forget all principals, as a connection begins over which nobody has called yet."""
-        self._until.clear()
+        """Forget all principals, as a new connection begins."""
+        self._recent_until.clear()
 
     def note_end(self, principal: str, *, answered: bool) -> None:
         """Note that a call of a principal has ended; the principal stays longer if its server has not `answered` it."""
         now = self._clock.steady()
-        self._until = {each: until for each, until in self._until.items() if until > now}
+        self._recent_until = {each: until for each, until in self._recent_until.items() if until > now}
         until = now + (ANSWERED_S if answered else UNANSWERED_S)
-        self._until[principal] = max(until, self._until.get(principal, until))
+        self._recent_until[principal] = max(until, self._recent_until.get(principal, until))
 
-    def is_only_caller(self, principal: str, on_the_wire: Iterable[str]) -> bool:
-        """Return whether a principal made all recent calls; `on_the_wire` are the principals of the calls under way."""
+    def is_only_caller(self, principal: str, active_principals: Iterable[str]) -> bool:
+        """Return whether a principal made all recent calls and all under way, which are of `active_principals`."""
         now = self._clock.steady()
-        late = (each for each, until in self._until.items() if until > now)
-        return all(each == principal for each in (*on_the_wire, *late))
+        recent = (each for each, until in self._recent_until.items() if until > now)
+        return all(each == principal for each in (*active_principals, *recent))
 
 
 class ServerQueue:
@@ -135,7 +135,7 @@ class ServerQueue:
         self.link: McpLink | None = None
         self.closed = True
         """Whether the server is disconnected by request, or given up; the queue takes no calls then."""
-        self.given_up: Fault | None = None
+        self.give_up_fault: Fault | None = None
         """Why the hub gave up on the server, when that closed the queue."""
         self._callers = RecentCallers(clock)
         self._clock = clock
@@ -144,28 +144,28 @@ class ServerQueue:
         self._queue = CallQueue(
             config.max_in_flight, config.max_queued, one_question_at_a_time=config.one_question_at_a_time
         )
-        self._link_came = asyncio.Event()
+        self._link_arrived = asyncio.Event()
 
     def adopt(self, config: ServerConfig) -> None:
         """Apply changed options; calls already queued keep their deadlines."""
         self._set_config(config)
         limits = config.max_in_flight, config.max_queued
         self._queue.set_limits(*limits, one_question_at_a_time=config.one_question_at_a_time)
-        self._give_turns()
+        self._assign_slots()
 
     def _set_config(self, config: ServerConfig) -> None:
-        """Keep the configuration, and what each call looks up in it."""
+        """Set the configuration, and the values of it that each call needs."""
         self.config = config
         self.fingerprint = config.fingerprint  # cached: a hash
         self.limits_tools = config.limits_tools
 
     def counts(self) -> QueueCounts:
         """Return the number of calls by state."""
-        now = Counter(active.call.state for active in self.calls.values())
+        by_state = Counter(active.call.state for active in self.calls.values())
         return QueueCounts(
-            queued=now[CallState.QUEUED],
-            in_progress=now[CallState.IN_PROGRESS],
-            waiting_input=now[CallState.WAITING_INPUT],
+            queued=by_state[CallState.QUEUED],
+            in_progress=by_state[CallState.IN_PROGRESS],
+            waiting_input=by_state[CallState.WAITING_INPUT],
             completed=self.ended[CallState.COMPLETED],
             failed=self.ended[CallState.FAILED],
             cancelled=self.ended[CallState.CANCELLED],
@@ -174,16 +174,16 @@ class ServerQueue:
     @property
     def is_busy(self) -> bool:
         """Whether a call is on the wire or parked; a synchronous server cannot answer a ping then."""
-        return self._queue.count(*SENT) > 0
+        return self._queue.count(*SENT_SLOTS) > 0
 
     # Slots
 
     def add(self, call: Call) -> ActiveCall:
-        """Queue a new call; it has its turn at once if a slot is free. Raises ResourceExhausted (QUEUE_FULL)."""
+        """Queue a new call; it gets a slot at once if one is free. Raises ResourceExhausted (QUEUE_FULL)."""
         self._queue.add(call.id, len(call.params))
         active = self.register(call)
         self.set_deadline(active)
-        self._give_turns()
+        self._assign_slots()
         return active
 
     def resume(self, call: Call) -> ActiveCall:
@@ -208,7 +208,7 @@ class ServerQueue:
         self._queue.add_resumed(active.call.id, len(active.call.params))
         self.set_deadline(active)
         self._change_state(active, CallState.QUEUED)
-        self._give_turns()
+        self._assign_slots()
 
     def register(self, call: Call) -> ActiveCall:
         """Add a call to this queue in no slot: it is not sent before it gets one."""
@@ -222,33 +222,33 @@ class ServerQueue:
             self._queue.set_aside(active.call.id)
         active.clock.drop_timeout(self._clock.steady())
         self.set_deadline(active)
-        self._give_turns()
+        self._assign_slots()
 
     def requeue(self, active: ActiveCall) -> None:
         """Queue a call that must be sent again, at the head."""
         self._put_first(active)
         self._change_state(active, CallState.QUEUED)
-        self._give_turns()
+        self._assign_slots()
 
     def _put_first(self, active: ActiveCall) -> None:
-        """Put a call at the head of those that wait for a turn."""
-        active.has_turn = asyncio.Event()  # a turn that it had is over
+        """Put a call at the head of those that wait for a slot."""
+        active.slot_assigned = asyncio.Event()  # any slot that it had is lost
         self._queue.add_first(active.call.id)
 
     def remove(self, active: ActiveCall, ended: Call) -> None:
-        """Remove a call that has ended, or that the next hub goes on with; `ended` is its last state."""
+        """Remove a call that has ended, or that the next hub resumes; `ended` is its last state."""
         if active.call.started_at is not None:  # it was sent
             answered = ended.fault is None or ended.fault.category is Category.SERVER  # an error, too
             self._callers.note_end(ended.principal, answered=answered)
         active.call = ended
         self._queue.remove(ended.id)
         del self.calls[ended.id], self._all_calls[ended.id]
-        self._give_turns()
+        self._assign_slots()
 
-    async def wait_for_turn(self, active: ActiveCall) -> McpLink:
-        """Wait for the call's turn, move it to IN_PROGRESS, and return the link to send it over."""
-        while not active.has_turn.is_set():  # `set_link` replaces the event of a turn that the link's end took back
-            await active.has_turn.wait()
+    async def wait_for_slot(self, active: ActiveCall) -> McpLink:
+        """Wait for a slot for the call, move it to IN_PROGRESS, and return the link to send it over."""
+        while not active.slot_assigned.is_set():  # `set_link` replaces the event if it takes the slot back
+            await active.slot_assigned.wait()
         await active.deadline.stop_if_over()
         assert self.link is not None, "turns end with the link"
         active.clock.restart(self._clock.steady())
@@ -257,33 +257,33 @@ class ServerQueue:
         return self.link
 
     def set_link(self, link: McpLink | None) -> None:
-        """Set the current link, or None when the connection is down; calls get turns only while there is one."""
+        """Set the current link, or None when the connection is down; calls get slots only while there is one."""
         self.link = link
         if link is not None:
             self._callers.forget_all()
-            self._link_came.set()
-            self._link_came = asyncio.Event()
+            self._link_arrived.set()
+            self._link_arrived = asyncio.Event()
         else:
             for active in reversed(self.calls.values()):  # so that the oldest comes first
-                if active.has_turn.is_set() and active.call.state is CallState.QUEUED:  # it is not sent yet
+                if active.slot_assigned.is_set() and active.call.state is CallState.QUEUED:  # it is not sent yet
                     self._put_first(active)
-        self._give_turns()
+        self._assign_slots()
 
     async def wait_for_link(self) -> McpLink:
         """Wait for a link and return it."""
         while self.link is None:
-            await self._link_came.wait()
+            await self._link_arrived.wait()
         return self.link
 
-    def _give_turns(self) -> None:
-        """Give free slots to waiting calls while there is a link."""
+    def _assign_slots(self) -> None:
+        """Give free slots to the waiting calls, if there is a link."""
         while self.link is not None and (call_id := self._queue.start_next()) is not None:
-            self.calls[call_id].has_turn.set()
+            self.calls[call_id].slot_assigned.set()
 
     # Deadlines
 
     def set_deadline(self, active: ActiveCall) -> None:
-        """Set the call's deadline to when its time runs out; to never while its clock is stopped."""
+        """Set the call's deadline to the moment at which its time is used up; to never while its clock is stopped."""
         at = active.clock.deadline()
         active.deadline.move(math.inf if at is None else at)
 
@@ -308,7 +308,7 @@ class ServerQueue:
 
     def works_only_for(self, principal: str) -> bool:
         """Return whether all calls that the server works on, or worked on a moment ago, are of a principal."""
-        principals = (active.call.principal for active in self._calls_in(*SENT, Slot.ASIDE))
+        principals = (active.call.principal for active in self._calls_in(*SENT_SLOTS, Slot.ASIDE))
         return self._callers.is_only_caller(principal, principals)
 
     def _calls_in(self, *slots: Slot) -> list[ActiveCall]:
@@ -318,7 +318,7 @@ class ServerQueue:
     def _possible_causes(self) -> list[ActiveCall]:
         """Return the calls that may have caused a request which does not name its cause, oldest first."""
         # Requests of tasks name their task, so calls on the wire are the likelier cause.
-        return self._calls_in(*SENT) or self._calls_in(Slot.ASIDE)
+        return self._calls_in(*SENT_SLOTS) or self._calls_in(Slot.ASIDE)
 
     def possible_cause_ids(self) -> tuple[str, ...]:
         """Return the ids of the calls that may have caused a request, for its record; none if they are too many."""
@@ -329,20 +329,20 @@ class ServerQueue:
     def park_causes(
         self, cause: ActiveCall | None, *pending_ids: str, candidates: Collection[str] = ()
     ) -> Generator[None]:
-        """Park the causing call while a request on the wire waits for a person: it has no slot, and its clock stands.
+        """Park the causing call while a request on the wire waits for a person: it has no slot, its clock is stopped.
 
-        If the cause is unknown, this goes for all calls that the server knows of, as each may be the cause. The records
-        of the calls `candidates` say that they may be.
+        If the cause is unknown, all calls that the server knows of are parked, as each may be the cause. The records of
+        the calls in `candidates` then name the requests as possibly theirs.
         """
         if cause is not None:
             causes = [cause]
             parking = self.park(cause, *pending_ids)
         else:
-            causes = self._calls_in(*SENT, Slot.ASIDE)
+            causes = self._calls_in(*SENT_SLOTS, Slot.ASIDE)
             parking = self.hold(causes)
-        named = [self.calls[call_id] for call_id in candidates if call_id in self.calls] if cause is None else []
+        possible = [self.calls[call_id] for call_id in candidates if call_id in self.calls] if cause is None else []
         try:
-            with parking, self._note_candidates(named, pending_ids):
+            with parking, self._note_candidates(possible, pending_ids):
                 yield
         finally:
             for active in causes:
@@ -362,7 +362,7 @@ class ServerQueue:
     def _note_candidates(self, calls: list[ActiveCall], pending_ids: tuple[str, ...]) -> Generator[None]:
         """For the block, record on each of these calls that it may have caused the requests `pending_ids`."""
         for active in calls:
-            ids = (*active.call.perhaps_pending_ids, *pending_ids)[-PENDING_IDS:]
+            ids = (*active.call.perhaps_pending_ids, *pending_ids)[-MAX_PENDING_IDS:]
             self.change(active, replaced(active.call, perhaps_pending_ids=ids))
         try:
             yield
@@ -378,7 +378,7 @@ class ServerQueue:
 
         A call that was not sent (not `at_server`) leaves the queue, so that it blocks no other call.
         """
-        call = replaced(active.call, pending_ids=(*active.call.pending_ids, *pending_ids)[-PENDING_IDS:])
+        call = replaced(active.call, pending_ids=(*active.call.pending_ids, *pending_ids)[-MAX_PENDING_IDS:])
         if call.state is CallState.IN_PROGRESS:
             call = core.move(call, CallState.WAITING_INPUT, self._clock.now())
         self.change(active, call)
@@ -396,7 +396,7 @@ class ServerQueue:
                 self._queue.park(active.call.id)
             active.clock.hold(self._clock.steady())
             self.set_deadline(active)
-        self._give_turns()
+        self._assign_slots()
         try:
             yield
         finally:
@@ -427,7 +427,7 @@ class ServerQueue:
             await active.ended.wait()
 
     def waiting_calls(self) -> list[ActiveCall]:
-        """Return the calls that wait for a turn, next one first."""
+        """Return the calls that wait for a slot, next one first."""
         return [self.calls[call_id] for call_id in self._queue.waiting]
 
     def timeout_fault(self, active: ActiveCall) -> Fault:
@@ -438,13 +438,13 @@ class ServerQueue:
         else:
             code, option, limit_s = "CALL_TIMEOUT", "call_timeout_s", call.timeout_s
         is_queued = call.state is CallState.QUEUED
-        where = "waiting for its turn" if is_queued else "waiting for the server"
+        phase = "waiting for its turn" if is_queued else "waiting for the server"
         if not is_queued and self.link is not None and (hint := self.link.missing_response_hint()):
-            where = f"{where}: {hint}"
+            phase = f"{phase}: {hint}"
         return Fault(
             code=code,
             category=Category.TIMEOUT,
-            message=f"{call.server} did not finish {call.method} within {limit_s:g} s ({option}), {where}",
+            message=f"{call.server} did not finish {call.method} within {limit_s:g} s ({option}), {phase}",
             retryable=True,
             details={"server": call.server, "method": call.method, "limit_s": limit_s, "queued": is_queued},
         )

@@ -34,11 +34,11 @@ from hubbubd.runtime.ownership import NOT_STARTED_REASONS, Takeover, moved_error
 from hubbubd.runtime.records import Ledger, RecordReader, Table
 from hubbubd.timing.clock import Clock
 
-CHANGE_S, LOOK_S = 2.0, 0.02
-"""Seconds for which a call waits until it is clear who has its server, and between looks."""
+OWNER_WAIT_S, OWNER_POLL_S = 2.0, 0.02
+"""Seconds for which a call waits for an owner of its server at most, and seconds between checks for one."""
 
-DRAIN_S = 0.02
-"""Seconds between looks, while draining, whether calls have ended."""
+DRAIN_POLL_S = 0.02
+"""Seconds between checks, while draining, whether calls have ended."""
 
 log = structlog.get_logger(__name__)
 
@@ -69,12 +69,12 @@ class Calls(RecordReader[Call]):
         super().__init__(table)
         self._queues: dict[str, ServerQueue] = {}
         self._active: dict[str, ActiveCall] = {}
-        """The calls under way by id. The queues keep it; `ActiveCall.call` is the newest state of each."""
-        self._leaving: set[str] = set()
-        """Servers that are being handed on: they get no new calls."""
+        """The calls under way by id, maintained by the queues; `ActiveCall.call` is the newest state of each."""
+        self._in_handover: set[str] = set()
+        """Servers that are being handed to other members: they get no new calls."""
         self.drain_delays = DrainDelays()
         self.remote: RemoteCalls | None = None
-        """Makes calls of servers that other members of a fleet have; None for a hub that has all."""
+        """Makes calls of servers that other members of a fleet have; None without a fleet."""
         self.closing = anyio.Event()
         """Set once new calls are refused, at shutdown; those at other members of a fleet go on."""
         self.stopped = anyio.Event()
@@ -86,11 +86,13 @@ class Calls(RecordReader[Call]):
         """Create a server's call queue, and resume the server's calls from before a restart."""
         queue = ServerQueue(config, self.clock, self._record, self._active, self.spans.tracer)
         self._queues[config.name] = queue
-        of_server = [call for call in self._table if call.server == config.name]
-        queue.ended.update(call.state for call in of_server if call.state.ended)
-        # Those with an obstacle are ended by `end_unresumed`.
+        server_calls = [call for call in self._table if call.server == config.name]
+        queue.ended.update(call.state for call in server_calls if call.state.ended)
+        # Calls with an obstacle are ended by `end_unresumed`.
         unfinished = [
-            call for call in of_server if not call.state.ended and self.resumption.find_obstacle(call, config) is None
+            call
+            for call in server_calls
+            if not call.state.ended and self.resumption.find_obstacle(call, config) is None
         ]
         for call in resumption_order(unfinished):
             active = queue.resume(core.as_resumed(self.spans.finish_open_spans(call)))
@@ -101,7 +103,7 @@ class Calls(RecordReader[Call]):
         return queue
 
     async def close_queue(self, server: str, fault: Fault, end: End = End.SERVER_GONE) -> None:
-        """End the calls of a server that is removed, or goes on at another member; return when all have ended."""
+        """Remove the queue of a server that is removed or handed over; return when all its calls have ended."""
         queue = self._queues.pop(server)
         queue.stop_all(fault, end)
         await queue.wait_idle()
@@ -116,24 +118,24 @@ class Calls(RecordReader[Call]):
             if call.id in self._active:
                 continue
             queue = self._queues.get(call.server)
-            why = self.resumption.find_obstacle(call, queue.config if queue else None)
-            ended = core.fail(self.spans.finish_open_spans(call), lost_fault(takeover, why), self.clock.now())
+            obstacle = self.resumption.find_obstacle(call, queue.config if queue else None)
+            ended = core.fail(self.spans.finish_open_spans(call), lost_fault(takeover, obstacle), self.clock.now())
             self._record(call, ended)
             if queue is not None:
                 queue.ended[ended.state] += 1
         for server, queue in self._queues.items():
-            if queue.closed and takeover.owns(server):  # the hub that had it ended in the middle of a disconnect
+            if queue.closed and takeover.owns(server):  # the hub that had it stopped while disconnecting it
                 queue.stop_all(cancelled_fault(f"{server} was disconnected", "SERVER_DISCONNECTED"), End.SERVER_GONE)
         await self.exchange.end_unresumed(takeover, [active.call for active in self._active.values()])
 
     # Reading
 
-    def knows(self, call_id: str) -> bool:
+    def has_call(self, call_id: str) -> bool:
         """Return whether there is a call with this id, also one that is not written yet."""
         return self._find(call_id) is not None
 
     def task_support(self, server: str, tool: str) -> str | None:
-        """Return a tool's `taskSupport`, as the connected server says; None if callers cannot request a task."""
+        """Return a tool's `taskSupport`, as the connected server lists it; None if callers cannot request a task."""
         queue = self._queues.get(server)
         return self.support.tool_support(queue.link.hello, server, tool) if queue is not None and queue.link else None
 
@@ -197,25 +199,25 @@ class Calls(RecordReader[Call]):
         return active.call
 
     def _remote_for(self, server: str) -> RemoteCalls | None:
-        """Return the port for calls at other members if one of them has the server; None if none has."""
+        """Return the port for calls at other members if one of them has the server; None if no other member has it."""
         return self.remote if self.remote is not None and self.remote.has_server(server) else None
 
     async def _wait_for_owner(self, refusal: Unavailable, server: str) -> bool:
         """After a `refusal` because a server changes owners, wait until a call of the server may be tried again.
 
-        Return False after CHANGE_S; at once if the refusal has another reason, or another member has sent the call on.
+        Return False after OWNER_WAIT_S; at once if the refusal has another reason, or a member has forwarded the call.
         """
         if refusal.reason not in NOT_STARTED_REASONS or self.remote is None or not self.remote.may_forward():
             return False
-        with anyio.move_on_after(CHANGE_S):
+        with anyio.move_on_after(OWNER_WAIT_S):
             while True:
-                if self.remote.has_server(server) or (server in self._queues and server not in self._leaving):
+                if self.remote.has_server(server) or (server in self._queues and server not in self._in_handover):
                     return True
-                await anyio.sleep(LOOK_S)
+                await anyio.sleep(OWNER_POLL_S)
         return False
 
     async def _detach(self, active: ActiveCall) -> None:
-        """Make a call detached, durably; callers that start the call meanwhile wait for that. Raises Unavailable."""
+        """Make a call detached, durably; callers that start it again meanwhile wait for that. Raises Unavailable."""
         before = active.call
         active.call = replace(before, detached=True)
         active.admitted = asyncio.Event()
@@ -263,7 +265,7 @@ class Calls(RecordReader[Call]):
 
     def publish_log(self, call_id: str, params: dict[str, Any]) -> None:
         """Publish a log message to those who watch the call."""
-        if self.live.wanted and (call := self._table.record(call_id)) is not None:
+        if self.live.is_watched and (call := self._table.record(call_id)) is not None:
             self.live.publish(call, LogEvent(call_id, payload.dumps(params)))
 
     # Shutdown
@@ -285,40 +287,40 @@ class Calls(RecordReader[Call]):
     @contextmanager
     def refuse_calls(self, server: str) -> Generator[None]:
         """Refuse new calls of a server during the block (MOVED)."""
-        self._leaving.add(server)
+        self._in_handover.add(server)
         try:
             yield
         finally:
-            self._leaving.discard(server)
+            self._in_handover.discard(server)
 
     async def drain_server(self, server: str) -> None:
         """Wait until no call of a server has a waiting caller, or would be lost if another hub took the server over."""
         await self._drain_queues(lambda: [self._queues[server]] if server in self._queues else [])
 
     async def _drain_queues(self, queues: Callable[[], Sequence[ServerQueue]]) -> None:
-        """Stop the detached calls of these queues that are not sent; wait for those that must end before the hub."""
+        """Stop the unsent detached calls of these queues; wait for the calls that must end before the hub does."""
         self._stop_unsent(queues())
         # Polling, as there are many ways for a call to end or to become resumable.
         while any(self._must_end(queue, active) for queue in queues() for active in queue.calls.values()):
-            await anyio.sleep(DRAIN_S)
+            await anyio.sleep(DRAIN_POLL_S)
             self._stop_unsent(queues())  # a call that was still being stored may be stored now
 
     def _stop_unsent(self, queues: Sequence[ServerQueue]) -> None:
-        """Stop the detached calls that wait for a turn: the hub that has their server next resumes them."""
+        """Stop the detached calls that wait for a slot: the next hub that has their server resumes them."""
         for queue in queues:
-            # Sent now, they might be broken off; unsent they can be resumed.
+            # If they were sent now, they might be broken off; unsent calls can be resumed.
             for active in queue.waiting_calls():
                 if core.was_never_sent(active.call) and active.admitted.is_set():
                     active.stop(SHUTTING_DOWN, End.SHUTTING_DOWN)
 
     def _must_end(self, queue: ServerQueue, active: ActiveCall) -> bool:
-        """Return whether a call is to end before the hub does: a caller waits for it, or it cannot be resumed."""
+        """Return whether a call must end before the hub does: a caller waits for it, or it cannot be resumed."""
         if active.waiters > 0 or not active.admitted.is_set():
             return True
         return self.resumption.find_obstacle(active.call, queue.config) is not None
 
     def shut_down(self) -> None:
-        """End all calls at shutdown, telling their callers; some are resumed after the restart."""
+        """End all calls at shutdown; their callers get a response, and some calls are resumed after the restart."""
         for queue in self._queues.values():
             queue.stop_all(SHUTTING_DOWN, End.SHUTTING_DOWN)
         self.stopped.set()
@@ -326,11 +328,11 @@ class Calls(RecordReader[Call]):
     # New calls
 
     async def _make_or_join(self, spec: CallSpec, principal: str, *, detached: bool) -> tuple[Call, ActiveCall | None]:
-        """Make a call, or join the one there is under its id; return it, and the active call (None: it has ended)."""
+        """Make a call, or join the call with its id; return the call, and its active call (None if it has ended)."""
         queue = self._require_queue(spec.server)
         if self.gate.is_on or queue.config.confirm:
-            await self.gate.read_unknown_tool(queue, spec.method, spec.message)
-            queue = self._require_queue(spec.server)  # it may have gone, or come again, meanwhile
+            await self.gate.fetch_unknown_tool(queue, spec.method, spec.message)
+            queue = self._require_queue(spec.server)  # it may have been removed, or added again, meanwhile
         call = Call(
             id=spec.call_id or f"call_{secrets.token_hex(8)}",
             server=spec.server,
@@ -345,13 +347,13 @@ class Calls(RecordReader[Call]):
             created_at=self.clock.now(),
             origin=spec.origin,
         )
-        known = await self._find_durable(call.id) if spec.call_id else None
-        if known is not None:
-            if known.principal != principal or not known.is_same_request(call):
+        existing = await self._find_durable(call.id) if spec.call_id else None
+        if existing is not None:
+            if existing.principal != principal or not existing.is_same_request(call):
                 raise reused_id_error(call)
             active = self._active.get(call.id)
             if active is None:
-                return known, None
+                return existing, None
         else:
             active = self._enqueue(queue, call, spec)
             if not detached and not active.is_durable_first:
@@ -366,10 +368,10 @@ class Calls(RecordReader[Call]):
         """Put a new call into its queue, and begin to execute it. Raises the error of a call that must be refused."""
         if self.draining:
             raise Unavailable("the hub is shutting down and takes no new calls", reason="SHUTTING_DOWN")
-        if call.server in self._leaving:
+        if call.server in self._in_handover:
             raise moved_error(call.server)
         if queue.closed:
-            raise not_connected_error(call.server, queue.given_up)
+            raise not_connected_error(call.server, queue.give_up_fault)
         params = spec.message
         denial = find_denial(queue.config, call.method, params) if queue.limits_tools else None
         if denial is not None:
@@ -395,11 +397,11 @@ class Calls(RecordReader[Call]):
 
     def _queue_or_hold(self, queue: ServerQueue, call: Call, params: dict[str, Any]) -> ActiveCall:
         """Queue a new call, or hold it if a rule wants it approved. Raises PermissionDenied and ResourceExhausted."""
-        judged = self.gate.judge_new(queue, call, params)
-        if not isinstance(judged, HeldQuestion):
-            return queue.add(judged)
-        active = queue.register(judged.call)
-        active.question = judged.request
+        outcome = self.gate.judge_new(queue, call, params)
+        if not isinstance(outcome, HeldQuestion):
+            return queue.add(outcome)
+        active = queue.register(outcome.call)
+        active.question = outcome.request
         return active
 
     def _record(self, before: Call | None, after: Call) -> None:
@@ -420,15 +422,15 @@ class Calls(RecordReader[Call]):
 
     async def _find_durable(self, call_id: str) -> Call | None:
         """Return a call, after making the record of an ended one durable; None if there is none. Raises Unavailable."""
-        known = self._find(call_id)
-        if known is None or call_id in self._active:
-            return known
+        existing = self._find(call_id)
+        if existing is None or call_id in self._active:
+            return existing
         await self.ledger.transact(lambda: (None, self._table.waiting_changes(call_id)))
         return self._find(call_id)  # another one may have deleted it meanwhile
 
     def _unfinished_error(self, server: str) -> Unavailable:
-        """Return the error for a caller whose call goes on at another member, or after the restart of this hub."""
-        if server in self._leaving:
+        """Return the error for a caller whose call continues at another member, or after the restart of this hub."""
+        if server in self._in_handover:
             message = f"{server} is being handed on to another member of the fleet; the call goes on there"
             return Unavailable(message, reason="OWNER_LOST", metadata={"server": server})
         return Unavailable("the hub is shutting down; the call goes on with the next one", reason="SHUTTING_DOWN")

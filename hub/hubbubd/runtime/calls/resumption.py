@@ -28,7 +28,7 @@ SendAgain = Callable[[dict[str, Any], dict[str, Any]], Awaitable[dict[str, Any]]
 
 
 class Resumption:
-    """Decides about the calls that a process leaves unfinished."""
+    """Decides which of the calls that a hub leaves unfinished the next one resumes, and how."""
 
     def __init__(self, gate: ApprovalGate, rounds: MultiRound, consents: Consents, client_tasks: ClientTasks) -> None:
         self._gate = gate
@@ -55,27 +55,27 @@ class Resumption:
         return self._gate.has_question(call) if core.is_held(call) else self._rounds.stored_requests(call) is not None
 
     def is_left_to_resume(self, queue: ServerQueue, active: ActiveCall, fault: Fault | None) -> bool:
-        """Return whether a call broken off by shutdown, not by a `fault`, is left for the next process to resume."""
+        """Return whether a call that shutdown has broken off, not a `fault`, is left for the next hub to resume."""
         if active.call.task_id is not None:
             return self._client_tasks.outlives_hub(active)
-        stopped = fault is None and active.end is End.SHUTTING_DOWN
-        return stopped and self.find_obstacle(active.call, queue.config) is None
+        was_stopped = fault is None and active.end is End.SHUTTING_DOWN
+        return was_stopped and self.find_obstacle(active.call, queue.config) is None
 
     def prepare(
         self, queue: ServerQueue, active: ActiveCall, send_again: SendAgain
     ) -> Callable[[], Awaitable[dict[str, Any]]]:
         """Return a function that continues a call which can be resumed.
 
-        What the function needs of the store is read now, before any of that may be deleted.
+        The records that the function needs are read now, before retention may delete them.
         """
         if active.call.task_id is not None:
             return partial(self._client_tasks.resume, queue, active)
         if core.was_never_sent(active.call):
             return partial(_send_unsent, active, send_again)
         requests = self._rounds.stored_requests(active.call) or {}
-        return partial(self._go_on_with_round, queue, active, requests, send_again)
+        return partial(self._resume_round, queue, active, requests, send_again)
 
-    async def _go_on_with_round(
+    async def _resume_round(
         self, queue: ServerQueue, active: ActiveCall, requests: dict[str, PendingRequest], send_again: SendAgain
     ) -> dict[str, Any]:
         """Wait for the answers to the `requests` of a call's round, send the call again, and return its result."""
@@ -130,6 +130,6 @@ def _is_mrtr(call: Call) -> bool:
 
 
 def _rejection_error(message: str, error: PeerError | None = None) -> UpstreamError:
-    """Return the error of a resumed call that its server does not go on with (RESUME_REJECTED)."""
+    """Return the error of a resumed call that its server refuses to continue (RESUME_REJECTED)."""
     details = error.details if error is not None else {}
     return UpstreamError(Fault(code="RESUME_REJECTED", category=Category.SERVER, message=message, details=details))

@@ -2,7 +2,7 @@
 
 A span whose record outlives this process is exported by the next one, under the same ids. What is shorter than a record
 (an RPC, an exchange on the wire) is exported where it happens; the call's record lists it meanwhile (`under_way`), so
-that the next process can finish it after a crash. While tracing is off all this costs a comparison.
+that the next process can finish it after a crash. While tracing is off, all this costs one comparison.
 """
 
 from collections.abc import Generator
@@ -48,7 +48,7 @@ METHODS = {
 
 
 class SpanRecorder:
-    """Follows the tables and exports the spans of ended records."""
+    """Adds spans to new calls, follows the tables, and exports the spans of ended records."""
 
     def __init__(
         self,
@@ -69,26 +69,26 @@ class SpanRecorder:
     # Calls
 
     def with_trace(self, call: Call, params: dict[str, object]) -> Call:
-        """Return a new call with a span of its own; the parent is named by `_meta` in the params, or else is the RPC's.
+        """Return a new call with a span of its own, whose parent is the span in `_meta` of the params, else the RPC's.
 
-        Without a parent, and with tracing off, the call stays as it is. While its caller waits, its record lists the
-        RPC's span, for the next process to finish after a crash.
+        Without a parent, and with tracing off, the call stays as it is. While a caller waits for the call, its record
+        lists the span of the RPC, so that the next process can finish the span after a crash.
         """
-        named = trace_of_params(params)
-        parent = named or CURRENT_TRACE.get()
+        named_parent = trace_of_params(params)
+        parent = named_parent or CURRENT_TRACE.get()
         if parent is None and not self.tracer.on:
             return call
         trace = self.tracer.begin(parent, f"call {mcp.describe_request(call.method, params)[0]}")
-        serving = CURRENT_RPC.get()
-        if serving is None or trace is None:
+        rpc = CURRENT_RPC.get()
+        if rpc is None or trace is None:
             return replaced(call, trace=trace)
-        if named is not None:
-            serving.links.append(trace)
-        lists_rpc = _is_exported_here(serving.span.trace) and not call.detached
-        return replaced(call, trace=trace, under_way=(serving.span,) if lists_rpc else ())
+        if named_parent is not None:
+            rpc.links.append(trace)
+        lists_rpc = _is_exported_here(rpc.span.trace) and not call.detached
+        return replaced(call, trace=trace, under_way=(rpc.span,) if lists_rpc else ())
 
     def queue_span(self, active: ActiveCall) -> AbstractContextManager[None]:
-        """Export the block, a call's wait for its turn, as a span."""
+        """Export the block, a call's wait for a slot, as a span."""
         return self._exported_queue_span(active) if self.tracer.on else _NO_SPAN
 
     @contextmanager
@@ -151,7 +151,7 @@ class SpanRecorder:
         self._ledger.change_later(self._calls, before.id, partial(core_calls.merge_change, before, active.call))
 
     def _export_queue_span(self, call: Call, start: float, end: float) -> None:
-        """Export a wait for a turn as a span, unless this hub only passes the call's trace on."""
+        """Export a wait for a slot as a span, unless this hub only passes the call's trace on."""
         trace = self.tracer.begin(call.trace, "queue") if _is_exported_here(call.trace) else None
         if trace is not None:
             attributes: Attributes = {"hubbub.server": call.server, "hubbub.call.id": call.id}
@@ -189,7 +189,7 @@ class SpanRecorder:
     # Pending requests
 
     def _export_ended_request(self, before: PendingRequest | None, after: PendingRequest | None) -> None:
-        """Export the span of a pending request once it is over, or was deleted before."""
+        """Export the span of a pending request once the request is over, or is deleted before that."""
         request = after or before
         if (
             request is None
@@ -243,7 +243,7 @@ class SpanRecorder:
     # Tasks
 
     def _export_ended_task(self, before: Task | None, after: Task | None) -> None:
-        """Export the span of a task once it has ended, or was deleted before."""
+        """Export the span of a task once the task has ended, or is deleted before that."""
         task = after or before
         if task is None or (before is not None and before.status.ended) or not _is_exported_here(task.trace):
             return
@@ -304,19 +304,19 @@ def inbound_request_span(tracer: Tracer, server: str, request: InboundRequest) -
         start=tracer.now(),
         attributes={**attributes, "hubbub.server": server},
     )
-    error: str | None = "cancelled"  # that is none of the exceptions below
-    answered: Attributes = {}
+    error: str | None = "cancelled"  # stays if the block is cancelled, which none of the clauses below catches
+    reply_attributes: Attributes = {}
     try:
         yield
         error = None
     except ReplyError as refusal:
-        error = answered["rpc.response.status_code"] = str(refusal.code)
+        error = reply_attributes["rpc.response.status_code"] = str(refusal.code)
         raise
     except Exception as exc:
         error = type(exc).__name__
         raise
     finally:
-        tracer.export_span(span, tracer.now(), attributes=answered, error=error)
+        tracer.export_span(span, tracer.now(), attributes=reply_attributes, error=error)
 
 
 def _is_exported_here(trace: Trace | None) -> bool:

@@ -17,8 +17,8 @@ class CallSpec:
 
     `message` is the parsed form of `params`; if it is not given, `params` are parsed here.
 
-    Times are in seconds, None for the server's own. `call_id` is the idempotency key. `as_task` requests a task at the
-    server; then `timeout_s` only limits its creation. `origin` is what rules of approvals ask for, too.
+    Times are in seconds, None for those of the server's options. `call_id` is the idempotency key. `as_task` requests a
+    task at the server; then `timeout_s` only limits its creation. `origin` says where the call comes from, for rules.
     """
 
     server: str
@@ -56,7 +56,7 @@ class LogEvent:
 
 
 class RemoteCalls(Protocol):
-    """Makes calls where their servers are; `rpc/fleet/` implements it.
+    """Makes calls at the members that have their servers; `rpc/fleet/` implements it.
 
     All raise as `Calls` does, and Unavailable (OWNER_CHANGING, OWNER_LOST).
     """
@@ -66,7 +66,7 @@ class RemoteCalls(Protocol):
         ...
 
     def may_forward(self) -> bool:
-        """Return whether the present request may be forwarded to another member: not if a member has forwarded it."""
+        """Return whether the current RPC may be forwarded to another member: not if a member has forwarded it here."""
         ...
 
     async def call(self, spec: CallSpec, principal: str, *, detached: bool) -> Call:

@@ -45,19 +45,19 @@ from hubbubd.runtime.records import Change, Table
 from hubbubd.timing.clock import Clock
 
 DEFAULT_RULE: Final = ApprovalRule(name="default")
-"""What is asked of people where no rule matches and the default is to ask."""
+"""The rule that applies where no other matches and the default is to ask people."""
 
-MAX_ASKED: Final = 10
-"""How often people are asked about one call, whose tool keeps changing meanwhile."""
+MAX_QUESTIONS: Final = 10
+"""The most questions to people about one call, whose tool keeps changing meanwhile."""
 
-JUDGED_FOR_S: Final = 1.0
-"""A call that rules let pass is not judged again at sending within so long, if neither they nor its tool change."""
+VERDICT_VALID_S: Final = 1.0
+"""Seconds for which a call that rules allowed is not judged again at sending, if rules and tool stay the same."""
 
-MAX_PASSED: Final = 1000
-"""Calls of which it is remembered that rules have let them pass; beyond that the oldest are judged again."""
+MAX_JUST_ALLOWED: Final = 1000
+"""The most calls that are remembered as just allowed; beyond that the oldest are judged again."""
 
-CALLS_LOOKED_AT: Final = 200
-"""How many of the latest calls are searched for those of the caller."""
+MAX_CALLS_SEARCHED: Final = 200
+"""How many of the latest calls of all callers are searched for those of one caller."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +69,8 @@ class HeldQuestion:
 
 
 @dataclass(frozen=True, slots=True)
-class _Passed:
-    """The rules and the tool with which a new call was let pass, and when."""
+class _AllowedCall:
+    """The rules and the tool with which a new call was allowed, and when (seconds since the epoch)."""
 
     rules: CallRules
     tool: ToolDefinition
@@ -78,7 +78,7 @@ class _Passed:
 
 
 class ApprovalGate:
-    """Judges calls by the rules, asks people, and lets pass what they have approved."""
+    """Judges calls by the rules, holds those that need approval, and asks people about them."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class ApprovalGate:
         self._calls = calls
         self._clock = clock
         self._rules_by_server: dict[str, tuple[ServerConfig, CallRules]] = {}
-        self._passed: dict[str, _Passed] = {}
+        self._just_allowed: dict[str, _AllowedCall] = {}
         self.adopt(settings)
         inbox.set_settler(Origin.HUB, remembered.changes_by_answer)
 
@@ -105,36 +105,36 @@ class ApprovalGate:
         self.settings = settings
         self._hub_rules = CallRules.from_settings(settings, {})
         self.is_on = self._hub_rules.active
-        """Whether the settings of the hub ask about anything; a server's own may as well."""
+        """Whether the hub's settings have rules that apply; the options of a server may have rules of their own."""
         self._rules_by_server.clear()
 
     def rules_for(self, config: ServerConfig) -> CallRules:
         """Return the rules of the hub that concern a server, with those of its own options."""
-        known = self._rules_by_server.get(config.name)
-        if known is None or known[0] is not config:  # changed options are another object
-            known = self._rules_by_server[config.name] = config, self._hub_rules.for_server(config)
-        return known[1]
+        cached = self._rules_by_server.get(config.name)
+        if cached is None or cached[0] is not config:  # changed options are another object
+            cached = self._rules_by_server[config.name] = config, self._hub_rules.for_server(config)
+        return cached[1]
 
     # New calls
 
-    async def read_unknown_tool(self, queue: ServerQueue, method: str, params: Mapping[str, Any]) -> None:
-        """Fetch the definition of the tool that is to be called, if it is not known and its server is connected."""
+    async def fetch_unknown_tool(self, queue: ServerQueue, method: str, params: Mapping[str, Any]) -> None:
+        """Fetch the definition of the tool that is to be called, if the tool is unknown and its server is connected."""
         if queue.link is None or not is_tool_call(method):
             return
         if self.tools.find(queue.config.name, str(params.get("name"))) is UNKNOWN_TOOL:
             await self.tools.refresh(queue.config.name)
 
     def judge_new(self, queue: ServerQueue, call: Call, params: Mapping[str, Any]) -> HeldQuestion | Call:
-        """Return a new call as it may be queued, or with its question if it is to be held.
+        """Return a new call that may be queued, or one that is to be held, with its question.
 
-        As long as nobody knows the tool, because its server was never connected, one that may turn out to be allowed is
+        If the tool is unknown, because its server was never connected, a call that may turn out to be allowed is
         queued, and judged when it is sent. Raises PermissionDenied (APPROVAL_RULE_DENIED), InvalidArgument and
         FailedPrecondition (APPROVAL_TOO_LARGE).
         """
-        self._passed.pop(call.id, None)
+        self._just_allowed.pop(call.id, None)
         verdict, tool = self._decide(queue.config, call, params)
         if verdict.action is Action.ALLOW:
-            self._note_passed(queue.config, call, tool)
+            self._note_allowed(queue.config, call, tool)
             return call
         if tool is UNKNOWN_TOOL and queue.link is None and self._would_allow_reading(queue.config, call, params):
             return call
@@ -149,9 +149,9 @@ class ApprovalGate:
         )
         return HeldQuestion(held, request)
 
-    async def open_question(self, request: PendingRequest, also: Callable[[], Sequence[Change[Any]]]) -> None:
-        """Open the question about a held call in one commit with the call. Raises HubError."""
-        await self._inbox.open([request], also)
+    async def open_question(self, request: PendingRequest, plan_more: Callable[[], Sequence[Change[Any]]]) -> None:
+        """Open the question about a held call, in one commit with the changes of `plan_more`. Raises HubError."""
+        await self._inbox.open([request], plan_more)
 
     async def wait_for_approval(self, queue: ServerQueue, active: ActiveCall) -> dict[str, Any]:
         """Wait until people have approved a held call, queue it, and return the params to send.
@@ -171,11 +171,11 @@ class ApprovalGate:
             await self.tools.refresh(queue.config.name)
 
     def find_objection(self, queue: ServerQueue, call: Call, params: Mapping[str, Any]) -> Judgement | None:
-        """Return the verdict by which people are to be asked before a call is sent; None if it may be sent.
+        """Return the verdict for which people must be asked before a call is sent; None if it may be sent.
 
         Raises PermissionDenied (APPROVAL_RULE_DENIED) and InvalidArgument.
         """
-        if self._has_just_passed(queue.config, call, params):
+        if self._was_just_allowed(queue.config, call, params):
             return None
         verdict, tool = self._decide(queue.config, call, params)
         if verdict.action is Action.ALLOW:
@@ -187,20 +187,20 @@ class ApprovalGate:
     async def ask_again(
         self, queue: ServerQueue, active: ActiveCall, params: Mapping[str, Any], verdict: Judgement
     ) -> dict[str, Any]:
-        """Ask people about a call that was about to be sent; queue it at the head, and return the params to send.
+        """Ask people about a call that was about to be sent. Then queue it at the head, and return the params to send.
 
         Raises UpstreamError as `wait_for_approval`, and HubError if people cannot be asked.
         """
-        if self._is_asked_already(active.call):
+        if self._has_stored_question(active.call):
             with queue.park(active):
                 await self._wait_until_granted(queue, active)
             queue.requeue(active)
             return approved_params(active.call)
         call, tool = active.call, self.tools.find(queue.config.name, str(params.get("name")))
-        asked = call.approval.asked + 1 if call.approval is not None else 1
-        if asked > MAX_ASKED:
+        question_count = call.approval.asked + 1 if call.approval is not None else 1
+        if question_count > MAX_QUESTIONS:
             raise _denial_error(
-                "APPROVAL_DENIED", call, f"people were asked {MAX_ASKED} times, and the tool changed each time"
+                "APPROVAL_DENIED", call, f"people were asked {MAX_QUESTIONS} times, and the tool changed each time"
             )
         reason = verdict.problem or _describe_change_since(call, tool)
         request = self._make_request(queue, call, verdict, tool, params, reason=reason)
@@ -208,7 +208,7 @@ class ApprovalGate:
             rule=_deciding_rule(verdict).name,
             definition=tool.digest,
             request_id=request.id,
-            asked=asked,
+            asked=question_count,
             arguments=call.approval.arguments if call.approval is not None else None,
         )
         with queue.park(active, request.id, at_server=active.was_sent):
@@ -219,16 +219,16 @@ class ApprovalGate:
 
     async def withdraw_unresumed(self, takeover: Takeover, under_way: Iterable[Call]) -> None:
         """Withdraw the questions about calls of the servers taken over, except about the calls `under_way`."""
-        wanted = {call.approval.request_id for call in under_way if call.approval is not None}
+        needed_ids = {call.approval.request_id for call in under_way if call.approval is not None}
         why = f"{takeover.event_text}, and its call has ended"
-        await self._inbox.abandon_all({Origin.HUB}, why, takeover.requests, but=wanted)
+        await self._inbox.abandon_all({Origin.HUB}, why, takeover.requests, but=needed_ids)
 
     def has_question(self, call: Call) -> bool:
         """Return whether the pending request of a held call is in the inbox, open or settled."""
         return call.approval is not None and self._inbox.find(call.approval.request_id) is not None
 
-    def _is_asked_already(self, call: Call) -> bool:
-        """Return whether a call that was resumed has its question already: an earlier hub asked during its rounds."""
+    def _has_stored_question(self, call: Call) -> bool:
+        """Return whether an earlier hub asked people about a call that was being sent, and no approval is noted yet."""
         return call.approval is not None and not call.approval.granted and self.has_question(call)
 
     # Deciding
@@ -249,58 +249,58 @@ class ApprovalGate:
         facts = collect_facts(call, params, {"readOnlyHint": True}, self._clock.now())
         return self.rules_for(config).decide(facts).action is Action.ALLOW
 
-    def _note_passed(self, config: ServerConfig, call: Call, tool: ToolDefinition) -> None:
-        """Remember for a moment that the rules let a call pass, so that it is not judged twice (`_has_just_passed`)."""
+    def _note_allowed(self, config: ServerConfig, call: Call, tool: ToolDefinition) -> None:
+        """Remember for a moment that the rules allow a call, so that it is not judged twice (`_was_just_allowed`)."""
         rules = self.rules_for(config)
         if not rules.active:
             return
-        if len(self._passed) >= MAX_PASSED:
-            del self._passed[next(iter(self._passed))]
-        self._passed[call.id] = _Passed(rules, tool, self._clock.now())
+        if len(self._just_allowed) >= MAX_JUST_ALLOWED:
+            del self._just_allowed[next(iter(self._just_allowed))]
+        self._just_allowed[call.id] = _AllowedCall(rules, tool, self._clock.now())
 
-    def _has_just_passed(self, config: ServerConfig, call: Call, params: Mapping[str, Any]) -> bool:
-        """Return whether a call was let pass a moment ago, by these rules and with its tool as now; True only once."""
-        passed = self._passed.pop(call.id, None)
+    def _was_just_allowed(self, config: ServerConfig, call: Call, params: Mapping[str, Any]) -> bool:
+        """Return whether these rules allowed a call a moment ago, with its tool as it is now; True only once."""
+        allowed = self._just_allowed.pop(call.id, None)
         # By identity: rules and tools that have changed are other objects.
         return (
-            passed is not None
+            allowed is not None
             and call.approval is None
-            and passed.rules is self.rules_for(config)
-            and passed.tool is self.tools.find(config.name, str(params.get("name")))
-            and 0 <= self._clock.now() - passed.at < JUDGED_FOR_S
+            and allowed.rules is self.rules_for(config)
+            and allowed.tool is self.tools.find(config.name, str(params.get("name")))
+            and 0 <= self._clock.now() - allowed.at < VERDICT_VALID_S
         )
 
     def _is_approved(self, call: Call, rule: ApprovalRule, tool: ToolDefinition, params: Mapping[str, Any]) -> bool:
-        """Return whether a call has the approvals that a rule asks for now."""
+        """Return whether a call has the approvals that a rule requires, for its tool and arguments as they are now."""
         approval = call.approval
         if approval is None or not approval.granted or approval.definition != tool.digest:
             return False
         digest = canonical_digest(tool_arguments(params))
         if approval.remembered_id:
             return self._find_remembered(call, rule, tool, params, digest) is not None
-        counted = count_votes(
+        vote_count = count_votes(
             approval.votes,
             caller=call.principal,
             approvers=rule.approvers,
             not_by_caller=rule.not_by_caller,
             digest=digest,
         )
-        return counted >= rule.needed
+        return vote_count >= rule.needed
 
     def _remembered_approval(
         self, call: Call, verdict: Judgement, tool: ToolDefinition, params: Mapping[str, Any]
     ) -> CallApproval | None:
-        """Return the approval of a call by a remembered one; None if there is none, or the verdict has a problem."""
+        """Return the approval of a call by a remembered one; None without one, or if the verdict has a problem."""
         rule = _deciding_rule(verdict)
-        found = self._find_remembered(call, rule, tool, params, canonical_digest(tool_arguments(params)))
-        if found is None or verdict.problem:
+        remembered = self._find_remembered(call, rule, tool, params, canonical_digest(tool_arguments(params)))
+        if remembered is None or verdict.problem:
             return None
-        return CallApproval(rule=rule.name, definition=tool.digest, remembered_id=found.id, granted=True, asked=0)
+        return CallApproval(rule=rule.name, definition=tool.digest, remembered_id=remembered.id, granted=True, asked=0)
 
     def _find_remembered(
         self, call: Call, rule: ApprovalRule, tool: ToolDefinition, params: Mapping[str, Any], digest: str
     ) -> RememberedApproval | None:
-        """Return a remembered approval that is enough for a call; None without one. `digest` is of its arguments."""
+        """Return a remembered approval that suffices for a call; None without one. `digest` is of the arguments."""
         name, folder = str(params.get("name")), read_folder(call.server, params)
         return self.remembered.find_for(call.server, name, call.principal, rule, tool.digest, digest, folder=folder)
 
@@ -342,17 +342,17 @@ class ApprovalGate:
 
     def _calls_before(self, call: Call) -> list[str]:
         """Return the ids of the caller's latest calls of the server, newest first."""
-        latest = islice(self._calls.newest(lambda _: True), CALLS_LOOKED_AT)
-        same = [each for each in latest if (each.server, each.principal) == (call.server, call.principal)]
-        return [each.id for each in same if each.id != call.id]
+        latest = islice(self._calls.newest(lambda _: True), MAX_CALLS_SEARCHED)
+        of_caller = [each for each in latest if (each.server, each.principal) == (call.server, call.principal)]
+        return [each.id for each in of_caller if each.id != call.id]
 
     async def _commit_question(self, active: ActiveCall, approval: CallApproval, request: PendingRequest) -> None:
-        """Commit a question together with the call, which is not sent as long as it is open. Raises HubError."""
+        """Commit a question together with its call, which is not sent while the question is open. Raises HubError."""
         before = active.call
         held = replaced(before, approval=approval, started_at=before.started_at if active.was_sent else None)
 
         def plan_call() -> list[Change[Any]]:
-            """Return the change by which the call is held, for the commit of its question."""
+            """Return the change that holds the call, for the commit of its question."""
             return self._calls.plan_step(before.id, partial(core.merge_change, before, held))
 
         active.call = held
@@ -360,7 +360,7 @@ class ApprovalGate:
         await self._inbox.open([request], plan_call)
 
     async def _wait_until_granted(self, queue: ServerQueue, active: ActiveCall) -> None:
-        """Wait for the answer of a call's question, and note it in the call in one commit. Raises UpstreamError."""
+        """Wait for the answer to a call's question, and commit it with the call. Raises UpstreamError if refused."""
         approval = active.call.approval
         assert approval is not None, "it is held"
         try:
@@ -378,12 +378,12 @@ class ApprovalGate:
 
 
 def _deciding_rule(verdict: Judgement) -> ApprovalRule:
-    """Return the rule by which a verdict was found; the default's where none matches."""
+    """Return the rule that decided a verdict; DEFAULT_RULE where no rule matches."""
     return verdict.rule or DEFAULT_RULE
 
 
 def _describe_change_since(call: Call, tool: ToolDefinition) -> str:
-    """Return why people are asked about a call that was about to be sent."""
+    """Return the reason, for people, why they are asked about a call that was about to be sent."""
     if call.approval is not None and call.approval.definition == UNKNOWN_TOOL.digest != tool.digest:
         return "this tool was not known when its call was approved, as its server had not been connected"
     if call.approval is not None and call.approval.definition != tool.digest:
@@ -396,9 +396,9 @@ def _describe_change_since(call: Call, tool: ToolDefinition) -> str:
 def _rule_denied_error(call: Call, verdict: Judgement) -> PermissionDenied:
     """Return the refusal of a call that a rule denies (APPROVAL_RULE_DENIED)."""
     rule = _deciding_rule(verdict)
-    words = f": {rule.message}" if rule.message else ""
+    text = f": {rule.message}" if rule.message else ""
     return PermissionDenied(
-        f"the rule {rule.name!r} does not allow this call of {call.server}{words}",
+        f"the rule {rule.name!r} does not allow this call of {call.server}{text}",
         reason="APPROVAL_RULE_DENIED",
         metadata={"rule": rule.name, "server": call.server, "message": rule.message},
     )
@@ -410,18 +410,18 @@ def _unapproved_error(call: Call, settled: PendingRequest) -> UpstreamError:
         case RequestState.ANSWERED:
             assert settled.answer is not None
             reason = cast("str", payload.loads(settled.answer.payload).get("reason", ""))
-            words = f"{settled.answered_by} said no to this call{f': {reason}' if reason else ''}"
-            return _denial_error("APPROVAL_DENIED", call, words, denied_by=settled.answered_by or "", reason=reason)
+            text = f"{settled.answered_by} said no to this call{f': {reason}' if reason else ''}"
+            return _denial_error("APPROVAL_DENIED", call, text, denied_by=settled.answered_by or "", reason=reason)
         case RequestState.EXPIRED:
             waited_s = str(round((settled.deadline or settled.created_at) - settled.created_at))
-            words = f"this call was not made: {settled.reason}"
-            return _denial_error("APPROVAL_EXPIRED", call, words, waited_s=waited_s)
+            text = f"this call was not made: {settled.reason}"
+            return _denial_error("APPROVAL_EXPIRED", call, text, waited_s=waited_s)
         case _:
             return _denial_error("APPROVAL_WITHDRAWN", call, f"this call was not made: {settled.reason}")
 
 
 def _denial_error(code: str, call: Call, message: str, **details: str) -> UpstreamError:
-    """Return the error of a call that was not approved; `code` is that of its fault."""
+    """Return the error of a call that was not approved; `code` and `details` are those of its fault."""
     rule = call.approval.rule if call.approval is not None else ""
     fault = Fault(code=code, category=Category.APPROVAL, message=message, details={"rule": rule, **details})
     return UpstreamError(fault)

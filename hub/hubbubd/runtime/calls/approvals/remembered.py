@@ -12,11 +12,11 @@ from hubbubd.runtime.records import Change, Ledger, RecordReader, Table
 from hubbubd.timing.clock import Clock
 
 MAX_PER_SERVER: Final = 1000
-"""Remembered approvals of one server; one more takes the place of the oldest."""
+"""The most remembered approvals of one server; one more replaces the oldest."""
 
 
 class RememberedApprovals(RecordReader[RememberedApproval]):
-    """The remembered approvals of all servers. Those that are over are deleted when another one is made."""
+    """The remembered approvals of all servers. Expired ones are deleted when a new one is made."""
 
     def __init__(self, ledger: Ledger, table: Table[RememberedApproval], clock: Clock) -> None:
         super().__init__(table)
@@ -27,7 +27,7 @@ class RememberedApprovals(RecordReader[RememberedApproval]):
         table.for_each(lambda approval: self._update_index(None, approval))
 
     def list_valid(self) -> list[RememberedApproval]:
-        """Return the remembered approvals that still hold, newest first."""
+        """Return the remembered approvals that have not expired, newest first."""
         now = self._clock.now()
         valid = [approval for approval in self._table if now < approval.expires_at]
         return sorted(valid, key=lambda approval: (approval.created_at, approval.id), reverse=True)
@@ -43,7 +43,7 @@ class RememberedApprovals(RecordReader[RememberedApproval]):
         *,
         folder: str = "",
     ) -> RememberedApproval | None:
-        """Return a remembered approval that is enough for a call (`RememberedApproval.covers`); None without one."""
+        """Return a remembered approval that suffices for a call (`RememberedApproval.covers`); None without one."""
         now = self._clock.now()
         for approval in self._by_server.get(server, {}).values():
             if approval.covers(tool, caller, rule, definition, digest, now, folder=folder):
@@ -90,7 +90,7 @@ class RememberedApprovals(RecordReader[RememberedApproval]):
         ]
 
     def _find_superfluous(self, server: str, now: float) -> list[RememberedApproval]:
-        """Return the remembered approvals of a server that are over, and the oldest ones beyond the limit."""
+        """Return the expired approvals of a server, and the oldest others beyond the limit when one more is made."""
         by_age = sorted(self._by_server.get(server, {}).values(), key=lambda approval: approval.created_at)
         valid = [approval for approval in by_age if now < approval.expires_at]
         expired = [approval for approval in by_age if now >= approval.expires_at]
@@ -99,9 +99,9 @@ class RememberedApprovals(RecordReader[RememberedApproval]):
     def _update_index(self, before: RememberedApproval | None, after: RememberedApproval | None) -> None:
         """Keep the index by server in step with the table."""
         if before is not None:
-            of_server = self._by_server.get(before.server, {})
-            of_server.pop(before.id, None)
-            if not of_server:
+            server_approvals = self._by_server.get(before.server, {})
+            server_approvals.pop(before.id, None)
+            if not server_approvals:
                 self._by_server.pop(before.server, None)
         if after is not None:
             self._by_server.setdefault(after.server, {})[after.id] = after

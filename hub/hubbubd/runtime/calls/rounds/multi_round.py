@@ -34,7 +34,8 @@ MAX_ROUNDS = 10
 """The most rounds of a call, as in the SDK (`DEFAULT_INPUT_REQUIRED_MAX_ROUNDS`)."""
 
 STATE_ONLY_FIRST_S, STATE_ONLY_MOST_S = 0.05, 0.25
-"""Exponential backoff, as in the SDK, before a call is sent again for which the server asked no input."""
+"""First and longest pause, in seconds, of the exponential backoff (as in the SDK) before a call is sent again for which
+the server has not requested any input."""
 
 
 def request_kind(method: object, params: Mapping[str, Any]) -> RequestKind | None:
@@ -63,8 +64,8 @@ class MultiRound:
     ) -> dict[str, Any]:
         """Get the input that a result asks for, queue the call again, and return the params to send.
 
-        Raises UpstreamError: TOO_MANY_ROUNDS, INVALID_RESPONSE, INPUT_REFUSED; and PeerError for what the caller of the
-        call has not declared to answer.
+        Raises UpstreamError: TOO_MANY_ROUNDS, INVALID_RESPONSE, INPUT_REFUSED; and PeerError for a question that the
+        caller has not declared to answer.
         """
         state = result.get("requestState")
         rounds = replace(next_round(queue, active), state=state if isinstance(state, str) else None)
@@ -94,9 +95,9 @@ class MultiRound:
         return _params_with_answers(params, rounds, answers)
 
     async def mark_delivered(self, last_round: core.RoundProgress) -> None:
-        """Mark a round's answers as delivered, as the server replied to the call that carried them.
+        """Mark a round's answers as delivered, as the server has replied to the call that carried them.
 
-        Durable before anything that follows from the reply.
+        That is durable on return, before the reply has any effect.
         """
         await self._inbox.mark_all_delivered([request_id for _, request_id in last_round.questions])
 
@@ -111,9 +112,9 @@ class MultiRound:
     async def withdraw_unresumed(self, takeover: Takeover, under_way: Iterable[Call]) -> None:
         """Withdraw the requests of calls of the servers taken over, except of the calls `under_way`."""
         last_rounds = [call.rounds for call in under_way if call.rounds is not None]
-        wanted = {request_id for last_round in last_rounds for _, request_id in last_round.questions}
+        needed_ids = {request_id for last_round in last_rounds for _, request_id in last_round.questions}
         why = f"{takeover.event_text}, and its call has ended"
-        await self._inbox.abandon_all({Origin.ROUNDS}, why, takeover.requests, but=wanted)
+        await self._inbox.abandon_all({Origin.ROUNDS}, why, takeover.requests, but=needed_ids)
 
     async def _ask_all(
         self, queue: ServerQueue, active: ActiveCall, rounds: core.RoundProgress, questions: Questions
@@ -140,7 +141,7 @@ class MultiRound:
             yield
 
     async def _commit(self, active: ActiveCall, rounds: core.RoundProgress, *requests: PendingRequest) -> None:
-        """Commit a round of a call together with its requests, and keep it in `active`."""
+        """Commit a round of a call together with its requests, and note the round in `active`."""
 
         def plan_call() -> Sequence[Change[Any]]:
             """Return the change that notes the round in the record of the call."""
@@ -157,7 +158,7 @@ class MultiRound:
     ) -> dict[str, Any]:
         """Wait until all requests are settled; return what `read_answer` returns for each, by key.
 
-        Its error ends the wait.
+        An error of `read_answer` ends the wait.
         """
         # Requests settled before a restart may be deleted as soon as they are delivered, so read their answers first.
         answers = {key: read_answer(each) for key, each in requests.items() if each.state is not RequestState.OPEN}
@@ -189,7 +190,7 @@ def _require_declared(call: Call, questions: Questions) -> None:
 
 
 def _params_with_answers(params: dict[str, Any], rounds: core.RoundProgress, answers: dict[str, Any]) -> dict[str, Any]:
-    """Return the params with which a call is sent again."""
+    """Return the params with which a call is sent again: its own, the answers, and the state of the server."""
     params_to_send = {**params}
     if answers:
         params_to_send["inputResponses"] = answers
@@ -199,7 +200,7 @@ def _params_with_answers(params: dict[str, Any], rounds: core.RoundProgress, ans
 
 
 def _require_answer(request: PendingRequest) -> Any:
-    """Return the answer. Raises UpstreamError (INPUT_REFUSED) when there is none."""
+    """Return the answer to a settled request. Raises UpstreamError (INPUT_REFUSED) without one."""
     if request.answer is None or request.answer.refused:
         raise input_refused_error(f"{request.kind} was refused, so the call was not sent again")
     return payload.loads(request.answer.payload)
@@ -242,8 +243,8 @@ def parse_questions(input_requests: object) -> Questions:
         kind = request_kind(fields.get("method"), params)
         if kind is None:
             raise input_error("INVALID_RESPONSE", f"inputRequests.{key} is not a request that a client answers")
-        if (wrong := find_problem(kind, params)) is not None:
-            raise input_error("INVALID_RESPONSE", f"inputRequests.{key}: {wrong}")
+        if (problem := find_problem(kind, params)) is not None:
+            raise input_error("INVALID_RESPONSE", f"inputRequests.{key}: {problem}")
         questions[key] = (kind, params)
     return questions
 

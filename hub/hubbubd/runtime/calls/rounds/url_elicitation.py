@@ -30,7 +30,7 @@ COMPLETION_S = 2.0
 
 
 class Consents:
-    """The URLs that calls of all servers wait for."""
+    """The consents of people to visit the URLs that calls of all servers wait for."""
 
     def __init__(self, rounds: MultiRound, clock: Clock) -> None:
         self._rounds = rounds
@@ -51,28 +51,30 @@ class Consents:
         refusal = payload.dumps({"code": error.code, "message": error.message, "data": error.data})
         rounds = replace(next_round(queue, active), refusal=refusal)
         completions = self._completions.setdefault(active, {})
-        # Pages that were agreed to in an earlier round: only their completion is waited for.
-        awaited = [page for page in pages if page in completions and not completions[page].is_set()]
+        # In an earlier round people have agreed to visit these pages: only their completion is awaited.
+        agreed_ids = [page_id for page_id in pages if page_id in completions and not completions[page_id].is_set()]
         requests = {
-            page: new_request(queue, active, Origin.ROUNDS, RequestKind.ELICITATION_URL, params, now=self._clock.now())
-            for page, params in pages.items()
-            if page not in awaited
+            page_id: new_request(
+                queue, active, Origin.ROUNDS, RequestKind.ELICITATION_URL, params, now=self._clock.now()
+            )
+            for page_id, params in pages.items()
+            if page_id not in agreed_ids
         }
-        completions.update({page: anyio.Event() for page in requests})
+        completions.update({page_id: anyio.Event() for page_id in requests})
         async with self._rounds.park(queue, active, rounds, requests):
             await self._rounds.wait_for_answers(requests, partial(_require_consent, error))
             with anyio.move_on_after(queue.config.find_answer_limit_s(durable=True)) as timeout:
-                for page in awaited:
-                    await completions[page].wait()
+                for page_id in agreed_ids:
+                    await completions[page_id].wait()
             if timeout.cancelled_caught:
                 raise error
             with anyio.move_on_after(COMPLETION_S):
-                for page in requests:
-                    await completions[page].wait()
+                for page_id in requests:
+                    await completions[page_id].wait()
         queue.requeue(active)
 
     def note_completion(self, server: str, elicitation_id: object) -> None:
-        """Handle a server's notification that an elicitation is complete."""
+        """Note a server's notification that an elicitation is complete: calls that wait for it are sent again."""
         for active, completions in self._completions.items():
             if active.call.server == server and isinstance(elicitation_id, str) and elicitation_id in completions:
                 completions[elicitation_id].set()
@@ -107,10 +109,10 @@ def _parse_pages(error: PeerError) -> dict[str, dict[str, Any]]:
     pages: dict[str, dict[str, Any]] = {}
     for page in elicitations:
         match page:
-            case {"mode": "url", "elicitationId": str(name), "message": str(), "url": str()} if name not in pages:
-                pages[name] = cast("dict[str, Any]", page)
+            case {"mode": "url", "elicitationId": str(page_id), "message": str(), "url": str()} if page_id not in pages:
+                pages[page_id] = cast("dict[str, Any]", page)
             case _:
                 return {}
-        if find_problem(RequestKind.ELICITATION_URL, pages[name]) is not None:
+        if find_problem(RequestKind.ELICITATION_URL, pages[page_id]) is not None:
             return {}
     return pages

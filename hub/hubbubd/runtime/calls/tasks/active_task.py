@@ -18,9 +18,10 @@ ACCEPT_S = 5.0
 
 @dataclass(slots=True, eq=False)
 class ActiveTask:
-    """A client task under way. `task_id` is the hub's id of it, empty until it is stored; `remote_id` the server's.
+    """A client task under way. `task_id` is the hub's id, empty until the task is stored; `remote_id` the server's id.
 
-    `stateless` says that the server speaks 2026-07-28. `failure` is why the hub gives the task up before its end.
+    `stateless` says that the server speaks 2026-07-28. `failure` is the error for which the hub gives the task up.
+    `group` runs its work beside the polling, `wake` cuts the wait for the next poll short, `done` is set at its end.
     """
 
     task_id: str
@@ -37,7 +38,7 @@ class ActiveTask:
     failure: UpstreamError | None = None
 
     async def request(self, link: McpLink, method: str, **params: Any) -> dict[str, Any]:
-        """Send a request about the task; what the server asks meanwhile belongs to its call. Raises as `McpLink`."""
+        """Send a request about the task; what the server asks during it belongs to the call. Raises as `McpLink`."""
         # No span per poll, there would be too many: the task's own is propagated.
         call_id, span = self.active.call.id, propagated_span(self.active.last_span)
         # `tasks/result` is answered only when the task has ended.
@@ -47,7 +48,7 @@ class ActiveTask:
         raise UpstreamError(Fault(code="CALL_TIMEOUT", category=Category.TIMEOUT, message=message, retryable=True))
 
     async def wait_for_next_poll(self, seconds: float) -> None:
-        """Wait so many seconds until the next poll; `wake` cuts that short, to SHORTEST_POLL_S at least."""
+        """Wait `seconds` until the next poll; `wake` ends the wait early, after SHORTEST_POLL_S at the earliest."""
         await anyio.sleep(min(seconds, core.SHORTEST_POLL_S))
         with anyio.move_on_after(seconds - core.SHORTEST_POLL_S):
             await self.wake.wait()

@@ -51,9 +51,9 @@ class ClientTasks:
         for task in taken_over:
             if task.id not in resumed_ids and not task.status.ended:
                 self._poller.mark_cancelled(task.id, "its call has ended")
-        wanted = {request_id for task in taken_over if task.id in resumed_ids for request_id in task.pending_ids}
+        needed_ids = {request_id for task in taken_over if task.id in resumed_ids for request_id in task.pending_ids}
         why = f"{takeover.event_text}, and its task has ended"
-        await self._inbox.abandon_all({Origin.TASK_INPUT}, why, takeover.requests, but=wanted)
+        await self._inbox.abandon_all({Origin.TASK_INPUT}, why, takeover.requests, but=needed_ids)
 
     # Polling
 
@@ -71,7 +71,7 @@ class ClientTasks:
             return await self._poller.poll_until_ended(active_task)
 
     def server_fingerprint(self, call: Call) -> str | None:
-        """Return the fingerprint of the server that holds a call as a task; None if no task is known."""
+        """Return the fingerprint of the server that executes a call as a task; None if no task is known."""
         task = self._table.record(call.task_id or "")
         return task.fingerprint if task is not None and task.role is TaskRole.CLIENT else None
 
@@ -98,17 +98,17 @@ class ClientTasks:
         try:
             return await self._ledger.transact(plan_task)
         finally:  # if cancelled, the commit may have held
-            known = self._calls.record(active.call.id)
-            active.call = replace(active.call, task_id=known.task_id if known is not None else None)
+            stored_call = self._calls.record(active.call.id)
+            active.call = replace(active.call, task_id=stored_call.task_id if stored_call is not None else None)
 
     def _new_task(self, active_task: ActiveTask, wire: Mapping[str, Any]) -> Task:
         """Return the record of a task as its server has reported it (`wire`), not stored yet."""
         config, now = active_task.queue.config, self._clock.now()
-        name = core.usable_remote_id(active_task.remote_id)
-        if name is None or self._table.record(name) is not None:
-            name = f"task_{secrets.token_hex(8)}"
+        task_id = core.usable_remote_id(active_task.remote_id)
+        if task_id is None or self._table.record(task_id) is not None:
+            task_id = f"task_{secrets.token_hex(8)}"
         task = Task(
-            id=name,
+            id=task_id,
             remote_id=active_task.remote_id,
             server=config.name,
             fingerprint=config.fingerprint,
@@ -126,7 +126,7 @@ class ClientTasks:
     async def _register(self, active_task: ActiveTask) -> AsyncGenerator[None]:
         """Register the task as under way for the block; if the block fails for good, cancel the task at the server.
 
-        At its end the requests of the task are withdrawn, unless the next hub goes on with it.
+        After the block the requests of the task are withdrawn, unless the next hub resumes it.
         """
         key = active_task.queue.config.name, active_task.remote_id
         self._active_tasks[key] = active_task
@@ -139,24 +139,24 @@ class ClientTasks:
                     self._questions.withdraw(active_task)
         except BaseException as exc:
             # A call ends by its deadline; any other cancellation is the end of the hub.
-            hub_ends = not isinstance(exc, Exception) and not active.deadline.is_over
-            if not hub_ends and not self.outlives_hub(active):
+            is_hub_ending = not isinstance(exc, Exception) and not active.deadline.is_over
+            if not is_hub_ending and not self.outlives_hub(active):
                 with anyio.CancelScope(shield=True):
                     await self._cancel_at_server(active_task)
             raise
         finally:
-            if self._active_tasks.get(key) is active_task:  # a server may have used the id twice
+            if self._active_tasks.get(key) is active_task:  # a server may have used the id for two tasks
                 del self._active_tasks[key]
             active_task.done.set()
 
     def outlives_hub(self, active: ActiveCall) -> bool:
-        """Return whether a detached call, stopped by shutdown, has a task that goes on at the server meanwhile."""
-        stopped = active.end is End.SHUTTING_DOWN
+        """Return whether a call is detached and was stopped by shutdown, while its task continues at the server."""
+        was_stopped = active.end is End.SHUTTING_DOWN
         task = self._table.record(active.call.task_id or "")
-        return stopped and active.call.detached and task is not None and not task.status.ended
+        return was_stopped and active.call.detached and task is not None and not task.status.ended
 
     async def _cancel_at_server(self, active_task: ActiveTask) -> None:
-        """Cancel a task for which no call waits; it is recorded as cancelled even if its server refuses."""
+        """Cancel a task whose call has ended; it is recorded as cancelled even if its server refuses."""
         task = self._table.record(active_task.task_id)
         if task is not None and task.status.ended:
             return
@@ -167,8 +167,8 @@ class ClientTasks:
         task = self._table.record(active_task.task_id)
         if task is not None and not task.status.ended:
             fault = active_task.active.fault or (active_task.failure.fault if active_task.failure else None)
-            why = fault.message if fault else "its call ran out of time"
-            self._poller.mark_cancelled(task.id, why)
+            reason = fault.message if fault else "its call ran out of time"
+            self._poller.mark_cancelled(task.id, reason)
 
     def _delete_task_of(self, deleted: Call) -> None:
         """Delete a client task together with its call."""
@@ -189,15 +189,15 @@ class ClientTasks:
             active_task.wake.set()
 
     def poll_call_soon(self, call: Call) -> None:
-        """Poll the task of a call at once, since a client asks how far it is."""
+        """Poll the task of a call at once, since a client asks for its status."""
         task = self._table.record(call.task_id or "")
         if task is not None and task.remote_id is not None:
             self.poll_soon(task.server, task.remote_id)
 
     async def open_request(self, request: PendingRequest) -> None:
-        """Add a request on the wire to the inbox, committed together with the references of its task and call to it.
+        """Add a request on the wire to the inbox, in one commit with the references to it from its task and its call.
 
-        So watchers of the call see at once that it waits. Raises ResourceExhausted and Unavailable.
+        So watchers of the call see at once that the call waits. Raises ResourceExhausted and Unavailable.
         """
 
         def add_reference(task: Task | None) -> Task | None:
@@ -216,7 +216,7 @@ class ClientTasks:
     # For callers
 
     async def cancel(self, task_id: str) -> Task:
-        """Ask the server to cancel a task; from 2026-07-28 on that may take a while, or come too late.
+        """Ask the server to cancel a task; from 2026-07-28 on that may take a while, or be too late.
 
         Raises NotFound, FailedPrecondition, PeerError, UpstreamError.
         """

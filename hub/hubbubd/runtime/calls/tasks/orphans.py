@@ -24,7 +24,7 @@ SEARCH_S = 30.0
 """Seconds to look for an orphan."""
 
 SETTLE_S = 1.0
-"""Seconds after which a task created last is certain to be in the table."""
+"""Seconds after its creation within which a task of another call is in the table for certain."""
 
 MAX_PAGES = 20
 """Pages of tasks/list that are read to find one orphan."""
@@ -50,8 +50,8 @@ class Orphans:
         try:
             yield
         except anyio.get_cancelled_exc_class():
-            methods: Mapping[str, Any] = link.hello.capabilities.get("tasks") or {}
-            if queue.config.transport == "stdio" and "list" in methods and "cancel" in methods:
+            task_capabilities: Mapping[str, Any] = link.hello.capabilities.get("tasks") or {}
+            if queue.config.transport == "stdio" and "list" in task_capabilities and "cancel" in task_capabilities:
                 self._background.start_soon(self._search, link, call)
             raise
         finally:
@@ -60,24 +60,24 @@ class Orphans:
     async def _search(self, link: McpLink, call: Call) -> None:
         """Find the task that a cancelled request may have created, and cancel it."""
         with anyio.move_on_after(SEARCH_S), suppress(PeerError, HubError):
-            found = await _list_unfinished_ids(link, call)
+            unfinished_ids = await _list_unfinished_ids(link, call)
             if self._creations[call.server]:
-                return  # one of these may be the task of another call whose reply is under way
+                return  # an unfinished task may belong to another call, whose reply is on its way
             await anyio.sleep(SETTLE_S)
-            known = {task.remote_id for task in self._table if task.server == call.server}
-            for remote_id in found - known:
+            known_ids = {task.remote_id for task in self._table if task.server == call.server}
+            for remote_id in unfinished_ids - known_ids:
                 log.info("orphaned task cancelled", server=call.server, call=call.id, task=remote_id)
                 await link.request("tasks/cancel", {"taskId": remote_id}, call_id=call.id)
 
 
 async def _list_unfinished_ids(link: McpLink, call: Call) -> set[str]:
     """Return the server's ids of its tasks that have not ended."""
-    found: set[str] = set()
+    unfinished_ids: set[str] = set()
     cursor: str | None = None
     for _ in range(MAX_PAGES):
         page = await link.request("tasks/list", {"cursor": cursor} if cursor else None, call_id=call.id)
-        found |= {task["taskId"] for task in page["tasks"] if task["status"] not in ENDED}
+        unfinished_ids |= {task["taskId"] for task in page["tasks"] if task["status"] not in ENDED}
         cursor = page.get("nextCursor")
         if not cursor:
             break
-    return found
+    return unfinished_ids

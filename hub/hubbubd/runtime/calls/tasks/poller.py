@@ -48,7 +48,7 @@ class TaskPoller:
         return require_result(self._table.get(active_task.task_id))
 
     async def _poll(self, active_task: ActiveTask) -> None:
-        """Poll until the task has ended or is given up."""
+        """Poll a task until it has ended or is given up (`failure`)."""
         while not (task := self._table.get(active_task.task_id)).status.ended and active_task.failure is None:
             link = await active_task.queue.wait_for_link()
             least_pause_s = 0.0
@@ -70,7 +70,7 @@ class TaskPoller:
                 await active_task.wait_for_next_poll(max(core.poll_s(task), least_pause_s))
 
     async def _poll_once(self, active_task: ActiveTask, link: McpLink) -> None:
-        """Ask for the status of a task, and act on it as the server's revision of MCP has it."""
+        """Request the status of a task, record it, and do what the status requires in the server's revision of MCP."""
         wire = await active_task.request(link, "tasks/get")
         await self.record_report(active_task.task_id, wire)
         status = TaskStatus(wire["status"])
@@ -101,7 +101,7 @@ class TaskPoller:
             await self._record_end(active_task, exc)
 
     async def _fetch_during_questions(self, active_task: ActiveTask, link: McpLink) -> None:
-        """Wait for the result, which lets the server send requests on its stream; polling goes on meanwhile."""
+        """Request the result of a task that needs input, and record it; this lets the server send its questions."""
         outcome: dict[str, Any] | PeerError | None = None
         try:
             outcome = await active_task.request(link, "tasks/result")
@@ -123,7 +123,7 @@ class TaskPoller:
         active_task.wake.set()
 
     async def record_report(self, task_id: str, wire: Mapping[str, Any]) -> Task:
-        """Update a task from the server's report; durable on return, so that each of its states is observed."""
+        """Record a task as the server has reported it (`wire`), and return it; durable on return."""
 
         def plan_report() -> tuple[Task, list[Change[Any]]]:
             """Plan the task as reported, if that differs from its record; return it."""
@@ -134,7 +134,7 @@ class TaskPoller:
         return await self._ledger.transact(plan_report)
 
     async def _record_end(self, active_task: ActiveTask, outcome: dict[str, Any] | PeerError | Failure) -> None:
-        """Record the outcome of a task, write-behind if the store does not take it now."""
+        """Record the outcome of a task unless it has ended; write-behind if the store does not take it now."""
         now = self._clock.now()
 
         def end_unless_ended(task: Task | None) -> Task | None:

@@ -1,4 +1,4 @@
-"""Requests for input in the answers to `tasks/get`: into the inbox, and answered by `tasks/update` (SEP-2663)."""
+"""Requests for input in the responses to `tasks/get`: added to the inbox, and answered by `tasks/update` (SEP-2663)."""
 
 from dataclasses import replace
 from typing import Any
@@ -34,10 +34,10 @@ class TaskQuestions:
         self._clock = clock
 
     async def add_new(self, active_task: ActiveTask, input_requests: object) -> None:
-        """Add the new ones of a task's `inputRequests` to the inbox and to its record, and deliver their answers."""
+        """Add the new questions of a task to the inbox and its record; deliver their answers in the background."""
         queue, active = active_task.queue, active_task.active
-        known = dict(self._table.get(active_task.task_id).questions)
-        new = {key: question for key, question in parse_questions(input_requests).items() if key not in known}
+        stored = dict(self._table.get(active_task.task_id).questions)
+        new = {key: question for key, question in parse_questions(input_requests).items() if key not in stored}
         if not new:
             return
         requests = {
@@ -45,19 +45,20 @@ class TaskQuestions:
             for key, (kind, params) in new.items()
             if not has_configured_answer(queue, kind)
         }
-        ids = [(key, requests[key].id if key in requests else "") for key in new]  # "": the configuration answers
+        # "" where the configuration answers.
+        request_ids = [(key, requests[key].id if key in requests else "") for key in new]
 
         def add_references(task: Task | None) -> Task | None:
             """Return the task with its new questions, and the requests that it waits for."""
             if task is None:
                 return None
-            pending = (*task.pending_ids, *(request.id for request in requests.values()))
-            return replace(task, questions=(*task.questions, *ids), pending_ids=pending)
+            pending_ids = (*task.pending_ids, *(request.id for request in requests.values()))
+            return replace(task, questions=(*task.questions, *request_ids), pending_ids=pending_ids)
 
         await self._inbox.open(
             list(requests.values()), lambda: self._table.plan_step(active_task.task_id, add_references)
         )
-        for key, request_id in ids:
+        for key, request_id in request_ids:
             active_task.group.start_soon(self._deliver_answer, active_task, key, request_id)
 
     def resume(self, active_task: ActiveTask) -> None:
@@ -79,7 +80,7 @@ class TaskQuestions:
     async def _deliver_answer(self, active_task: ActiveTask, key: str, request_id: str) -> None:
         """Wait for the answer to a request, and deliver it at least once. If it is refused, the task is given up.
 
-        Without a request id it is the answer that is configured: the roots.
+        Without a request id the configured answer, the roots, is delivered.
         """
         answer: Any = {"roots": list(active_task.queue.config.roots)}
         if request_id:

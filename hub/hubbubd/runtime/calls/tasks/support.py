@@ -20,33 +20,33 @@ from hubbubd.upstream.ports import Era, Hello
 
 
 class _ParsedTools(NamedTuple):
-    """The entries of a server's list of tools, and the support of each of these tools."""
+    """The entries of a server's list of tools, and the `taskSupport` of each tool."""
 
     entries: tuple[bytes, ...]
     support_by_tool: Mapping[str, str]
 
 
 class TaskSupport:
-    """What the catalog knows of the task support of tools."""
+    """Checks whether calls may be tasks, by the server's capabilities and by the catalog's list of tools."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
         self._parsed: dict[str, _ParsedTools] = {}
 
     def find_refusal(self, hello: Hello, call: Call, params: Mapping[str, Any]) -> Fault | None:
-        """Return why the call cannot be made as requested, as far as is known now; None when it can."""
-        wanted = wants_task(call, params)
+        """Return the fault of a call that cannot be made as requested, as far as is known now; None if it can."""
+        as_task = wants_task(call, params)
         if call.method != "tools/call":
-            return _unsupported_fault(call, "only tools/call can be a task") if wanted else None
+            return _unsupported_fault(call, "only tools/call can be a task") if as_task else None
         if not _has_task_support(hello):
-            return _unsupported_fault(call, f"{call.server} does not carry out tools as tasks") if wanted else None
+            return _unsupported_fault(call, f"{call.server} does not carry out tools as tasks") if as_task else None
         if hello.era is Era.STATELESS:
             return None
         tool = str(params.get("name"))
         support = self._listed_support(call.server, tool)
-        if wanted and support == "forbidden":
+        if as_task and support == "forbidden":
             return _unsupported_fault(call, f"{call.server} does not carry out the tool {tool!r} as a task")
-        if not wanted and support == "required":
+        if not as_task and support == "required":
             return _task_fault("TASK_REQUIRED", call, f"{call.server} carries out the tool {tool!r} only as a task")
         return None
 
@@ -72,7 +72,7 @@ class TaskSupport:
             raise UpstreamError(fault)
 
     def tool_support(self, hello: Hello, server: str, tool: str) -> str | None:
-        """Return a tool's `taskSupport` where callers decide; None for an unknown tool, or where the server does."""
+        """Return a tool's `taskSupport` where callers decide; None for an unknown tool, or where the server decides."""
         return self._listed_support(server, tool) if hello.era is Era.HANDSHAKE and _has_task_support(hello) else None
 
     def _listed_support(self, server: str, tool: str) -> str | None:

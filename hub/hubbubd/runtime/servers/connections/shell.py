@@ -258,7 +258,7 @@ class ConnectionShell:
                 if self._is_handing_over:  # the next shell goes on with them
                     return
                 self.queue.closed = True
-                self.queue.given_up = self.connection.fault if event is ConnectionEvent.GIVE_UP else None
+                self.queue.give_up_fault = self.connection.fault if event is ConnectionEvent.GIVE_UP else None
                 self.queue.stop_all(_end_fault(self.config.name, fault or self.connection.fault), self._end_of_calls)
 
 
