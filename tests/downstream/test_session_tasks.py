@@ -12,7 +12,7 @@ from hubbubd.core.inbox.forms import Accept
 from hubbubd.core.tasks import RELATED_TASK
 from hubbubd.downstream import QuestionPolicy
 from hubbubd.downstream.tasks.host_tasks import AWAY_S
-from hubbubd.downstream.tasks.session_tasks import PAGE
+from hubbubd.downstream.tasks.session_tasks import PAGE_TASKS
 from hubbubd.errors import PeerError
 from hubbubd.upstream.ports import Era
 
@@ -228,24 +228,24 @@ async def test_a_task_at_work_is_cancelled_at_its_server(world: World) -> None:
 async def test_the_tasks_of_a_host_are_listed_in_pages(world: World) -> None:
     async with connected(world) as hub:
         host = host_at(hub)
-        ids = [await made(host) for _ in range(PAGE + 1)]
+        ids = [await made(host) for _ in range(PAGE_TASKS + 1)]
         await hub.calls.start(spec(call_id="ordinary"), ME)
         first = await result(host, "tasks/list")
         second = await result(host, "tasks/list", cursor=first["nextCursor"])
-        assert (len(first["tasks"]), len(second["tasks"]), "nextCursor" in second) == (PAGE, 1, False)
+        assert (len(first["tasks"]), len(second["tasks"]), "nextCursor" in second) == (PAGE_TASKS, 1, False)
         assert sorted(task["taskId"] for page in (first, second) for task in page["tasks"]) == sorted(ids)
 
 
 async def test_a_page_begins_after_the_last_one_whatever_has_come_meanwhile(world: World) -> None:
     async with connected(world) as hub:
         host = host_at(hub)
-        ids = [await made(host) for _ in range(PAGE + 2)]
+        ids = [await made(host) for _ in range(PAGE_TASKS + 2)]
         first = await result(host, "tasks/list")
         await settle()
         ids.append(await made(host))
         second = await result(host, "tasks/list", cursor=first["nextCursor"])
         listed = [task["taskId"] for page in (first, second) for task in page["tasks"]]
-        assert (sorted(listed), len(listed), "nextCursor" in second) == (sorted(ids), PAGE + 3, False)
+        assert (sorted(listed), len(listed), "nextCursor" in second) == (sorted(ids), PAGE_TASKS + 3, False)
 
 
 async def test_a_call_that_became_no_task_is_not_listed(world: World) -> None:

@@ -104,7 +104,7 @@ async def _subscribe(resources: WatchedResources, uris: list[str]) -> list[str]:
     subscriptions: dict[str, asyncio.Future[None]] = {}
     for uri in uris:
         with suppress(Refusal):
-            subscriptions[uri] = resources.begin_watch(uri)
+            subscriptions[uri] = resources.start_watch(uri)
     if subscriptions:
         await asyncio.wait(subscriptions.values(), timeout=ACCEPT_S)
     return [uri for uri, each in subscriptions.items() if not each.done() or each.exception() is None]

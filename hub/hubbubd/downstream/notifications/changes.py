@@ -23,13 +23,13 @@ GetPrincipal = Callable[[], Principal]
 
 
 def do_nothing(*_: object, **__: object) -> None:
-    """Stand in for the callbacks of a host that is gone: without a circle of references its memory is free at once."""
+    """Replace the callbacks of a closed object: without a cycle of references its memory is freed at once."""
 
 
 class ListChanges:
     """Notifies a host that lists of a view have changed: `notify` gets the method, once per QUIET_S at most.
 
-    A transparent view passes on what its server says, even if its list is the same; of others the entries must differ.
+    The entries that the host sees must differ; of a transparent view a notification of its server is enough.
     """
 
     def __init__(
@@ -42,33 +42,34 @@ class ListChanges:
         *,
         apps: bool = False,
     ) -> None:
-        """`apps` says whether the host shows pages of apps: it sees what is for pages alone, too."""
+        """`methods` are the notifications to send. `apps`: the host shows pages of apps, and sees their tools, too."""
         self._view = view
         self._apps = apps
         self._get_principal = get_principal
         self._notify = notify
+        # By notification, the kinds whose lists it is about.
         self._kinds = {method: [kind for kind in CatalogKind if SOURCES[kind].change == method] for method in methods}
-        self._seen = dict[CatalogKind, Sequence[bytes]]()
-        self._settling = set[asyncio.Task[None]]()
-        self._call_when_settled([kind for kinds in self._kinds.values() for kind in kinds], self._note_entries)
+        self._last_entries = dict[CatalogKind, Sequence[bytes]]()
+        self._settle_tasks = set[asyncio.Task[None]]()
+        self._call_when_settled([kind for kinds in self._kinds.values() for kind in kinds], self._store_first_entries)
         self._announced: set[str] = set()
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._notified_at: dict[str, float] = {}
-        self._stop = hub.catalog.listen(self._on_change)
+        self._stop_listening = hub.catalog.listen(self._on_change)
 
     def close(self) -> None:
         """Stop to notify."""
-        self._stop()
-        self._stop = self._notify = do_nothing
+        self._stop_listening()
+        self._stop_listening = self._notify = do_nothing
         for timer in self._timers.values():
             timer.cancel()
-        for task in self._settling:
+        for task in self._settle_tasks:
             task.cancel()
 
     def _on_change(self, server: str, kind: CatalogKind, announced: bool) -> None:
-        """Plan to compare the lists that the host sees, after a change of one server's list.
+        """Schedule a comparison of the lists that the host sees, after a change of one server's list.
 
-        `announced` says that the server itself has sent a notification of the change.
+        `announced`: the server itself has sent a notification of the change.
         """
         method, transparent = SOURCES[kind].change, self._view.transparent
         if method not in self._kinds or (transparent and server not in self._view.servers(self._get_principal())):
@@ -78,9 +79,9 @@ class ListChanges:
         self._schedule_comparison(method)
 
     def _schedule_comparison(self, method: str) -> None:
-        """Plan to compare the lists that `method` is about, and to notify the host if they differ.
+        """Schedule a comparison of the lists that `method` is about; it notifies the host if they differ.
 
-        The comparison is QUIET_S after the last notification at the earliest. Does nothing if one is planned.
+        It runs QUIET_S after the last notification at the earliest. Does nothing if one is scheduled.
         """
         if method not in self._timers:
             loop = asyncio.get_running_loop()
@@ -88,33 +89,33 @@ class ListChanges:
             compare = partial(self._call_when_settled, self._kinds[method], partial(self._notify_if_changed, method))
             self._timers[method] = loop.call_at(at, compare)
 
-    def _call_when_settled(self, kinds: Collection[CatalogKind], then: Callable[[], None]) -> None:
-        """Call `then` once the lists of these kinds are ready; at once if they are."""
+    def _call_when_settled(self, kinds: Collection[CatalogKind], callback: Callable[[], None]) -> None:
+        """Call `callback` once the lists of these kinds are ready; at once if they are."""
         if all(map(self._view.is_settled, kinds)):
-            then()
+            callback()
             return
-        task = asyncio.get_running_loop().create_task(self._settle_and_call(kinds, then))
-        self._settling.add(task)
-        task.add_done_callback(self._settling.discard)
+        task = asyncio.get_running_loop().create_task(self._settle_and_call(kinds, callback))
+        self._settle_tasks.add(task)
+        task.add_done_callback(self._settle_tasks.discard)
 
-    async def _settle_and_call(self, kinds: Collection[CatalogKind], then: Callable[[], None]) -> None:
-        """Wait until the lists of these kinds are ready, then call `then`."""
+    async def _settle_and_call(self, kinds: Collection[CatalogKind], callback: Callable[[], None]) -> None:
+        """Wait until the lists of these kinds are ready, then call `callback`."""
         for kind in kinds:
             await self._view.settle(kind)
-        then()
+        callback()
 
-    def _note_entries(self) -> None:
-        """Note what the lists have before the first notification."""
+    def _store_first_entries(self) -> None:
+        """Store the entries that the lists have before the first notification, to compare later ones with them."""
         for kinds in self._kinds.values():
             for kind in kinds:
-                self._seen.setdefault(kind, self._view.entries(kind, self._get_principal(), apps=self._apps))
+                self._last_entries.setdefault(kind, self._view.entries(kind, self._get_principal(), apps=self._apps))
 
     def _notify_if_changed(self, method: str) -> None:
-        """Send a notification of changed lists, if they differ from the last ones, or the server has announced it."""
+        """Notify the host if the lists differ from the stored ones, or if the server has announced the change."""
         del self._timers[method]
         now = {kind: self._view.entries(kind, self._get_principal(), apps=self._apps) for kind in self._kinds[method]}
-        differs = any(self._seen.get(kind) != entries for kind, entries in now.items())
-        self._seen.update(now)
+        differs = any(self._last_entries.get(kind) != entries for kind, entries in now.items())
+        self._last_entries.update(now)
         if differs or method in self._announced:
             self._announced.discard(method)
             self._notified_at[method] = asyncio.get_running_loop().time()
@@ -122,7 +123,7 @@ class ListChanges:
 
 
 class WatchedResources:
-    """The resources of whose changes one host is notified, by the URI that it knows them by."""
+    """The resources that one host is subscribed to, by the host's URI; `notify` gets the URI of a changed resource."""
 
     def __init__(
         self, hub: Hub, view: EndpointView, get_principal: GetPrincipal, notify: Callable[[str], None]
@@ -134,35 +135,39 @@ class WatchedResources:
         self._watched: dict[str, _WatchedResource] = {}
 
     async def watch(self, uri: str) -> None:
-        """Subscribe to a resource; return once its server has accepted that. Raises Refusal, HubError and PeerError."""
-        begun = self.begin_watch(uri)
+        """Subscribe to a resource; return once its server has accepted. Raises Refusal, HubError and PeerError."""
+        accepted = self.start_watch(uri)
         watched = self._watched[uri]
-        watched.waiting += 1
+        watched.waiting_requests += 1
         try:
-            await asyncio.shield(begun)  # others may wait for the same
+            await asyncio.shield(accepted)  # other requests may wait for it, too
         finally:
-            watched.waiting -= 1
-            if not begun.done() and not watched.waiting and self._watched.get(uri) is watched:
+            watched.waiting_requests -= 1
+            if not accepted.done() and not watched.waiting_requests and self._watched.get(uri) is watched:
                 self.unwatch(uri)  # this request was cancelled, and no other waits for the resource
 
-    def begin_watch(self, uri: str) -> asyncio.Future[None]:
-        """Begin to subscribe to a resource, unless that has begun. Raises Refusal if too many are watched.
+    def start_watch(self, uri: str) -> asyncio.Future[None]:
+        """Start to subscribe to a resource, unless that has started. Raises Refusal if too many are watched.
 
-        The future is done once the server has accepted the subscription; it gets the error if that fails.
+        Returns a future that is done once the server has accepted the subscription, and gets the error if that fails.
         """
         if uri not in self._watched:
             if not can_watch_more(self._watched, uri):
                 most = f"{MAX_WATCHED} resources may be watched, and their URIs have {MAX_WATCHED_BYTES} bytes together"
                 raise Refusal(INVALID_PARAMS, f"{most}; give up others first")
             loop = asyncio.get_running_loop()
-            begun: asyncio.Future[None] = loop.create_future()
-            begun.add_done_callback(lambda done: done.cancelled() or done.exception())  # read: nobody may wait
-            self._watched[uri] = watched = _WatchedResource(loop.create_task(self._follow_resource(uri, begun)), begun)
+            accepted: asyncio.Future[None] = loop.create_future()
+            accepted.add_done_callback(
+                lambda done: done.cancelled() or done.exception()
+            )  # an error that is never read would be logged
+            self._watched[uri] = watched = _WatchedResource(
+                loop.create_task(self._follow_resource(uri, accepted)), accepted
+            )
             watched.task.add_done_callback(lambda _: self._drop_ended(uri, watched))
-        return self._watched[uri].begun
+        return self._watched[uri].accepted
 
     def is_watched(self, uri: str) -> bool:
-        """Return whether a resource is watched, or will be."""
+        """Return whether a resource is watched, or its subscription has started."""
         return uri in self._watched
 
     def unwatch(self, uri: str) -> None:
@@ -178,12 +183,15 @@ class WatchedResources:
             self.unwatch(uri)
 
     def _drop_ended(self, uri: str, watched: "_WatchedResource") -> None:
-        """Drop a resource whose task has ended, unless it is watched again."""
+        """Drop a resource whose task has ended, unless a new watch has replaced it."""
         if self._watched.get(uri) is watched:
             del self._watched[uri]
 
-    async def _follow_resource(self, uri: str, begun: asyncio.Future[None]) -> None:
-        """Subscribe to a resource at its server, and notify of its changes until that ends; complete `begun`."""
+    async def _follow_resource(self, uri: str, accepted: asyncio.Future[None]) -> None:
+        """Subscribe to a resource at its server, and notify the host of its changes until the subscription ends.
+
+        Completes `accepted` once the server has accepted, or with the error.
+        """
         target = ServerTarget("", "")  # until it is found
 
         def on_change(changed: str) -> None:
@@ -195,21 +203,21 @@ class WatchedResources:
             await settle_lookup(self._view, CatalogKind.RESOURCE)
             target = self._view.find_target(CatalogKind.RESOURCE, uri, self._get_principal())
             async with self._hub.subscriptions.follow_changes(target.server, target.name, on_change) as failed:
-                begun.set_result(None)
+                accepted.set_result(None)
                 await failed.wait()
         except asyncio.CancelledError:
-            if not begun.done():
-                begun.set_exception(Refusal(HUB_FAILED, "the subscription was given up meanwhile"))
+            if not accepted.done():
+                accepted.set_exception(Refusal(HUB_FAILED, "the subscription was given up meanwhile"))
             raise
-        except Exception as exc:  # noqa: BLE001 - raised where `begun` is awaited
-            if not begun.done():
-                begun.set_exception(exc)
+        except Exception as exc:  # noqa: BLE001 - raised where `accepted` is awaited
+            if not accepted.done():
+                accepted.set_exception(exc)
 
 
 @dataclass(slots=True, eq=False)
 class _WatchedResource:
-    """A resource that is watched, or will be once `begun` is done. `waiting` is how many requests wait for that."""
+    """A resource that is watched once `accepted` is done; `waiting_requests` is how many requests wait for that."""
 
     task: asyncio.Task[None]
-    begun: asyncio.Future[None]
-    waiting: int = 0
+    accepted: asyncio.Future[None]
+    waiting_requests: int = 0

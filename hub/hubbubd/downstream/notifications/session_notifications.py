@@ -1,4 +1,4 @@
-"""What a session gets beside its requests: changed lists and resources, and log messages of the level it has set."""
+"""Notifications of a session that belong to no request: changed lists and resources, log messages."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection
@@ -19,11 +19,11 @@ from hubbubd.runtime.records import Step
 from hubbubd.runtime.servers import ServerEvent, ServerEventKind
 
 LEVEL_S: Final = 2.0
-"""Seconds that a request waits until a server knows the level of log messages that it is to send."""
+"""Seconds that a request waits at most until a server was sent the level of log messages."""
 
 
 class SendToSession(Protocol):
-    """Sends a message to the host of a session; with `unless_queued` not while the same one waits to be read."""
+    """Sends a message to the host of a session; with `unless_queued` only if no equal one waits to be read."""
 
     def __call__(self, message: bytes, *, unless_queued: bool) -> None: ...
 
@@ -42,12 +42,12 @@ class SessionNotifications:
     def __init__(
         self, hub: Hub, view: EndpointView, get_principal: GetPrincipal, send: SendToSession, *, apps: bool = False
     ) -> None:
-        """`apps` says whether the host shows pages of apps, and so sees what is for pages alone, too."""
+        """`apps`: the host shows pages of apps, and so sees entries that are for pages alone, too."""
         self.level: str | None = None
         """The least level of log messages that the host wants; None if it has not set one."""
         self.resources = WatchedResources(hub, view, get_principal, self._notify_updated)
         self.store_change: StoreChange = _store_nothing
-        """Stores a change of what the host has requested, for the next process."""
+        """Stores a change of the level or of the watched resources in the session's record, for the next process."""
         self._hub = hub
         self._view = view
         self._get_principal = get_principal
@@ -60,16 +60,18 @@ class SessionNotifications:
             self._notify_list_changed,
             apps=apps,
         )
-        self._stop = hub.events.listen(ServerEventKind.LOG, self._on_log)
-        self._stop_following = hub.catalog.listen(self._on_catalog_change)
-        self._leveled: set[str] = set()
+        self._stop_logs = hub.events.listen(ServerEventKind.LOG, self._on_log)
+        self._stop_catalog = hub.catalog.listen(self._on_catalog_change)
+        self._servers_with_level: set[str] = set()
         self._closed = False
 
     async def set_level(self, level: str) -> None:
-        """Request log messages of this level and above; return once the servers know that, or after LEVEL_S."""
+        """Request log messages of this level and above; return once the servers were sent it, or after LEVEL_S."""
         self.level = level
         self._request_level(level)
-        await asyncio.gather(*(self._hub.log_levels.wait_until_sent(server, LEVEL_S) for server in self._leveled))
+        await asyncio.gather(
+            *(self._hub.log_levels.wait_until_sent(server, LEVEL_S) for server in self._servers_with_level)
+        )
 
     def resume(self, level: str | None, resources: Collection[str]) -> None:
         """Request what the host had requested in an earlier process; its resources count as changed since then."""
@@ -77,7 +79,7 @@ class SessionNotifications:
             self.level = level
             self._request_level(level)
         for uri in resources:
-            self._begin_to_watch(uri)
+            self._start_watch(uri)
 
     def apply_record_change(self, before: HostSession, after: HostSession) -> None:
         """Request what was added to the session's record, perhaps by another member, and stop what was removed."""
@@ -88,54 +90,54 @@ class SessionNotifications:
             self.resources.unwatch(uri)
         for uri in set(after.resources) - set(before.resources):
             if not self.resources.is_watched(uri):
-                self._begin_to_watch(uri)
+                self._start_watch(uri)
 
-    def _begin_to_watch(self, uri: str) -> None:
-        """Begin to watch a resource, and notify the host of it once its server has accepted that."""
+    def _start_watch(self, uri: str) -> None:
+        """Start to watch a resource; once its server has accepted, notify the host that the resource has changed."""
 
-        def on_begun(done: asyncio.Future[None]) -> None:
+        def on_accepted(done: asyncio.Future[None]) -> None:
             if not done.cancelled() and done.exception() is None:
                 self._notify_updated(uri)
 
         with suppress(HubError, Refusal):  # the resource is not there any more
-            self.resources.begin_watch(uri).add_done_callback(on_begun)
+            self.resources.start_watch(uri).add_done_callback(on_accepted)
 
     def wants_log(self, server: str, level: object) -> bool:
         """Return whether the host wants a log message of this level from a server."""
-        wanted = self.level
-        if wanted is None and self._hub.log_levels.sent_level(server) is not None:
-            wanted = USUAL  # the server may say more than it would of itself, as another host wants that
-        return wanted is None or is_shown_at(level, wanted)
+        least_level = self.level
+        if least_level is None and self._hub.log_levels.sent_level(server) is not None:
+            least_level = USUAL  # another host has raised the server's level: this one gets the usual messages
+        return least_level is None or is_shown_at(level, least_level)
 
     def send(self, message: bytes) -> None:
-        """Send a message to the host that belongs to none of its requests."""
+        """Send the host a message that belongs to none of its requests."""
         self._send(message, unless_queued=False)
 
     def close(self) -> None:
-        """Stop to notify, and take back what was requested of servers."""
+        """Stop notifying, end the subscriptions, and withdraw the levels that servers were sent."""
         if self._closed:
             return
         self._closed = True
-        self._stop()
-        self._stop_following()
-        self._stop = self._stop_following = self._send = do_nothing
+        self._stop_logs()
+        self._stop_catalog()
+        self._stop_logs = self._stop_catalog = self._send = do_nothing
         self.store_change = _store_nothing
         self._changes.close()
         self.resources.close()
-        for server in self._leveled:
+        for server in self._servers_with_level:
             self._hub.log_levels.set_wanted(server, self, None)
 
     def _request_level(self, level: str) -> None:
-        """Request a level of the servers that the host sees, and of no others."""
-        shown = set(self._view.servers(self._get_principal()))
-        for server in self._leveled - shown:
+        """Request a level of the servers that the host sees now, and withdraw it from all others."""
+        visible = set(self._view.servers(self._get_principal()))
+        for server in self._servers_with_level - visible:
             self._hub.log_levels.set_wanted(server, self, None)
-        for server in shown:
+        for server in visible:
             self._hub.log_levels.set_wanted(server, self, level)
-        self._leveled = shown
+        self._servers_with_level = visible
 
     def _on_catalog_change(self, server: str, kind: CatalogKind, announced: bool) -> None:
-        """Request the level of new servers, too. A new server changes the lists of all kinds, so one kind is enough."""
+        """Request the level of new servers, too: each changes the lists of all kinds, so one kind is enough."""
         if kind is CatalogKind.TOOL and self.level is not None:
             self._request_level(self.level)
 

@@ -14,7 +14,7 @@ MAX_VALUES: Final = 100_000
 """The most values of one message: parsing one takes up to a microsecond."""
 
 MAX_ID: Final = 256
-"""Characters of an id: it is repeated in answers."""
+"""Characters of a request's id, which the response repeats."""
 
 PROTOCOL_VERSION: Final = "io.modelcontextprotocol/protocolVersion"
 """The member of a request's `_meta` that says its revision (2026-07-28, basic)."""
@@ -36,7 +36,7 @@ class Refusal(Exception):
 
 
 class MessageTooLarge(Refusal):
-    """A message with more bytes or values than it may have; `limit` is how many it may."""
+    """A message with more bytes or values than it may have; `limit` is the highest number."""
 
     def __init__(self, message: str, limit: int) -> None:
         super().__init__(INVALID_REQUEST, message, {"reason": "MESSAGE_TOO_LARGE", "limit": str(limit)})
@@ -52,7 +52,7 @@ class RequestMessage:
 
     @property
     def is_stateless(self) -> bool:
-        """Whether the request is of a revision without a handshake, by what it says itself."""
+        """Whether the request itself shows that it is of a revision without a handshake."""
         if self.method == "initialize":
             return False
         meta: dict[str, Any] = self.params.get("_meta") or {}
@@ -100,12 +100,12 @@ def parse(body: bytes) -> Message:
         raise Refusal(INVALID_REQUEST, 'a message has "jsonrpc": "2.0"')
     if "method" not in message:
         return _parse_response(message)
-    method, given = message["method"], message.get("params", {})
+    method, params_value = message["method"], message.get("params", {})
     if not isinstance(method, str):
         raise Refusal(INVALID_REQUEST, "method must be a string")
-    if not isinstance(given, dict):
+    if not isinstance(params_value, dict):
         raise Refusal(INVALID_REQUEST, "params must be an object")
-    params = cast("dict[str, Any]", given)
+    params = cast("dict[str, Any]", params_value)
     if not isinstance(params.get("_meta", {}), dict):
         raise Refusal(INVALID_PARAMS, "params._meta must be an object")
     if "id" not in message:
@@ -126,14 +126,14 @@ def _parse_response(message: dict[str, Any]) -> ResponseMessage:
 def _parse_id(message: Mapping[str, Any]) -> Id:
     """Return the id of a message. Raises Refusal for one that is invalid."""
     id_ = message.get("id")
-    infinite = isinstance(id_, float) and not math.isfinite(id_)
-    if infinite or isinstance(id_, bool) or not isinstance(id_, str | int | float) or len(str(id_)) > MAX_ID:
+    is_infinite = isinstance(id_, float) and not math.isfinite(id_)
+    if is_infinite or isinstance(id_, bool) or not isinstance(id_, str | int | float) or len(str(id_)) > MAX_ID:
         raise Refusal(INVALID_REQUEST, f"id must be a string or a number of at most {MAX_ID} characters")
     return id_
 
 
 def find_refused_id(body: bytes) -> Id | None:
-    """Return the id of a request that `parse` has refused; None if it has no valid one. Never raises.
+    """Return the id of a request that `parse` has refused; None if it has no valid id. Never raises.
 
     A request may have a valid id though it is nested too deeply, or has NaN as a number.
     """
@@ -145,12 +145,12 @@ def find_refused_id(body: bytes) -> Id | None:
 
 
 def make_result_response(id_: Id, raw: bytes) -> bytes:
-    """Return the response to a request with a result, which is a JSON object already."""
+    """Return the response with a result; `raw` is the result as a JSON object."""
     return b'{"jsonrpc":"2.0","id":' + payload.dumps(id_) + b',"result":' + raw + b"}"
 
 
 def make_error_response(id_: Id | None, refusal: Refusal) -> bytes:
-    """Return the response to a request with an error."""
+    """Return the response with an error; `id_` is None where the id of the request is not known."""
     members: dict[str, Any] = {"code": refusal.code, "message": refusal.message}
     if refusal.data is not None:
         members["data"] = refusal.data
@@ -158,23 +158,27 @@ def make_error_response(id_: Id | None, refusal: Refusal) -> bytes:
 
 
 def read_error_code(response: bytes) -> int | None:
-    """Return the code of an error response that was made here; None for one with a result, which is not parsed."""
+    """Return the code of a response that `make_error_response` has made; None for a result, which is not parsed."""
     # The quotes in an id are escaped, so no id looks like the beginning of a result or error.
-    before, _, _ = response[:_HEAD_BYTES].partition(b',"result":')
-    return payload.loads(response)["error"]["code"] if b',"error":' in before else None
+    head, _, _ = response[:_HEAD_BYTES].partition(b',"result":')
+    return payload.loads(response)["error"]["code"] if b',"error":' in head else None
 
 
 def read_response_id(message: bytes) -> Id | None:
-    """Return the id of a result response that was made here; None for any other message.
+    """Return the id of a response that `make_result_response` has made; None for any other message.
 
-    Only the head is parsed, as the result may be large: `make_result_response` puts the result last.
+    Only the head is parsed, as the result may be large: it is the last member.
     """
-    before, is_there, _ = message[:_HEAD_BYTES].partition(b',"result":')
+    head, separator, _ = message[:_HEAD_BYTES].partition(b',"result":')
     try:
-        head: object = payload.loads(before + b"}") if is_there else None  # an object of what is before the result
+        members: object = payload.loads(head + b"}") if separator else None  # an object of what is before the result
     except ValueError:
         return None
-    return cast("dict[str, Any]", head)["id"] if isinstance(head, dict) and head.keys() == {"jsonrpc", "id"} else None
+    return (
+        cast("dict[str, Any]", members)["id"]
+        if isinstance(members, dict) and members.keys() == {"jsonrpc", "id"}
+        else None
+    )
 
 
 def make_notification(method: str, params: Mapping[str, Any] | None = None) -> bytes:
@@ -189,16 +193,16 @@ def make_request(id_: Id, method: str, params: Mapping[str, Any]) -> bytes:
 
 
 def with_members(raw: bytes, **members: Any) -> bytes:
-    """Return a JSON object with further members, without parsing it. The object must not have any of them already."""
+    """Return a JSON object with further members, without parsing it. It must not have any of these members before."""
     if not members:
         return raw
-    first = payload.dumps(members)
-    return first if raw == b"{}" else first[:-1] + b"," + raw[1:]
+    added = payload.dumps(members)
+    return added if raw == b"{}" else added[:-1] + b"," + raw[1:]
 
 
-def check_length(named: str, where: str) -> None:
+def check_length(text: str, where: str) -> None:
     """Raise Refusal for a name or URI longer than LONGEST_URI; `where` is what the error calls it."""
-    if len(named) > LONGEST_URI:
+    if len(text) > LONGEST_URI:
         raise Refusal(INVALID_PARAMS, f"{where} may have {LONGEST_URI} characters")
 
 
@@ -207,6 +211,6 @@ def refusal_for_method(method: str) -> Refusal:
     return Refusal(METHOD_NOT_FOUND, f"there is no method {method[:100]!r} here")
 
 
-def refusal_for_internal_error(what: str) -> Refusal:
-    """Return the error for an internal error of the hub; `what` is the name of its exception."""
-    return Refusal(INTERNAL_ERROR, f"the hub failed: {what}")
+def refusal_for_internal_error(exception_name: str) -> Refusal:
+    """Return the error for an internal error of the hub; `exception_name` is the name of its exception."""
+    return Refusal(INTERNAL_ERROR, f"the hub failed: {exception_name}")

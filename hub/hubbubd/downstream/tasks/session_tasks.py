@@ -27,28 +27,28 @@ from hubbubd.downstream.tasks.host_tasks import HostTasks, ResultRenderer
 from hubbubd.errors import FailedPrecondition
 from hubbubd.runtime.calls import CallSpec
 
-PAGE: Final = 100
+PAGE_TASKS: Final = 100
 """Tasks of one page of a list."""
 
 
 class SessionTasks:
-    """The calls that hosts request as tasks, and the methods with which they follow them."""
+    """The calls that hosts request as tasks, and the methods with which hosts follow these tasks."""
 
     def __init__(self, tasks: HostTasks, render: ResultRenderer) -> None:
         self._tasks = tasks
         self._hub = tasks.hub
         self._render = render
         self.methods: dict[str, Callable[[HostRequest], Awaitable[bytes]]] = {
-            "tasks/get": self._get,
-            "tasks/result": self._result,
-            "tasks/list": self._list,
-            "tasks/cancel": self._cancel,
+            "tasks/get": self._get_task,
+            "tasks/result": self._get_result,
+            "tasks/list": self._list_tasks,
+            "tasks/cancel": self._cancel_task,
         }
 
     async def start_task(self, request: HostRequest, spec: CallSpec) -> bytes:
-        """Start a call as a task, and return the result that says so. Raises HubError.
+        """Start a call as a task, and return the result that names the task. Raises HubError.
 
-        The session is notified of each status until the end, and of progress and log messages.
+        Until the task ends, the session is notified of its status, its progress and its log messages.
         """
         assert spec.call_id is not None, "a host's call has an id"
         host, session = request.host, request.notifications
@@ -62,25 +62,26 @@ class SessionTasks:
         if session is not None:
 
             def notify_status(task: Task) -> None:
+                """Notify the session of the status of the task."""
                 session.send(make_notification("notifications/tasks/status", to_wire(task)))
 
-            own = replace(request, send=partial(_notify_about_task, call.id, session))
+            task_request = replace(request, send=partial(_notify_about_task, call.id, session))
             self._tasks.watch_until_ended(
-                task, notify_status, self._hub.calls.listen(call.id, CallReporter(own).on_event)
+                task, notify_status, self._hub.calls.listen(call.id, CallReporter(task_request).on_event)
             )
         return self.render_created(host, call)
 
     def render_created(self, host: McpHost, call: Call) -> bytes:
-        """Return the result that says that a call is a task."""
+        """Return the result that names the task which a call is."""
         return payload.dumps({"task": to_wire(self._tasks.to_task(host, call))})
 
-    async def _get(self, request: HostRequest) -> bytes:
+    async def _get_task(self, request: HostRequest) -> bytes:
         """Serve `tasks/get`: return the task as it is now. Raises Refusal and Unavailable."""
         call = await self._tasks.find_call(request)
         self._tasks.note_interest(request.host, call)
         return payload.dumps(to_wire(self._tasks.to_task(request.host, call)))
 
-    async def _result(self, request: HostRequest) -> bytes:
+    async def _get_result(self, request: HostRequest) -> bytes:
         """Serve `tasks/result`: wait for the end of the task, and return its result. Raises Refusal, Unavailable."""
         call = await self._tasks.find_call(request)
         ended = call if call.state.ended else await self._wait_for_end(request, call)
@@ -90,7 +91,10 @@ class SessionTasks:
         return _add_task_id(self._render(request, ended.server, result, "tools/call"), call.id)
 
     async def _wait_for_end(self, request: HostRequest, call: Call) -> Call:
-        """Wait until a task has ended, and ask the host its questions meanwhile; a cancelled wait leaves the task."""
+        """Wait until a task has ended, and return its call; meanwhile ask the host the task's questions.
+
+        A cancelled wait does not cancel the task.
+        """
         host = request.host
         ask = request.ask and _add_task_to_requests(request.ask, call.id)
         requests = QuestionRequests(self._tasks.questions, replace(request, ask=ask), again=True)
@@ -106,20 +110,20 @@ class SessionTasks:
             finally:
                 await requests.close()
 
-    async def _list(self, request: HostRequest) -> bytes:
+    async def _list_tasks(self, request: HostRequest) -> bytes:
         """Serve `tasks/list`: return a page of the tasks of the host's principal. Raises Refusal."""
         host, cursor = request.host, request.params.get("cursor")
         try:
             after = None if cursor is None else parse_cursor(cursor)
         except ValueError:
             raise Refusal(INVALID_PARAMS, "params.cursor is not one of this list's; begin again without it") from None
-        found = list(islice(self._tasks.list_calls(host, after), PAGE + 1))
-        members: dict[str, Any] = {"tasks": [to_wire(self._tasks.to_task(host, call)) for call in found[:PAGE]]}
-        if len(found) > PAGE:
-            members["nextCursor"] = make_cursor(found[PAGE - 1])
+        calls = list(islice(self._tasks.list_calls(host, after), PAGE_TASKS + 1))
+        members: dict[str, Any] = {"tasks": [to_wire(self._tasks.to_task(host, call)) for call in calls[:PAGE_TASKS]]}
+        if len(calls) > PAGE_TASKS:
+            members["nextCursor"] = make_cursor(calls[PAGE_TASKS - 1])
         return payload.dumps(members)
 
-    async def _cancel(self, request: HostRequest) -> bytes:
+    async def _cancel_task(self, request: HostRequest) -> bytes:
         """Serve `tasks/cancel`: cancel the call, and return the task. Raises Refusal if it has ended."""
         call = await self._tasks.find_call(request)
         try:
@@ -130,7 +134,7 @@ class SessionTasks:
 
 
 def _add_task_to_requests(ask: RequestSender, task_id: str) -> RequestSender:
-    """Return `ask` extended so that each request names the task in its `_meta`."""
+    """Return a sender that sends as `ask` does, and names the task in the `_meta` of each request."""
 
     async def ask_about_task(
         method: str, params: dict[str, Any], on_late: Callable[[ResponseMessage], None] | None = None

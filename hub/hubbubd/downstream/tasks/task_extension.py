@@ -32,37 +32,37 @@ _ACKNOWLEDGED: Final = b'{"resultType":"complete"}'
 
 
 class TaskExtension:
-    """The calls of hosts that declare the extension, and the methods with which they follow them."""
+    """The calls of hosts that declare the extension, and the methods with which hosts follow their tasks."""
 
     def __init__(self, tasks: HostTasks, render: ResultRenderer) -> None:
         self._tasks = tasks
         self._hub = tasks.hub
         self._render = render
         self.methods: dict[str, Callable[[HostRequest], Awaitable[bytes]]] = {
-            "tasks/get": self._get,
-            "tasks/update": self._update,
-            "tasks/cancel": self._cancel,
+            "tasks/get": self._get_task,
+            "tasks/update": self._update_task,
+            "tasks/cancel": self._cancel_task,
         }
 
     async def run_call(self, host_call: HostCall) -> Call | bytes:
-        """Make a call; return the call once it has ended, or a result that says it is a task now. Raises HubError."""
+        """Make a call; return the call once it has ended, or a result that names its task. Raises HubError."""
         request, spec, observer = host_call.request, host_call.spec, host_call.observer
         principal = request.host.principal.name
-        observer.on_candidate = None  # it is for the hold, and such a request is not held
+        observer.on_candidate = None  # needed for the hold alone, and a request that becomes a task is not held
         try:
             with self._tasks.keep_present(request.host, host_call.call_id), host_call.report_to_host():
-                running = asyncio.get_running_loop().create_task(self._hub.calls.call(spec, principal))
+                call_task = asyncio.get_running_loop().create_task(self._hub.calls.call(spec, principal))
                 try:
                     while True:
-                        await asyncio.wait({running, observer.news}, return_when=asyncio.FIRST_COMPLETED)
+                        await asyncio.wait({call_task, observer.news}, return_when=asyncio.FIRST_COMPLETED)
                         observer.reset_news()
-                        if running.done():
-                            return running.result()
+                        if call_task.done():
+                            return call_task.result()
                         if observer.open_questions() or self._has_server_task(host_call.call_id):
                             return self._render_created(request.host, await self._hub.calls.start(spec, principal))
                 finally:
-                    running.cancel()
-                    await asyncio.wait({running})
+                    call_task.cancel()
+                    await asyncio.wait({call_task})
         finally:
             self._tasks.drop_call(host_call.call_id)
 
@@ -72,7 +72,7 @@ class TaskExtension:
         return call is not None and call.task_id is not None
 
     def _render_created(self, host: McpHost, call: Call) -> bytes:
-        """Return the result that says that a call is a task."""
+        """Return the result that names the task which a call is."""
         task = self._tasks.to_task(host, call)
         return payload.dumps({"resultType": "task", **_render_task(task)})
 
@@ -80,14 +80,14 @@ class TaskExtension:
     async def notify_of_tasks(
         self, request: HostRequest, notify: Callable[[Mapping[str, Any]], None]
     ) -> AsyncGenerator[list[str]]:
-        """Notify a host of the status of the tasks that a request names, during the block.
+        """Call `notify` during the block with each status of the tasks that a request names.
 
-        Yields the ids of those that are the host's tasks; others are skipped. Raises Refusal and Unavailable.
+        Yields the ids of the tasks that are the host's own; others are skipped. Raises Refusal and Unavailable.
         """
-        host, wanted = request.host, request.params["notifications"].get("taskIds")
+        host, requested_ids = request.host, request.params["notifications"].get("taskIds")
         with ExitStack() as stack:
             honoured: list[str] = []
-            task_ids = _parse_ids(wanted) if host.follows_tasks else []
+            task_ids = _parse_ids(requested_ids) if host.follows_tasks else []
             await self._tasks.catch_up_on(task_ids)
             for task_id in task_ids:
                 call = self._tasks.find_task_call(host, task_id)
@@ -105,12 +105,15 @@ class TaskExtension:
                 stack.enter_context(self._tasks.watch(host, task_id, notify_task))
             yield honoured
 
-    async def _get(self, request: HostRequest) -> bytes:
+    async def _get_task(self, request: HostRequest) -> bytes:
         """Serve `tasks/get`: return the task as it is now, with its questions or its result. Raises Refusal."""
         return self._render_detailed(request, await self._find_call(request), {"resultType": "complete"})
 
     def _render_detailed(self, request: HostRequest, call: Call, members: dict[str, Any]) -> bytes:
-        """Return a task as the extension's DetailedTask, as JSON; its members are added behind `members`."""
+        """Return `members` and the task as the extension's DetailedTask (with questions, result or error), as JSON.
+
+        The task's members are added to `members` itself.
+        """
         host = request.host
         task = self._tasks.to_task(host, call)
         members |= _render_task(task)
@@ -124,15 +127,15 @@ class TaskExtension:
                 if refusal.data is not None:
                     members["error"]["data"] = refusal.data
             case TaskStatus.COMPLETED:
-                own = call_results.read_tool_result(call, host.revision)
-                result = self._render(request, call.server, own, "tools/call")
-                return payload.dumps(members)[:-1] + b',"result":' + result + b"}"
+                raw_result = call_results.read_tool_result(call, host.revision)
+                rendered = self._render(request, call.server, raw_result, "tools/call")
+                return payload.dumps(members)[:-1] + b',"result":' + rendered + b"}"
             case _:
                 pass
         return payload.dumps(members)
 
-    async def _update(self, request: HostRequest) -> bytes:
-        """Serve `tasks/update`: accept the host's answers. Raises Refusal for one that does not fit."""
+    async def _update_task(self, request: HostRequest) -> bytes:
+        """Serve `tasks/update`: accept the host's answers to questions. Raises Refusal for a wrong answer."""
         host, call = request.host, await self._find_call(request)
         answers, questions = parse_answers(request), self._tasks.questions
         for question in await questions.find_questions(answers):
@@ -148,7 +151,7 @@ class TaskExtension:
                 raise Refusal(INVALID_PARAMS, f"inputResponses.{question.id}: {exc.message}") from None
         return _ACKNOWLEDGED
 
-    async def _cancel(self, request: HostRequest) -> bytes:
+    async def _cancel_task(self, request: HostRequest) -> bytes:
         """Serve `tasks/cancel`: cancel the call, if it has not ended. Raises Refusal."""
         call = await self._find_call(request)
         with suppress(FailedPrecondition):  # it has ended: that is no error here
@@ -165,18 +168,18 @@ class TaskExtension:
         return call
 
 
-def _parse_ids(wanted: object) -> list[str]:
+def _parse_ids(value: object) -> list[str]:
     """Return the ids of the tasks that a host subscribes to, each once. Raises Refusal."""
-    # What is neither a list nor missing stands as a list with a wrong id, which is refused.
-    given = cast("list[object]", wanted) if isinstance(wanted, list) else [] if wanted is None else [None]
-    ids = [each for each in given if isinstance(each, str)]
-    if len(ids) < len(given) or len(ids) > MAX_TASKS:
+    # A value that is neither a list nor missing becomes a list with a wrong id, which is refused.
+    items = cast("list[object]", value) if isinstance(value, list) else [] if value is None else [None]
+    ids = [each for each in items if isinstance(each, str)]
+    if len(ids) < len(items) or len(ids) > MAX_TASKS:
         raise Refusal(INVALID_PARAMS, f"params.notifications.taskIds must be a list of at most {MAX_TASKS} ids")
     return list(dict.fromkeys(ids))
 
 
 def _render_task(task: Task) -> dict[str, Any]:
-    """Return a task as the extension's Task object, which calls two of the members otherwise."""
+    """Return a task as the extension's Task object, in which two members have other names than in 2025-11-25."""
     members = to_wire(task)
     members["ttlMs"] = members.pop("ttl")
     members["pollIntervalMs"] = members.pop("pollInterval")
