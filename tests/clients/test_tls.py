@@ -63,7 +63,7 @@ async def hub(tmp_path: Path) -> AsyncIterator[Hub]:
 
 @asynccontextmanager
 async def served(hub: Hub, pair: CertificateFiles | None, client_ca: Path | None = None) -> AsyncIterator[str]:
-    gate = Gate(TOKEN, hub.clock, certificates=Grants(GRANTS).principal_of_certificate if client_ca else None)
+    gate = Gate(TOKEN, hub.clock, certificate_principal=Grants(GRANTS).principal_of_certificate if client_ca else None)
     files = TlsFiles(pair.cert, pair.key, client_ca) if pair else None
     async with serve(hub, listen="127.0.0.1:0", gate=gate, tls=files, grace_s=2) as address:
         yield address

@@ -138,7 +138,7 @@ async def caller(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
             TOKEN,
             clock,
             [hub.tokens, Issuer(grants, clock.now() + 600)],
-            certificates=grants.principal_of_certificate if how.startswith("cert") else None,
+            certificate_principal=grants.principal_of_certificate if how.startswith("cert") else None,
             has_grants=grants.still_has,
         )
         hub.tokens.on_revoked(gate.end_credential)

@@ -120,7 +120,7 @@ async def test_a_server_that_comes_here_while_another_member_is_asked_is_called_
 async def test_what_was_forwarded_goes_no_further(two: Two) -> None:
     """Not even if the server has just been lost."""
     caller, owner = two
-    amend_context(forwarded=True)
+    amend_context(is_forwarded=True)
     for act in (caller.hub.calls.call(spec(), "ann"), caller.hub.calls.start(spec(), "ann")):
         with raising(Unavailable, "OWNER_CHANGING"):
             await act

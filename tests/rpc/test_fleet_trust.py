@@ -185,7 +185,7 @@ def test_a_principal_travels_as_it_is() -> None:
         expires_at=1.5,
         groups=caller.groups,
     )
-    assert (there.names_caller, there.forwarded) == (True, True)
+    assert (there.names_caller, there.is_forwarded) == (True, True)
 
 
 def test_the_place_in_a_trace_travels_whole() -> None:

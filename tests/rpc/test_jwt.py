@@ -101,7 +101,7 @@ class Provider:
     def jwt(self, roles: str | None = None, pause_s: float = 0, jwks_url: str | None = None, name: str = "sub") -> Jwt:
         """What believes it."""
         known = JwksCache(self.issuer, jwks_url, pause_s=pause_s)
-        return Jwt(known, Grants(GRANTS), issuer=self.issuer, audience=AUDIENCE, name=name, roles=roles)
+        return Jwt(known, Grants(GRANTS), issuer=self.issuer, audience=AUDIENCE, name_claim=name, roles_claim=roles)
 
 
 class _Server(uvicorn.Server):

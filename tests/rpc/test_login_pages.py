@@ -21,7 +21,7 @@ VIEW = ConsentView(
     endpoint="/mcp",
     servers=("demo", "git"),
     person="ada",
-    hidden={"request": "signed"},
+    hidden_fields={"request": "signed"},
 )
 PROBLEMS = [each for name, each in vars(pages).items() if name.isupper() and isinstance(each, ProblemView)]
 OTHERS = st.one_of(

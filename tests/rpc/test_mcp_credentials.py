@@ -57,7 +57,7 @@ async def test_a_certificate_gives_a_host_what_is_granted_to_its_name(tmp_path: 
         return httpx2.AsyncClient(base_url=base, verify=context, trust_env=False, timeout=LIMIT_S)
 
     async with stage(tmp_path) as made:
-        gate = Gate(TOKEN, made.hub.clock, certificates=GRANTS.principal_of_certificate)
+        gate = Gate(TOKEN, made.hub.clock, certificate_principal=GRANTS.principal_of_certificate)
         async with served(made, gate, tls) as base:
             for name, expected in (("ada", [200, 404]), ("eve", [403, 403]), ("nobody", [403, 403])):
                 async with http(base, authority.issue_client(name)) as by:
@@ -75,8 +75,8 @@ async def test_a_token_of_an_identity_provider_gives_a_host_what_is_granted_to_i
             GRANTS,
             issuer=provider.issuer,
             audience=AUDIENCE,
-            name="sub",
-            roles=None,
+            name_claim="sub",
+            roles_claim=None,
         )
         async with (
             served(made, Gate(TOKEN, made.hub.clock, [believed])) as base,

@@ -18,7 +18,7 @@ from structlog.typing import EventDict
 
 from hubbubd.downstream.hosts import unread_bytes
 from hubbubd.rpc.mcp import transport
-from hubbubd.rpc.mcp.transport import JSON_AT_ONCE
+from hubbubd.rpc.mcp.transport import MAX_INLINE_JSON_BYTES
 
 from ..runtime.peer import Outcome, Sent, gives, never
 from .conftest import LIMIT_S
@@ -76,7 +76,7 @@ async def test_values_are_counted_before_a_long_message_is_parsed(tmp_path: Path
     async with stage(tmp_path) as made:
         host = await made.host().begin()
         most = b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{"a":[' + b"1," * 99_000 + b"1]}}"
-        assert len(most) > JSON_AT_ONCE
+        assert len(most) > MAX_INLINE_JSON_BYTES
         assert (await host.post(most)).json()["result"] == {}
         refused = await host.post(most.replace(b"1]", b"1," * 2_000 + b"1]"))
         assert (refused.status_code, refused.json()["error"]["data"]["reason"]) == (413, "MESSAGE_TOO_LARGE")

@@ -7,7 +7,7 @@ from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 
 from hubbubd.core.access import ROLES, Permission, Role
-from hubbubd.rpc.auth.permissions import OF_CALLERS, RULES
+from hubbubd.rpc.auth.permissions import CALLER_METHODS, RULES
 from hubbubd.rpc.listeners.grpc_server import SERVICES
 
 DOCUMENT = (Path(__file__).parents[2] / "docs/access.md").read_text()
@@ -54,4 +54,4 @@ def test_the_document_has_every_permission_with_its_roles() -> None:
 
 
 def test_the_document_names_what_callers_may_send() -> None:
-    assert all(f"`{method}`" in DOCUMENT for method in OF_CALLERS)
+    assert all(f"`{method}`" in DOCUMENT for method in CALLER_METHODS)

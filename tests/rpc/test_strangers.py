@@ -22,7 +22,7 @@ from hubbubd.core.access import Principal
 from hubbubd.errors import Unauthenticated
 from hubbubd.rpc.auth.gate import CertificatePrincipal, Gate
 from hubbubd.rpc.auth.unauthenticated import REQUEST_BYTES
-from hubbubd.rpc.listeners.connect import JSON_AT_ONCE, serve_connect
+from hubbubd.rpc.listeners.connect import MAX_INLINE_JSON_BYTES, serve_connect
 from hubbubd.rpc.listeners.grpc_server import MAX_RPCS, MAX_STREAMS, serve
 from hubbubd.rpc.listeners.metrics import serve_metrics
 from hubbubd.rpc.messages import json_codec
@@ -337,7 +337,7 @@ async def test_long_json_is_read_beside_the_loop_and_short_json_at_once(
         return loads(data, kind)
 
     monkeypatch.setattr(json_codec, "loads", noting)
-    for padding in (0, JSON_AT_ONCE):
+    for padding in (0, MAX_INLINE_JSON_BYTES):
         response = await http.post(
             GET_SELF, content="{" + " " * padding + "}", headers=RIGHT | {"content-type": "application/json"}
         )

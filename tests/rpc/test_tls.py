@@ -98,7 +98,7 @@ async def secured(
     found = Secured(authority, pair)
     files = TlsFiles(pair.cert, pair.key, authority.file if mutual else None)
     certificates = Grants(GRANTS).principal_of_certificate if mutual else None
-    gate = Gate(TOKEN, hub.clock, certificates=certificates, networked=networked)
+    gate = Gate(TOKEN, hub.clock, certificate_principal=certificates, networked=networked)
     async with (
         serve_connect(hub, listen="127.0.0.1:0", gate=gate, tls=files) as found.connect,
         serve(hub, listen="127.0.0.1:0", gate=gate, tls=files, grace_s=2) as found.grpc,

@@ -369,7 +369,7 @@ def _new_gate(hub: Hub, settings: HubSettings, token: str) -> Gate:
         token,
         hub.clock,
         [hub.tokens, *_oidc_authenticator(settings, grants)],
-        certificates=grants.principal_of_certificate if settings.tls_client_ca else None,
+        certificate_principal=grants.principal_of_certificate if settings.tls_client_ca else None,
         has_grants=grants.still_has,
         networked=settings.is_networked,
     )
@@ -385,7 +385,7 @@ def _oidc_authenticator(settings: HubSettings, grants: Grants) -> Iterator[Authe
         return
     from hubbubd.rpc.auth.jwt import Jwt  # lazy: see `listeners.import_all`
 
-    if jwt := Jwt.of(settings, grants):
+    if jwt := Jwt.from_settings(settings, grants):
         yield jwt
 
 

@@ -16,7 +16,7 @@ from hubbubd.frozen import replaced
 LOCAL = "local"
 """Name and credential of callers that show the token in the hub's client.json."""
 
-NOBODY = Principal(name="", grants=(), credential="")
+ANONYMOUS = Principal(name="", grants=(), credential="")
 """The principal of callers without a valid credential."""
 
 
@@ -40,17 +40,17 @@ class Peer:
 class RpcContext:
     """What is known of the RPC being served."""
 
-    principal: Principal = NOBODY
+    principal: Principal = ANONYMOUS
     """The caller."""
 
     names_caller: bool = False
-    """Whether the caller has named the person or program for whom it calls (`hubbub-as`), even if that is itself."""
+    """Whether the caller has named the person or program for whom it calls (`hubbub-as`); it may be its own name."""
 
-    forwarded: bool = False
-    """Whether another member of the fleet has sent it here; then it goes no further."""
+    is_forwarded: bool = False
+    """Whether another member of the fleet has forwarded the RPC to this one, which then does not forward it again."""
 
     note_revision: Callable[[int], None] = lambda _: None
-    """Notes the newest revision of another member that has carried this RPC out, for the response."""
+    """Called with the newest store revision of another member that has carried this RPC out, for the response."""
 
     caller_group: CallerGroup = CallerGroup.AWAY
     """Set for RPCs that need no credential."""
@@ -59,13 +59,13 @@ class RpcContext:
     """Whether the caller's credential is still valid; checked before each effect on a stream."""
 
     address: str = ""
-    """The caller's address, as its transport writes it. gRPC may not be asked for it once the RPC has ended."""
+    """The caller's address, as its transport writes it, set early: gRPC does not return it once the RPC has ended."""
 
     remaining: Callable[[], float | None] = lambda: None
     """Returns the seconds until the caller gives the RPC up; None if it never does, or its transport does not say."""
 
     peer: Peer | None = None
-    """The other end; None where the transport has to be asked for it (gRPC)."""
+    """The other end of the connection; None where only the transport has it (gRPC)."""
 
     on_admitted: Callable[[], None] = lambda: None
     """Called once the caller has shown a valid credential."""
@@ -79,9 +79,9 @@ def current() -> RpcContext:
     return _CURRENT.get()
 
 
-def amend_context(**known: Any) -> None:
+def amend_context(**fields: Any) -> None:
     """Replace fields of the current context for the rest of the RPC. Raises TypeError for an unknown field."""
-    _CURRENT.set(replaced(_CURRENT.get(), **known))
+    _CURRENT.set(replaced(_CURRENT.get(), **fields))
 
 
 def principal() -> Principal:

@@ -95,8 +95,8 @@ def check_request(record: PendingRequest, permission: Permission = Permission.SE
     if not visible_scope().has_request(record):
         raise NotFound("request", record.id)
     if not scope(principal(), permission).has_request(record):
-        approving = permission is Permission.ANSWER and record.kind is RequestKind.APPROVAL
-        raise denied(Permission.APPROVE if approving else permission, record.server)
+        is_approval = permission is Permission.ANSWER and record.kind is RequestKind.APPROVAL
+        raise denied(Permission.APPROVE if is_approval else permission, record.server)
     return record
 
 
@@ -112,8 +112,8 @@ def check_claim(record: PendingRequest, claim_id: str) -> None:
     may use any claim whose id it knows.
     """
     claim, caller = record.claim, principal()
-    trusted = caller.name == caller.credential == LOCAL
-    if claim is not None and claim.id == claim_id and caller.name != claim.by and not trusted:
+    is_trusted = caller.name == caller.credential == LOCAL
+    if claim is not None and claim.id == claim_id and caller.name != claim.by and not is_trusted:
         raise PermissionDenied(
             f"this claim is of {claim.by}", reason="CLAIM_NOT_YOURS", metadata={"claimed_by": claim.by}
         )

@@ -19,13 +19,13 @@ def find_name(certificate: x509.Certificate) -> str:
     The common name only counts without subject alternative names (RFC 6125). Raises Unauthenticated without a name.
     """
     try:
-        other = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        alternative_names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
-        common = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
-        names = [str(each.value) for each in common]
+        common_names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+        names = [str(each.value) for each in common_names]
     else:
         kinds = (x509.UniformResourceIdentifier, x509.RFC822Name, x509.DNSName)
-        names = [name for kind in kinds for name in other.get_values_for_type(kind)]
+        names = [name for kind in kinds for name in alternative_names.get_values_for_type(kind)]
     if not names or not names[0]:
         raise Unauthenticated(
             "the certificate names nobody: it needs a URI, a mail address, a host or a common name",

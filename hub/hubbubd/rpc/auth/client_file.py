@@ -15,10 +15,10 @@ def load_or_make_token(data_dir: Path) -> str:
     path = data_dir / NAME
     try:
         others_may_read = path.stat().st_mode & 0o077
-        known = cast("dict[str, Any]", payload.loads(path.read_bytes())).get("token")
+        token = cast("dict[str, Any]", payload.loads(path.read_bytes())).get("token")
     except (FileNotFoundError, ValueError, AttributeError):  # AttributeError: JSON that is no object
         return secrets.token_urlsafe(32)
-    return known if isinstance(known, str) and known and not others_may_read else secrets.token_urlsafe(32)
+    return token if isinstance(token, str) and token and not others_may_read else secrets.token_urlsafe(32)
 
 
 def write(data_dir: Path, *, address: str, token: str, connect: str | None = None, mcp: str | None = None) -> Path:
@@ -28,8 +28,8 @@ def write(data_dir: Path, *, address: str, token: str, connect: str | None = Non
     """
     path = data_dir / NAME
     urls = {name: url for name, url in (("connect", connect), ("mcp", mcp)) if url}
-    found = {"address": address, "token": token, **urls}
-    content = payload.dumps(found) + b"\n"
+    members = {"address": address, "token": token, **urls}
+    content = payload.dumps(members) + b"\n"
     if not (path.is_file() and path.read_bytes() == content and not path.stat().st_mode & 0o077):
         files.write_atomically(path, content)
     return path

@@ -29,8 +29,8 @@ from hubbubd.core.access import Grant, Principal, Role
 from hubbubd.errors import HubError, InvalidArgument, PermissionDenied, Unauthenticated
 from hubbubd.rpc import status
 from hubbubd.rpc.auth.permissions import RULES, RpcReach, denied
-from hubbubd.rpc.auth.unauthenticated import Around, UnauthenticatedRpcs
-from hubbubd.rpc.context import LOCAL, NOBODY, CallerGroup, Peer, amend_context, current, principal
+from hubbubd.rpc.auth.unauthenticated import IdentifyAndServe, UnauthenticatedRpcs
+from hubbubd.rpc.context import ANONYMOUS, LOCAL, CallerGroup, Peer, amend_context, current, principal
 from hubbubd.rpc.interceptors import Oversight
 from hubbubd.rpc.methods import behaviour_name, read_only_request, with_streamed_request
 from hubbubd.telemetry.trace import CURRENT_TRACE, parse_trace
@@ -51,11 +51,11 @@ RESERVED = re.compile(r"hub|\*|(hub|cert|oidc|oidc-role|login):.*", re.IGNORECAS
 # RFC 6750, section 2.1; the scheme is case-insensitive (RFC 9110, section 11.1).
 _BEARER = re.compile(r"bearer +([A-Za-z0-9._~+/-]+=*)", re.IGNORECASE)
 
-OF_HOSTS = frozenset({"/hubbub.v1.McpService/Serve", "/hubbub.v1.AdminService/GetSelf"})
-"""RPCs for credentials that are good for an endpoint for hosts only; which one, is checked there."""
+HOST_RPCS = frozenset({"/hubbub.v1.McpService/Serve", "/hubbub.v1.AdminService/GetSelf"})
+"""The only RPCs for a credential that is limited to one endpoint for hosts; they check which endpoint it is."""
 
 ENDED_CREDENTIALS = 10_000
-"""How many revoked credentials are remembered, for RPCs that were admitted but have not begun."""
+"""How many revoked credentials are remembered, for RPCs that were admitted but have not started."""
 
 Q = TypeVar("Q")
 A = TypeVar("A")
@@ -85,36 +85,37 @@ class Gate:
         token: str,
         clock: Clock,
         authenticators: Sequence[Authenticator] = (),
-        certificates: CertificatePrincipal | None = None,
+        certificate_principal: CertificatePrincipal | None = None,
         *,
         has_grants: Callable[[Principal], bool] = lambda _: True,
         networked: bool = False,
     ) -> None:
         """`has_grants` returns whether a principal still has all grants it was admitted with.
 
-        `networked` says that other machines reach the hub: then `token` is refused from all but its own.
+        `networked` says that other machines reach the hub: then `token` is accepted only from the hub's machine.
         """
         self._token = token.encode()
-        self._local = local_principal()
+        self._local_principal = local_principal()
         self._clock = clock
         self._authenticators = authenticators
-        self._certificates = certificates
+        self._certificate_principal = certificate_principal
         self._has_grants = has_grants
         self._networked = networked
-        self._inside: dict[str, dict[anyio.CancelScope, Principal]] = {}
-        """By credential, the scopes of the RPCs that are being served with it."""
+        self._open_scopes: dict[str, dict[anyio.CancelScope, Principal]] = {}
+        """By credential: the cancel scopes of the open RPCs, each with its caller."""
         self._ended_credentials: OrderedDict[str, None] = OrderedDict()
         clock.on_jump(lambda _: self._reset_deadlines())
 
     async def admit(
         self, path: str, metadata: Metadata, oversight: Oversight, peer: Peer | None = None
     ) -> Principal | None:
-        """Authenticate the caller, note it and its trace for the RPC, and return it; None if only the `peer` can tell.
+        """Authenticate and return the caller; None if that needs the `peer`, and there is none.
 
-        Raises Unauthenticated, PermissionDenied, ResourceExhausted, and InvalidArgument for an invalid name.
+        Sets the caller and the trace in the RPC's context, and charges the caller's quota of RPCs. Raises
+        Unauthenticated, PermissionDenied, ResourceExhausted, and InvalidArgument for an invalid name.
         """
-        if current().principal is not NOBODY:
-            amend_context(principal=NOBODY, names_caller=False)
+        if current().principal is not ANONYMOUS:
+            amend_context(principal=ANONYMOUS, names_caller=False)
         credentials: list[str] = []
         names: list[str | None] = []
         trace_headers: dict[str, str] = {}
@@ -141,7 +142,7 @@ class Gate:
         amend_context(principal=caller, names_caller=bool(names), is_credential_valid=partial(self.is_valid, caller))
         CURRENT_TRACE.set(parse_trace(trace_headers) if trace_headers else None)
         oversight.quotas.rpcs.charge(caller.name)
-        if caller.endpoint and path not in OF_HOSTS:
+        if caller.endpoint and path not in HOST_RPCS:
             raise PermissionDenied(
                 f"this token is for hosts at {caller.endpoint}: `hubbub tokens create` makes one for the API",
                 reason="TOKEN_FOR_ENDPOINT",
@@ -153,46 +154,46 @@ class Gate:
         return caller
 
     async def recognise(self, path: str, metadata: Metadata, oversight: Oversight, peer: Peer) -> Principal | None:
-        """Return the caller of an RPC that needs no credential, None without a valid one; note its group."""
+        """Return the caller of an RPC that needs no credential; None without a valid one. Sets the caller's group."""
         try:
             caller = await self.admit(path, metadata, oversight, peer)
         except HubError:
-            amend_context(principal=NOBODY)
+            amend_context(principal=ANONYMOUS)
             caller = None
         group = CallerGroup.KNOWN if caller is not None else CallerGroup.LOCAL if peer.local else CallerGroup.AWAY
         amend_context(caller_group=group)
         return caller
 
     async def _authenticate_bearer(self, credentials: list[str], peer: Peer | None) -> Principal | None:
-        """Return the principal of a bearer token; None if only the `peer` can tell. Raises Unauthenticated."""
+        """Return the principal of a bearer token; None if that needs the missing `peer`. Raises Unauthenticated."""
         bearer = _BEARER.fullmatch(credentials[0].strip(" ")) if len(credentials[0]) <= MAX_TOKEN else None
         if len(credentials) == 1 and bearer is not None:
             token = bearer[1]
             if hmac.compare_digest(token.encode(), self._token):
                 return self._authenticate_local(peer)
             for authenticator in self._authenticators:
-                if (found := await authenticator.principal(token)) is not None:
-                    return found
+                if (caller := await authenticator.principal(token)) is not None:
+                    return caller
         raise Unauthenticated("this is no bearer token that the hub knows", reason="TOKEN_INVALID")
 
     def _authenticate_local(self, peer: Peer | None) -> Principal | None:
-        """Return the principal of the hub's own token; None if only the `peer` can tell. Raises Unauthenticated."""
+        """Return the principal of the hub's own token; None without the `peer`. Raises Unauthenticated."""
         if not self._networked:
-            return self._local
+            return self._local_principal
         if peer is not None and not peer.local:
             raise Unauthenticated(
                 "the token of client.json is for the hub's own machine; `hubbub tokens create` makes one for others",
                 reason="TOKEN_LOCAL_ONLY",
             )
-        return self._local if peer else None
+        return self._local_principal if peer else None
 
     def _authenticate_certificate(self, peer: Peer | None) -> Principal | None:
-        """Return the principal of a client certificate; None if only the `peer` can tell. Raises Unauthenticated."""
-        if self._certificates is not None and peer is None:
+        """Return the principal of a client certificate; None without the `peer`. Raises Unauthenticated."""
+        if self._certificate_principal is not None and peer is None:
             return None
-        if self._certificates is None or peer is None or peer.certificate is None:
+        if self._certificate_principal is None or peer is None or peer.certificate is None:
             raise Unauthenticated("a bearer token is needed; the hub's client.json has it", reason="TOKEN_MISSING")
-        return self._certificates(peer.certificate)
+        return self._certificate_principal(peer.certificate)
 
     def is_valid(self, caller: Principal | None) -> bool:
         """Return whether a credential is valid now: not expired or revoked, with all its grants; True for no caller."""
@@ -215,42 +216,42 @@ class Gate:
         if not self.is_valid(caller):
             raise oversight.record_refusal(path, _credential_ended_error(), caller)
         with anyio.CancelScope() as scope:
-            scope.deadline = self._deadline(caller)
-            inside = self._inside.setdefault(caller.credential, {})
-            inside[scope] = caller
+            scope.deadline = self._expiry_deadline(caller)
+            scopes = self._open_scopes.setdefault(caller.credential, {})
+            scopes[scope] = caller
             try:
                 yield
             finally:
-                del inside[scope]
-                if not inside and self._inside.get(caller.credential) is inside:
-                    del self._inside[caller.credential]
+                del scopes[scope]
+                if not scopes and self._open_scopes.get(caller.credential) is scopes:
+                    del self._open_scopes[caller.credential]
         if scope.cancelled_caught:
             raise oversight.record_cut_short(path, _credential_ended_error(), caller)
 
-    def _deadline(self, caller: Principal) -> float:
-        """Return when a credential expires, in seconds of the loop's clock; infinity if it does not."""
+    def _expiry_deadline(self, caller: Principal) -> float:
+        """Return when a credential expires, in seconds of the event loop's clock; infinity without an expiry."""
         if caller.expires_at is None:
             return math.inf
         return anyio.current_time() + caller.expires_at - self._clock.now()
 
     def _reset_deadlines(self) -> None:
         """Recompute all deadlines after the clock has jumped."""
-        for inside in self._inside.values():
-            for scope, caller in inside.items():
-                scope.deadline = self._deadline(caller)
+        for scopes in self._open_scopes.values():
+            for scope, caller in scopes.items():
+                scope.deadline = self._expiry_deadline(caller)
 
     def end_credential(self, credential: str) -> None:
-        """End all RPCs of a revoked credential; note the credential, to refuse RPCs that are admitted but not begun."""
+        """End all RPCs of a revoked credential. Remember it, to refuse RPCs that are admitted but not started."""
         self._ended_credentials[credential] = None
         if len(self._ended_credentials) > ENDED_CREDENTIALS:
             self._ended_credentials.popitem(last=False)
-        for scope in self._inside.get(credential, ()):
+        for scope in self._open_scopes.get(credential, ()):
             scope.cancel()
 
     def review_grants(self) -> None:
         """End all RPCs whose principal has lost grants."""
-        for inside in self._inside.values():
-            for scope, caller in inside.items():
+        for scopes in self._open_scopes.values():
+            for scope, caller in scopes.items():
                 if not self._has_grants(caller):
                     scope.cancel()
 
@@ -272,8 +273,10 @@ class Authentication(grpc.aio.ServerInterceptor):
         path, metadata = handler_call_details.method, handler_call_details.invocation_metadata
         rule = RULES.get(path)
         if rule is not None and rule.reach is RpcReach.OPEN:
-            found = await continuation(handler_call_details)
-            return found and self._unauthenticated.limit_handler(found, self._identify_optional(path, metadata))
+            open_handler = await continuation(handler_call_details)
+            return open_handler and self._unauthenticated.limit_handler(
+                open_handler, self._identify_optional(path, metadata)
+            )
         try:
             caller = await self._gate.admit(path, metadata, self._oversight)
         except HubError as exc:
@@ -284,11 +287,11 @@ class Authentication(grpc.aio.ServerInterceptor):
             return handler
         return self._bind_to_credential(handler or _unimplemented_handler(), path, metadata, caller)
 
-    def _identify_optional(self, path: str, metadata: Metadata) -> Around:
+    def _identify_optional(self, path: str, metadata: Metadata) -> IdentifyAndServe:
         """Return middleware that identifies the caller of an RPC without a required credential."""
 
         async def serve_identified(serve: Callable[[], Awaitable[Any]], context: status.Context) -> Any:
-            """Note who calls, and serve the RPC until a credential that was shown ends."""
+            """Authenticate the caller if there is a credential, and serve the RPC until that credential ends."""
             try:
                 caller = await self._gate.recognise(path, metadata, self._oversight, _parse_peer(context))
                 with self._gate.while_valid(caller, path, self._oversight):
@@ -301,13 +304,13 @@ class Authentication(grpc.aio.ServerInterceptor):
     def _bind_to_credential(self, handler: Any, path: str, metadata: Metadata, admitted: Principal | None) -> Any:
         """Wrap a handler so that its RPCs end when their caller's credential ends.
 
-        `admitted` is the caller; None if only its connection tells who it is. The caller is authenticated before the
-        request is read: without a valid credential it would hold a place for as long as its request does not come.
+        `admitted` is the caller; None if the caller can be authenticated only with its connection known. That happens
+        before the request is read, so that a client without a valid credential occupies no RPC while it sends nothing.
         """
         behaviour = getattr(handler, behaviour_name(handler))
 
         async def serve_while_valid(requests: AsyncIterator[Any], context: status.Context) -> Any:
-            """Authenticate the caller if that was not done, and serve the RPC until the credential ends."""
+            """Authenticate the caller unless `admitted`, and serve the RPC until the credential ends."""
             amend_context(address=context.peer())
             try:
                 caller = admitted or await self._admit_with_peer(path, metadata, context)
@@ -326,7 +329,7 @@ class Authentication(grpc.aio.ServerInterceptor):
         return with_streamed_request(handler, serve_while_valid)
 
     async def _admit_with_peer(self, path: str, metadata: Metadata, context: status.Context) -> Principal:
-        """Authenticate the caller with its connection known. Raises HubError, after noting the refusal."""
+        """Authenticate and return the caller, by its connection too. Records a refusal, and raises it as HubError."""
         try:
             caller = await self._gate.admit(path, metadata, self._oversight, _parse_peer(context))
         except HubError as exc:
@@ -371,7 +374,7 @@ class _CheckedContext:
 
     def __init__(self, context: status.Context) -> None:
         self._context = context
-        self._begun = False
+        self._has_written = False
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._context, name)
@@ -381,9 +384,9 @@ class _CheckedContext:
         _require_valid_credential()
         # gRPC notes that it has sent the headers only once the first write has ended. A status that came before would
         # be refused, and the caller would never learn that the stream is over.
-        with anyio.CancelScope(shield=not self._begun):
+        with anyio.CancelScope(shield=not self._has_written):
             await self._context.write(response)
-        self._begun = True
+        self._has_written = True
 
 
 def _require_valid_credential() -> None:
@@ -393,12 +396,12 @@ def _require_valid_credential() -> None:
 
 
 def _rename_caller(caller: Principal, names: list[str | None]) -> Principal:
-    """Return the caller under the one name that it gives. Raises InvalidArgument, and PermissionDenied."""
+    """Return the caller under the only one of `names`. Raises InvalidArgument, and PermissionDenied."""
     # NFC: names that look the same to people are the same. NFKC below: none only looks like a reserved one.
     name = unicodedata.normalize("NFC", names[0] or "")
     if len(names) > 1 or not 0 < len(name) <= MAX_NAME or not name.isprintable() or name != name.strip():
-        wanted = f"must be one name of 1 to {MAX_NAME} characters that can be printed, without space around it"
-        raise InvalidArgument.field(f"metadata.{NAME_METADATA}", wanted)
+        requirement = f"must be one name of 1 to {MAX_NAME} characters that can be printed, without space around it"
+        raise InvalidArgument.field(f"metadata.{NAME_METADATA}", requirement)
     if name == caller.name:
         return caller
     if not caller.may_name_others or RESERVED.fullmatch(unicodedata.normalize("NFKC", name)):
@@ -410,10 +413,10 @@ def _rename_caller(caller: Principal, names: list[str | None]) -> Principal:
 
 def _parse_peer(context: status.Context) -> Peer:
     """Return the other end of a connection, by gRPC's notation: unix:..., ipv4:1.2.3.4:5, ipv6:%5B::1%5D:5."""
-    kind, _, where = context.peer().partition(":")  # pyright: ignore[reportUnknownMemberType]
-    local = kind == "unix" or is_loopback(unquote(where).rpartition(":")[0].strip("[]"))
-    shown: Mapping[str, Iterable[bytes]] = context.auth_context()  # pyright: ignore[reportUnknownMemberType]
-    return Peer(local, next(iter(shown.get("x509_pem_cert", ())), None))
+    kind, _, address = context.peer().partition(":")  # pyright: ignore[reportUnknownMemberType]
+    is_local = kind == "unix" or is_loopback(unquote(address).rpartition(":")[0].strip("[]"))
+    auth_context: Mapping[str, Iterable[bytes]] = context.auth_context()  # pyright: ignore[reportUnknownMemberType]
+    return Peer(is_local, next(iter(auth_context.get("x509_pem_cert", ())), None))
 
 
 def _credential_ended_error() -> Unauthenticated:

@@ -13,11 +13,11 @@ MAX_NAME = 256
 _NO_GROUPS: frozenset[str] = frozenset()
 
 LOGIN = "login"
-"""How the names of hosts begin that people have let in."""
+"""The source in the names of hosts that people have let in: `login:PERSON/...`."""
 
 
 class Grants:
-    """The grants of the configuration, which may change while the hub runs."""
+    """Makes principals with the grants of the configuration, which may change while the hub runs."""
 
     def __init__(self, settings: Iterable[GrantSettings]) -> None:
         self._settings = tuple(settings)
@@ -37,9 +37,9 @@ class Grants:
             return self._person_still_has(principal, name)
         if source not in (CERT, OIDC):
             return True
-        now = self._cached_grants(source, name, principal.groups)
+        current_grants = self._cached_grants(source, name, principal.groups)
         # The cache returns the same tuple as long as the settings are the same.
-        return principal.grants is now or set(principal.grants) <= set(now)
+        return principal.grants is current_grants or set(principal.grants) <= set(current_grants)
 
     def _person_still_has(self, principal: Principal, name: str) -> bool:
         """Return whether the person who let a host in may still call its servers.
@@ -47,12 +47,12 @@ class Grants:
         True for a person who is not known by a certificate.
         """
         person = name.rpartition("/")[0]  # the name of a token has no slash
-        source, _, called = person.partition(":")
+        source, _, certificate_name = person.partition(":")
         if source != CERT:
             return True
-        granted = self._cached_grants(source, called, _NO_GROUPS)
-        now = Principal(name=person, grants=granted, credential="").servers(Permission.CALL)
-        return all(_covers(now, pattern) for pattern in principal.servers(Permission.CALL))
+        grants = self._cached_grants(source, certificate_name, _NO_GROUPS)
+        callable_now = Principal(name=person, grants=grants, credential="").servers(Permission.CALL)
+        return all(_covers(callable_now, pattern) for pattern in principal.servers(Permission.CALL))
 
     def principal_of_certificate(self, certificate: bytes) -> Principal:
         """Return the principal of a client certificate (PEM or DER) that TLS has verified.
@@ -78,10 +78,10 @@ class Grants:
             parse_certificate,
         )  # lazy: most hubs see none, and need no cryptography
 
-        found = parse_certificate(certificate)
-        name = find_name(found)
-        until = found.not_valid_after_utc.timestamp()
-        return self._make_principal(CERT, name, f"certificate {found.serial_number:x}", until, _NO_GROUPS)
+        parsed = parse_certificate(certificate)
+        name = find_name(parsed)
+        expires_at = parsed.not_valid_after_utc.timestamp()
+        return self._make_principal(CERT, name, f"certificate {parsed.serial_number:x}", expires_at, _NO_GROUPS)
 
     def _make_principal(
         self, source: str, name: str, credential: str, expires_at: float, groups: frozenset[str]
@@ -105,11 +105,11 @@ class Grants:
     def _find_grants(self, source: str, name: str, groups: frozenset[str]) -> tuple[Grant, ...]:
         """Return the grants of the configuration for a name of a source (`cert`, `oidc`) and its groups."""
 
-        def is_granted(rule_source: str, wanted: str) -> bool:
-            """Return whether grants for `wanted`, a role or a pattern of names of a source, are for this principal."""
+        def is_granted(rule_source: str, who: str) -> bool:
+            """Return whether a grant is for this principal; `who` is a role, or a name pattern of `rule_source`."""
             if rule_source == OIDC_ROLE:
-                return wanted in groups
-            return rule_source == source and matches((wanted,), name)
+                return who in groups
+            return rule_source == source and matches((who,), name)
 
         return tuple(
             Grant(Role(role), each.servers)

@@ -27,7 +27,7 @@ MAX_BYTES = 256 * 1024
 """Bytes of a provider's keys: room for `MAX_KEYS` of them, with their certificates."""
 
 MAX_KEYS = 100
-"""Keys of a provider that are kept; it needs two while one follows the other."""
+"""The most keys of a provider that are stored; a provider has two while one replaces the other."""
 
 FETCH_S = 5.0
 """Seconds the provider gets to return its keys."""
@@ -55,7 +55,7 @@ class Key:
 
 
 class JwksCache:
-    """The keys by id. An unknown id causes a fetch, but not more often than `pause_s`."""
+    """The keys by id. An unknown id causes a fetch, at most one per `pause_s` seconds."""
 
     def __init__(self, issuer: str, jwks_url: str | None, *, pause_s: float = PAUSE_S) -> None:
         self._issuer = issuer
@@ -63,16 +63,16 @@ class JwksCache:
         self._pause_s = pause_s
         self._keys: dict[str | None, Key] | None = None
         self._fetched_at = self._tried_at = -float("inf")
-        self._fetching = anyio.Lock()
+        self._fetch_lock = anyio.Lock()
 
     async def find(self, kid: str | None) -> Key | None:
         """Return the key with the id `kid`, or the only key for None; None if there is no such key.
 
         Fetches keys that are not fresh. Raises Unavailable until keys were fetched once.
         """
-        # While another caller fetches, a key that is known but not fresh is good enough.
-        if not self._is_fresh(kid) and not (self._fetching.locked() and self._find_known(kid)):
-            async with self._fetching:
+        # While another caller fetches, a stored key that is not fresh is good enough.
+        if not self._is_fresh(kid) and not (self._fetch_lock.locked() and self._find_cached(kid)):
+            async with self._fetch_lock:
                 now = anyio.current_time()
                 if not self._is_fresh(kid) and now - self._tried_at >= self._pause_s:
                     self._tried_at = now
@@ -83,22 +83,22 @@ class JwksCache:
                 reason="ISSUER_UNREACHABLE",
                 retry_after_s=self._pause_s,
             )
-        return self._find_known(kid)
+        return self._find_cached(kid)
 
     def _is_fresh(self, kid: str | None) -> bool:
         """Return whether the key of this id is known, and was fetched at most FRESH_S ago."""
-        return self._find_known(kid) is not None and anyio.current_time() - self._fetched_at < FRESH_S
+        return self._find_cached(kid) is not None and anyio.current_time() - self._fetched_at < FRESH_S
 
-    def _find_known(self, kid: str | None) -> Key | None:
+    def _find_cached(self, kid: str | None) -> Key | None:
         """Return the key with the id `kid` as last fetched, or the only key for None; None if there is no such key."""
         keys = self._keys or {}
         return next(iter(keys.values())) if kid is None and len(keys) == 1 else keys.get(kid)
 
     async def _fetch(self) -> None:
-        """Fetch the keys and keep them; after a failure the old ones stay, and the failure is logged."""
+        """Fetch the keys and store them; after a failure the old keys stay, and the failure is logged."""
         try:
             with anyio.fail_after(FETCH_S):
-                async with httpx2.AsyncClient(verify=_tls_context(), timeout=FETCH_S, cookies=NoCookies()) as http:
+                async with httpx2.AsyncClient(verify=_make_tls_context(), timeout=FETCH_S, cookies=NoCookies()) as http:
                     url = self._jwks_url or await self._discover_jwks_url(http)
                     keys = _parse_keys((await _get_json(http, url)).get("keys"))
         except (httpx2.HTTPError, httpx2.InvalidURL, TimeoutError, ValueError) as exc:
@@ -108,14 +108,14 @@ class JwksCache:
 
     async def _discover_jwks_url(self, http: httpx2.AsyncClient) -> str:
         """Return the address of the keys from the provider's discovery document. Raises ValueError, HTTPError."""
-        found = await _get_json(http, f"{self._issuer.rstrip('/')}/.well-known/openid-configuration")
-        if found.get("issuer") != self._issuer:
-            raise ValueError(f"the discovery document is of another issuer: {found.get('issuer')!r}")
-        return check_url(str(found.get("jwks_uri")))
+        document = await _get_json(http, f"{self._issuer.rstrip('/')}/.well-known/openid-configuration")
+        if document.get("issuer") != self._issuer:
+            raise ValueError(f"the discovery document is of another issuer: {document.get('issuer')!r}")
+        return check_url(str(document.get("jwks_uri")))
 
 
 @cache
-def _tls_context() -> ssl.SSLContext:
+def _make_tls_context() -> ssl.SSLContext:
     # Loading the certificates takes longer than all else of a fetch, and holds the loop up meanwhile.
     return httpx2.create_ssl_context()
 
@@ -129,21 +129,21 @@ async def _get_json(http: httpx2.AsyncClient, url: str) -> dict[str, Any]:
             body += chunk
             if len(body) > MAX_BYTES:
                 raise ValueError(f"{url} sends more than {MAX_BYTES} bytes")
-    found: object = payload.loads(bytes(body))
-    if not isinstance(found, dict):
+    document: object = payload.loads(bytes(body))
+    if not isinstance(document, dict):
         raise ValueError(f"{url} sends no JSON object")
-    return cast("dict[str, Any]", found)
+    return cast("dict[str, Any]", document)
 
 
-def _parse_keys(found: object) -> dict[str | None, Key]:
+def _parse_keys(members: object) -> dict[str | None, Key]:
     """Return the keys for signatures, by id. Raises ValueError when there are none."""
     keys: dict[str | None, Key] = {}
-    for each in cast("list[Any]", found)[:MAX_KEYS] if isinstance(found, list) else []:
+    for jwk in cast("list[Any]", members)[:MAX_KEYS] if isinstance(members, list) else []:
         try:
-            kid, stated = each.get("kid"), each.get("alg")
-            algorithms = [name for name in ALGORITHMS.get(each["kty"], ()) if stated in (None, name)]
-            if algorithms and each.get("use", "sig") == "sig" and isinstance(kid, str | None):
-                keys[kid] = Key(tuple(algorithms), PyJWK(each).key)
+            kid, stated_algorithm = jwk.get("kid"), jwk.get("alg")
+            algorithms = [name for name in ALGORITHMS.get(jwk["kty"], ()) if stated_algorithm in (None, name)]
+            if algorithms and jwk.get("use", "sig") == "sig" and isinstance(kid, str | None):
+                keys[kid] = Key(tuple(algorithms), PyJWK(jwk).key)
         except (PyJWTError, KeyError, TypeError, AttributeError, ValueError):
             continue  # a key of an unknown kind must not hide the others
     if not keys:

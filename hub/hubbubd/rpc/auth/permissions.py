@@ -15,7 +15,7 @@ from hubbubd.errors import PermissionDenied
 
 
 class RpcReach(Enum):
-    """What the permission must be for; `{}` stands for the permissions of the rule."""
+    """The servers or records for which the caller needs the permission; `{}` stands for the rule's permissions."""
 
     OPEN = "nothing, not even a credential"
     KNOWN = "any credential"
@@ -23,31 +23,31 @@ class RpcReach(Enum):
     HUB = "{} for all servers"
     SERVER = "{} for the server"
     ANY_SERVER = "{} for any server"
-    SHOWN = "{}; shows what is of servers for which one has it"
+    VISIBLE = "{}; shows what is of servers for which one has it"
     OWN = "{} for its server, or `call` where it is one's own"
-    SHOWN_OWN = "{}, or `call`; shows what is of servers for which one has it, and one's own"
+    VISIBLE_OR_OWN = "{}, or `call`; shows what is of servers for which one has it, and one's own"
 
 
-class At(Enum):
-    """Which member of a fleet carries an RPC out (`rpc/fleet/`). Without a fleet there is one."""
+class ExecutingMember(Enum):
+    """The member of a fleet that carries an RPC out (`rpc/fleet/`). A hub without a fleet is the only member."""
 
-    HERE = "the one that it reaches: what it needs is in the store, which all share"
+    RECEIVER = "the one that it reaches: what it needs is in the store, which all share"
     OWNER = "the one that has the server"
     OWNERS = "all that have servers, and the one that it reaches merges what they say"
 
 
-_OPEN_TO_CALLERS = frozenset({RpcReach.OWN, RpcReach.SHOWN_OWN})
-"""The permission to call is enough for these, as callers reach the records of their own calls."""
+_OPEN_TO_CALLERS = frozenset({RpcReach.OWN, RpcReach.VISIBLE_OR_OWN})
+"""For these, the permission to call is enough: callers may see and change the records of their own calls."""
 
 
 @dataclass(frozen=True, slots=True)
 class RpcRule:
-    """What an RPC needs: one of these permissions, on what `reach` says."""
+    """What an RPC needs: one of the permissions `any_of`, for the servers or records that `reach` names."""
 
     reach: RpcReach
     any_of: tuple[Permission, ...] = ()
     audit: AuditKind | None = None
-    at: At = At.HERE
+    executed_by: ExecutingMember = ExecutingMember.RECEIVER
 
     def admits(self, principal: Principal) -> bool:
         """Return whether a principal may use the RPC for anything at all."""
@@ -57,8 +57,8 @@ class RpcRule:
             case RpcReach.HUB:
                 return all(map(principal.may_everywhere, self.any_of))
             case _:
-                wanted = (*self.any_of, Permission.CALL) if self.reach in _OPEN_TO_CALLERS else self.any_of
-                return any(map(principal.servers, wanted))
+                sufficient = (*self.any_of, Permission.CALL) if self.reach in _OPEN_TO_CALLERS else self.any_of
+                return any(map(principal.servers, sufficient))
 
     def __str__(self) -> str:
         """Return the rule as text for the documentation."""
@@ -69,13 +69,13 @@ class RpcRule:
         """The roles that may use the RPC when granted on all servers; none where no role is needed."""
         if self.reach in (RpcReach.OPEN, RpcReach.KNOWN, RpcReach.OWN_LOGINS):
             return ()
-        wanted = {*self.any_of, Permission.CALL} if self.reach in _OPEN_TO_CALLERS else {*self.any_of}
-        return tuple(role for role, permissions in ROLES.items() if permissions & wanted)
+        sufficient = {*self.any_of, Permission.CALL} if self.reach in _OPEN_TO_CALLERS else {*self.any_of}
+        return tuple(role for role, permissions in ROLES.items() if permissions & sufficient)
 
 
 _OPEN = RpcRule(RpcReach.OPEN)
-_BROWSE = RpcRule(RpcReach.SHOWN, (Permission.BROWSE,))
-_SEE = RpcRule(RpcReach.SHOWN_OWN, (Permission.SEE,))
+_BROWSE = RpcRule(RpcReach.VISIBLE, (Permission.BROWSE,))
+_SEE = RpcRule(RpcReach.VISIBLE_OR_OWN, (Permission.SEE,))
 _SEE_ONE = RpcRule(RpcReach.OWN, (Permission.SEE,))
 _ANSWERERS = (Permission.ANSWER, Permission.APPROVE)
 _ANSWER = RpcRule(RpcReach.OWN, _ANSWERERS, AuditKind.ANSWER)
@@ -91,7 +91,7 @@ _CHANGE_HUB = RpcRule(RpcReach.HUB, (Permission.ADMINISTER,), AuditKind.CHANGE)
 
 def _carried_out_at_owner(rule: RpcRule) -> RpcRule:
     """Return the rule for an RPC that the member with the server carries out."""
-    return replace(rule, at=At.OWNER)
+    return replace(rule, executed_by=ExecutingMember.OWNER)
 
 
 _TABLE: Mapping[str, Mapping[str, RpcRule]] = {
@@ -110,11 +110,11 @@ _TABLE: Mapping[str, Mapping[str, RpcRule]] = {
         "TrustClock": _CHANGE_HUB,
     },
     "hubbub.v1.ApprovalService": {
-        "ListRememberedApprovals": RpcRule(RpcReach.SHOWN, (Permission.SEE, Permission.APPROVE)),
+        "ListRememberedApprovals": RpcRule(RpcReach.VISIBLE, (Permission.SEE, Permission.APPROVE)),
         "RevokeRememberedApproval": RpcRule(RpcReach.SERVER, (Permission.APPROVE,), AuditKind.CHANGE),
-        "GetApprovalRules": RpcRule(RpcReach.SHOWN, (Permission.SEE, Permission.APPROVE)),
+        "GetApprovalRules": RpcRule(RpcReach.VISIBLE, (Permission.SEE, Permission.APPROVE)),
         "CheckApproval": RpcRule(RpcReach.SERVER, (Permission.SEE,)),
-        "ReplayApprovals": RpcRule(RpcReach.SHOWN, (Permission.SEE,)),
+        "ReplayApprovals": RpcRule(RpcReach.VISIBLE, (Permission.SEE,)),
     },
     "hubbub.v1.CallService": {
         "CallMethod": _carried_out_at_owner(_CALL),
@@ -133,9 +133,9 @@ _TABLE: Mapping[str, Mapping[str, RpcRule]] = {
         "WatchCatalogLists": _BROWSE,
     },
     "hubbub.v1.EventService": {
-        "WatchEvents": RpcRule(RpcReach.SHOWN, (Permission.SEE,), at=At.OWNERS),
-        "TailLogs": RpcRule(RpcReach.SERVER, (Permission.SEE,), at=At.OWNER),
-        "WatchResource": RpcRule(RpcReach.SERVER, (Permission.CALL,), at=At.OWNER),
+        "WatchEvents": RpcRule(RpcReach.VISIBLE, (Permission.SEE,), executed_by=ExecutingMember.OWNERS),
+        "TailLogs": RpcRule(RpcReach.SERVER, (Permission.SEE,), executed_by=ExecutingMember.OWNER),
+        "WatchResource": RpcRule(RpcReach.SERVER, (Permission.CALL,), executed_by=ExecutingMember.OWNER),
     },
     "hubbub.v1.FleetService": {
         "GetFleet": RpcRule(RpcReach.HUB, (Permission.SEE,)),
@@ -154,7 +154,7 @@ _TABLE: Mapping[str, Mapping[str, RpcRule]] = {
         "RenewClaim": _ANSWER,
         "ReleasePendingRequest": _ANSWER,
         "AnswerPendingRequest": _ANSWER,
-        "Work": RpcRule(RpcReach.SHOWN_OWN, _ANSWERERS, AuditKind.ANSWER),
+        "Work": RpcRule(RpcReach.VISIBLE_OR_OWN, _ANSWERERS, AuditKind.ANSWER),
     },
     "hubbub.v1.LoginService": {
         "CreateLoginCode": RpcRule(RpcReach.ANY_SERVER, (Permission.CALL,), AuditKind.CHANGE),
@@ -192,7 +192,7 @@ RULES: Mapping[str, RpcRule] = MappingProxyType(
 )
 """Rules by path of the RPC."""
 
-OF_CALLERS = frozenset(
+CALLER_METHODS = frozenset(
     {
         "completion/complete",
         "ping",
@@ -219,13 +219,13 @@ def permission_to_send(method: str) -> Permission:
 
     Case and outer space do not count: a careless server may take the method with them.
     """
-    return Permission.CALL if method.strip().casefold() in OF_CALLERS else Permission.OPERATE
+    return Permission.CALL if method.strip().casefold() in CALLER_METHODS else Permission.OPERATE
 
 
 def denied(permission: Permission, server: str = "*", *, everywhere: bool = False) -> PermissionDenied:
     """Return the error for a missing permission; `server` is `*` for a permission that is not about one server."""
-    where = " for all servers" if everywhere else "" if server == "*" else f" for the server {server}"
+    range_text = " for all servers" if everywhere else "" if server == "*" else f" for the server {server}"
     return PermissionDenied(
-        f"this needs the permission `{permission}`{where}; `hubbub whoami` shows what you have",
+        f"this needs the permission `{permission}`{range_text}; `hubbub whoami` shows what you have",
         metadata={"permission": str(permission), "server": server},
     )

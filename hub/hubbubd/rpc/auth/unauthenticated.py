@@ -1,9 +1,9 @@
 """Bounds for RPCs without a credential (health checks over gRPC): few bytes, little time, few at once.
 
 gRPC would read the request before it calls the handler, however long that takes. So these RPCs take a stream of
-requests (`with_streamed_request`), and the only one is awaited here.
+requests (`with_streamed_request`), and this module awaits the only request.
 
-Callers with a valid credential are not limited by them. Callers on the hub's machine and callers from the network have
+Callers with a valid credential are not limited. Callers on the hub's machine and callers from the network have
 separate limits, so that a local supervisor always gets an answer.
 """
 
@@ -20,17 +20,17 @@ from hubbubd.rpc.context import CallerGroup, current
 from hubbubd.rpc.methods import read_only_request, with_streamed_request
 
 REQUEST_BYTES = 1024
-"""The longest request without a credential; a health check has the name of a service."""
+"""The longest request without a credential: a health check holds only the name of a service."""
 
 REQUEST_S = 5.0
-"""Seconds its sender may take."""
+"""Seconds that the sender of such a request may take."""
 
 MAX_OPEN = 200
 """The most RPCs without a credential open over gRPC, health watches included; per group."""
 
 
 Serve = Callable[[], Awaitable[Any]]
-Around = Callable[[Serve, status.Context], Awaitable[Any]]
+IdentifyAndServe = Callable[[Serve, status.Context], Awaitable[Any]]
 """Identifies the caller, notes its group, and serves the RPC."""
 
 
@@ -48,22 +48,22 @@ class UnauthenticatedRpcs:
     """The RPCs of one server that need no credential."""
 
     def __init__(self) -> None:
-        self._open = Counter[CallerGroup]()
+        self._open_counts = Counter[CallerGroup]()
 
-    def limit_handler(self, handler: Any, identify: Around) -> "grpc.RpcMethodHandler[Any, Any]":
+    def limit_handler(self, handler: Any, identify: IdentifyAndServe) -> "grpc.RpcMethodHandler[Any, Any]":
         """Return the handler of a unary or server-streaming RPC, within these bounds."""
         behaviour = handler.unary_stream if handler.response_streaming else handler.unary_unary
 
         async def serve_limited(context: status.Context) -> Any:
             """Serve the RPC if few enough of its caller's group are open; known callers are not limited."""
             group = current().caller_group
-            if group is not CallerGroup.KNOWN and self._open[group] >= MAX_OPEN:
+            if group is not CallerGroup.KNOWN and self._open_counts[group] >= MAX_OPEN:
                 await status.abort(context, _too_many_open())
-            self._open[group] += 1
+            self._open_counts[group] += 1
             try:
                 return await behaviour(await _read_request(context), context)
             finally:
-                self._open[group] -= 1
+                self._open_counts[group] -= 1
 
         async def serve_identified(_requests: object, context: status.Context) -> Any:
             """Find out who calls, and then serve the RPC within the limits for the group of callers."""

@@ -49,7 +49,7 @@ class CallsElsewhere:
     def may_forward(self) -> bool:
         """Return whether the current request may be forwarded: once at most."""
         # What was forwarded to this member goes no further.
-        return not current().forwarded
+        return not current().is_forwarded
 
     async def call(self, spec: CallSpec, principal: str, *, detached: bool) -> Call:
         """Have the member that owns the server make a call; return the call at its end, failed or not.

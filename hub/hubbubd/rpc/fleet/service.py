@@ -11,7 +11,7 @@ from hubbub.fleet.v1 import fleet_pb2 as pb
 from hubbub_shared import __version__
 from hubbubd.errors import FailedPrecondition, HubError, InvalidArgument, Unauthenticated, Unavailable
 from hubbubd.rpc import revision, status
-from hubbubd.rpc.auth.permissions import RULES, At
+from hubbubd.rpc.auth.permissions import RULES, ExecutingMember
 from hubbubd.rpc.context import amend_context
 from hubbubd.rpc.fleet.changes import OwnershipChanges
 from hubbubd.rpc.fleet.forwards.caller_context import adopt_caller
@@ -52,7 +52,9 @@ class FleetService:
         `clock_ahead_s` returns by how much the database's clock is ahead of this machine's.
         """
         self._clock_ahead_s = clock_ahead_s
-        self._rpcs = {path: rpc for path, rpc in rpcs.items() if RULES[path].at is not At.HERE}
+        self._rpcs = {
+            path: rpc for path, rpc in rpcs.items() if RULES[path].executed_by is not ExecutingMember.RECEIVER
+        }
         self._calls = calls
         self._ownership = ownership
         self._changes = changes
@@ -166,7 +168,7 @@ class FleetService:
         rpc = self._rpcs.get(opening.method)
         if rpc is None:
             raise InvalidArgument.field("opening.method", f"{opening.method} is not forwarded")
-        if opening.server or RULES[opening.method].at is At.OWNER:
+        if opening.server or RULES[opening.method].executed_by is ExecutingMember.OWNER:
             self._check_owner(opening.server)
         adopt_caller(opening)
         amend_context(address=context.peer(), remaining=context.time_remaining)

@@ -46,7 +46,7 @@ from hubbubd.rpc import status
 from hubbubd.rpc.auth import gate as auth
 from hubbubd.rpc.auth.permissions import RULES, RpcReach
 from hubbubd.rpc.auth.unauthenticated import REQUEST_BYTES
-from hubbubd.rpc.context import NOBODY, Peer, amend_context, current, principal
+from hubbubd.rpc.context import ANONYMOUS, Peer, amend_context, current, principal
 from hubbubd.rpc.interceptors import Oversight
 from hubbubd.rpc.listeners.grpc_server import MAX_RPCS, make_servicers, wait_for_open_rpcs
 from hubbubd.rpc.listeners.host_check import wrap_with_host_check
@@ -76,11 +76,10 @@ _RESPONSE_HEADERS = ("grpc-status", "grpc-message", "grpc-status-details-bin")
 _PREFLIGHT_S = 7200
 """Seconds for which a browser remembers a preflight: two hours are the most that Chromium takes."""
 
+MAX_INLINE_JSON_BYTES = 16 * 1024
+"""Longer JSON is parsed in a worker thread, one request at a time."""
 
-JSON_AT_ONCE = 16 * 1024
-"""Longer JSON is read in a worker thread, one request at a time."""
-
-OPENAPI = "/openapi.json"
+OPENAPI_PATH = "/openapi.json"
 """Where the API is described (https://spec.openapis.org/oas/v3.1.1.html)."""
 
 REQUEST_S = 60.0
@@ -140,34 +139,38 @@ def make_application(
     """Return an ASGI application with all services of a hub; `within` goes around each RPC, inside its quotas."""
 
     def make_endpoints(rpcs: Sequence[Rpc]) -> dict[str, Any]:
-        return {r.path: _make_endpoint(r, gate, oversight, reading) for r in rpcs if not r.method.client_streaming}
+        return {
+            rpc.path: _make_endpoint(rpc, gate, oversight, parse_limiter)
+            for rpc in rpcs
+            if not rpc.method.client_streaming
+        }
 
-    def make_services(served: Sequence[Rpc], read_max_bytes: int) -> _Services:
+    def make_services(rpcs: Sequence[Rpc], read_max_bytes: int) -> _Services:
         return _Services(
-            service=served,
+            service=rpcs,
             endpoints=make_endpoints,
-            interceptors=[_Access(gate, oversight)],
+            interceptors=[_AuthenticationInterceptor(gate, oversight)],
             read_max_bytes=read_max_bytes,
             compressions=(),  # most callers are on this machine
             codecs=[_Binary(), _Json()],
         )
 
-    reading = anyio.CapacityLimiter(1)
+    parse_limiter = anyio.CapacityLimiter(1)
     oversight = Oversight(hub.audit, hub.quotas)
-    around = (trace_rpcs(hub.tracer, "connectrpc"), oversight.wrap, *within)
-    offered = make_servicers(hub, RpcSettings(max_message_bytes, around))
-    served = [rpc for each in offered for rpc in list_rpcs(*each, max_message_bytes, *around)]
-    open_to_all = [rpc for rpc in served if RULES[rpc.path].reach is RpcReach.OPEN]
-    paths = {rpc.path for rpc in open_to_all}
-    open_services = make_services(open_to_all, REQUEST_BYTES)
+    interceptors = (trace_rpcs(hub.tracer, "connectrpc"), oversight.wrap, *within)
+    servicers = make_servicers(hub, RpcSettings(max_message_bytes, interceptors))
+    all_rpcs = [rpc for each in servicers for rpc in list_rpcs(*each, max_message_bytes, *interceptors)]
+    open_rpcs = [rpc for rpc in all_rpcs if RULES[rpc.path].reach is RpcReach.OPEN]
+    open_paths = {rpc.path for rpc in open_rpcs}
+    open_services = make_services(open_rpcs, REQUEST_BYTES)
     # Above our own limit, as in gRPC, which is checked on the parsed request; its JSON is longer.
-    authenticated_services = make_services([rpc for rpc in served if rpc.path not in paths], 2 * max_message_bytes)
+    gated_services = make_services([rpc for rpc in all_rpcs if rpc.path not in open_paths], 2 * max_message_bytes)
 
     async def serve_by_path(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["path"] == OPENAPI:
+        if scope["path"] == OPENAPI_PATH:
             await _serve_openapi(scope, receive, send)
             return
-        await (open_services if scope["path"] in paths else authenticated_services)(scope, receive, send)  # type: ignore[arg-type]
+        await (open_services if scope["path"] in open_paths else gated_services)(scope, receive, send)  # type: ignore[arg-type]
 
     return _Cors(_limit_time(serve_by_path, hub.count_dropped_watch), origins)
 
@@ -175,10 +178,10 @@ def make_application(
 async def _serve_openapi(scope: Scope, receive: Receive, send: Send) -> None:
     """Serve the description of the API without a credential: it is the same for every hub of this version."""
     if scope["method"] in ("GET", "HEAD"):
-        answer = Response(_read_openapi(), media_type="application/json")
+        response = Response(_read_openapi(), media_type="application/json")
     else:
-        answer = PlainTextResponse("Only GET.\n", 405, {"allow": "GET, HEAD"})
-    await answer(scope, receive, send)
+        response = PlainTextResponse("Only GET.\n", 405, {"allow": "GET, HEAD"})
+    await response(scope, receive, send)
 
 
 @cache
@@ -219,8 +222,8 @@ class _Services(ConnectASGIApplication[Sequence[Rpc]]):
         return ""
 
 
-def _limit_time(app: Callable[..., Any], dropped: Callable[[], None]) -> ASGIApp:
-    """Return the application with limits of time; a caller that reads nothing is dropped, which `dropped` counts.
+def _limit_time(app: Callable[..., Any], on_dropped: Callable[[], None]) -> ASGIApp:
+    """Return the application with limits of time; `on_dropped` is called when a client that reads nothing is dropped.
 
     The peer is noted in the RPC's context; plain gRPC is refused.
     """
@@ -250,13 +253,13 @@ def _limit_time(app: Callable[..., Any], dropped: Callable[[], None]) -> ASGIApp
             return
         host, _ = scope.get("client") or ("", 0)
         peer = Peer(local=is_loopback(host), certificate=scope.get(CERTIFICATE))
-        # LET_IN has what to call once the caller is known: strangers' connections are limited.
+        # LET_IN is the function that ends the limits of an unauthenticated connection.
         amend_context(peer=peer, on_admitted=scope.get(LET_IN, lambda: None))
         try:
             headers = [(key, _to_utf8(value)) for key, value in scope.get("headers", ())]
             await app({**scope, "headers": headers}, receive_in_time, send_in_time)
         except TimeoutError:  # of `send_in_time`
-            dropped()
+            on_dropped()
             log.warning("caller read nothing; stream ended", path=scope["path"], seconds=STALL_S)
 
     return serve_in_time
@@ -276,7 +279,7 @@ def _to_utf8(value: bytes) -> bytes:
     return value
 
 
-class _Access(MetadataInterceptor[None]):
+class _AuthenticationInterceptor(MetadataInterceptor[None]):
     """Authenticates an RPC before its request is read."""
 
     def __init__(self, gate: auth.Gate, oversight: Oversight) -> None:
@@ -284,34 +287,34 @@ class _Access(MetadataInterceptor[None]):
         self._oversight = oversight
 
     async def on_start(self, ctx: RequestContext[Any, Any]) -> None:
-        """Authenticate the caller of an RPC, and note that its connection is no stranger's. Raises ConnectError."""
+        """Authenticate the caller of an RPC, and lift the limits of its connection. Raises ConnectError."""
         path = f"/{ctx.method.service_name}/{ctx.method.name}"
         amend_context(address=ctx.client_address or "")
-        here, headers = current(), ctx.request_headers.allitems()
-        assert here.peer is not None, "noted when the request came"
+        context, headers = current(), ctx.request_headers.allitems()
+        assert context.peer is not None, "noted when the request came"
         if RULES[path].reach is RpcReach.OPEN:
-            if await self._gate.recognise(path, headers, self._oversight, here.peer) is not None:
-                here.on_admitted()
+            if await self._gate.recognise(path, headers, self._oversight, context.peer) is not None:
+                context.on_admitted()
             return
         try:
-            await self._gate.admit(path, headers, self._oversight, here.peer)
+            await self._gate.admit(path, headers, self._oversight, context.peer)
         except HubError as exc:
             raise _connect_error(self._oversight.record_refusal(path, exc, principal())) from None
-        here.on_admitted()
+        context.on_admitted()
 
 
 def _current_caller() -> Principal | None:
     """Return the caller of the RPC being served; None where no credential is needed or shown."""
     caller = principal()
-    return None if caller is NOBODY else caller
+    return None if caller is ANONYMOUS else caller
 
 
 @dataclass(frozen=True, slots=True)
 class _Response:
-    """A response as its servicer made it: a message, or of a watch the bytes that all its watchers share."""
+    """A response of a servicer: a message, or for a watch the serialized bytes that all its watchers share."""
 
     kind: type[Message]
-    made: Message | bytes
+    content: Message | bytes
 
 
 class _Binary(Codec[_Response, Any]):
@@ -323,7 +326,7 @@ class _Binary(Codec[_Response, Any]):
 
     def encode(self, message: _Response) -> bytes:
         """Return the serialized response."""
-        return message.made if isinstance(message.made, bytes) else message.made.SerializeToString()
+        return message.content if isinstance(message.content, bytes) else message.content.SerializeToString()
 
     def decode(self, data: bytes | bytearray, message_class: type[Message]) -> bytes:
         """Return the request's bytes, which are parsed later."""
@@ -331,7 +334,7 @@ class _Binary(Codec[_Response, Any]):
 
 
 class _Json(Codec[_Response, Any]):
-    """Codec for JSON in which documents stand as they are (`json_codec`)."""
+    """Codec for JSON in which documents are embedded as JSON, not as text (`json_codec`)."""
 
     def name(self) -> str:
         """Return the codec's part of the content type."""
@@ -339,10 +342,10 @@ class _Json(Codec[_Response, Any]):
 
     def encode(self, message: _Response) -> bytes:
         """Return a response as JSON. Raises ConnectError."""
-        made = message.made
+        content = message.content
         try:
-            return json_codec.dumps(message.kind.FromString(made) if isinstance(made, bytes) else made)
-        except Exception as exc:  # noqa: BLE001 - a fault of the hub, told as any other
+            return json_codec.dumps(message.kind.FromString(content) if isinstance(content, bytes) else content)
+        except Exception as exc:  # noqa: BLE001 - a fault of the hub, reported as any other
             raise _connect_error(exc) from None
 
     def decode(self, data: bytes | bytearray, message_class: type[Message]) -> "_JsonRequest":
@@ -362,19 +365,19 @@ class _JsonRequest:
         return json_codec.loads(self.raw, self.kind).SerializeToString()
 
 
-async def _read_request(request: "bytes | _JsonRequest", reading: anyio.CapacityLimiter) -> bytes:
+async def _read_request(request: "bytes | _JsonRequest", parse_limiter: anyio.CapacityLimiter) -> bytes:
     """Return a request as protocol buffer bytes; long JSON is parsed in a thread, one request at a time."""
     if isinstance(request, bytes):
         return request
-    if len(request.raw) <= JSON_AT_ONCE:
+    if len(request.raw) <= MAX_INLINE_JSON_BYTES:
         return request.read()
-    return await to_thread.run_sync(request.read, limiter=reading)
+    return await to_thread.run_sync(request.read, limiter=parse_limiter)
 
 
-def _make_endpoint(rpc: Rpc, gate: auth.Gate, oversight: Oversight, reading: anyio.CapacityLimiter) -> Any:
-    """Return what serves an RPC; `reading` has one place, for the one long JSON that is parsed at a time."""
+def _make_endpoint(rpc: Rpc, gate: auth.Gate, oversight: Oversight, parse_limiter: anyio.CapacityLimiter) -> Any:
+    """Return the Connect endpoint of an RPC; `parse_limiter` admits one long JSON request at a time to parsing."""
     streams = rpc.method.server_streaming
-    about = MethodInfo(
+    info = MethodInfo(
         name=rpc.method.name,
         service_name=rpc.method.containing_service.full_name,
         input=GetMessageClass(rpc.method.input_type),
@@ -383,17 +386,17 @@ def _make_endpoint(rpc: Rpc, gate: auth.Gate, oversight: Oversight, reading: any
         stream_type=StreamType.SERVER_STREAM if streams else StreamType.UNARY,
     )
     if streams:
-        return Endpoint.server_stream(about, _make_stream_handler(rpc, gate, oversight, reading))
-    return Endpoint.unary(about, _make_unary_handler(rpc, gate, oversight, reading))
+        return Endpoint.server_stream(info, _make_stream_handler(rpc, gate, oversight, parse_limiter))
+    return Endpoint.unary(info, _make_unary_handler(rpc, gate, oversight, parse_limiter))
 
 
-def _make_unary_handler(rpc: Rpc, gate: auth.Gate, oversight: Oversight, reading: anyio.CapacityLimiter) -> Any:
+def _make_unary_handler(rpc: Rpc, gate: auth.Gate, oversight: Oversight, parse_limiter: anyio.CapacityLimiter) -> Any:
     """Return a coroutine function that serves an RPC with one response."""
 
-    async def serve_unary(asked: bytes | _JsonRequest, _context: object) -> _Response:
+    async def serve_unary(request: bytes | _JsonRequest, _context: object) -> _Response:
         """Serve the RPC while the credential of its caller is valid. Raises ConnectError."""
         try:
-            raw = await _read_request(asked, reading)
+            raw = await _read_request(request, parse_limiter)
             with gate.while_valid(_current_caller(), rpc.path, oversight):
                 return _Response(rpc.response_type, await rpc.serve(rpc.parse(raw)))
         except Exception as exc:  # noqa: BLE001 - every error gets a status; cancellation is not an Exception
@@ -402,13 +405,13 @@ def _make_unary_handler(rpc: Rpc, gate: auth.Gate, oversight: Oversight, reading
     return serve_unary
 
 
-def _make_stream_handler(rpc: Rpc, gate: auth.Gate, oversight: Oversight, reading: anyio.CapacityLimiter) -> Any:
+def _make_stream_handler(rpc: Rpc, gate: auth.Gate, oversight: Oversight, parse_limiter: anyio.CapacityLimiter) -> Any:
     """Return an async generator function that serves an RPC with many responses."""
 
-    async def serve_stream(asked: bytes | _JsonRequest, _context: object) -> AsyncGenerator[_Response, None]:
+    async def serve_stream(request: bytes | _JsonRequest, _context: object) -> AsyncGenerator[_Response, None]:
         """Yield the responses while the credential of the caller is valid. Raises ConnectError."""
         try:
-            raw = await _read_request(asked, reading)
+            raw = await _read_request(request, parse_limiter)
             async with aclosing(rpc.serve(rpc.parse(raw))) as responses:
                 while True:
                     # Not around `yield`: another task may resume it.
@@ -425,10 +428,10 @@ def _make_stream_handler(rpc: Rpc, gate: auth.Gate, oversight: Oversight, readin
 
 def _connect_error(exc: Exception) -> ConnectError:
     """Return the error's status with the same details that gRPC callers get."""
-    told = status.status_of(exc)
+    rpc_status = status.status_of(exc)
     code = status.code_of(exc)
-    named = Code.CANCELED if code is grpc.StatusCode.CANCELLED else Code[code.name]  # Connect has it with one L
-    return ConnectError(named, told.message, [_Detail(detail) for detail in told.details])
+    connect_code = Code.CANCELED if code is grpc.StatusCode.CANCELLED else Code[code.name]  # Connect has it with one L
+    return ConnectError(connect_code, rpc_status.message, [_Detail(detail) for detail in rpc_status.details])
 
 
 class _Detail(ErrorDetail):

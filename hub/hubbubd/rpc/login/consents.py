@@ -23,20 +23,20 @@ from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.oversight import AuthorizationCode, DecidedBefore
 
 DAY_S: Final = 86_400.0
-DAYS: Final = (1, 30, 90)
-"""For how long a person may let a host in."""
+DAY_CHOICES: Final = (1, 30, 90)
+"""The days for which a person may let a host in."""
 
 CONSENT_S: Final = 600.0
-"""Seconds for which a page of consent is good."""
+"""Seconds within which the form of a consent page must come back."""
 
-CONSENT: Final = "consent"
-"""The purpose for which the statement in its form is signed."""
+CONSENT_PURPOSE: Final = "consent"
+"""The purpose for which the statement in the form of a consent page is signed."""
 
 MAX_FIELDS: Final = 100
 
 ALLOW: Final = "AllowLogin"
 DENY: Final = "DenyLogin"
-"""What the decisions are called in the audit log."""
+"""The names of the decisions in the audit log."""
 
 
 class LoginConsents:
@@ -60,8 +60,8 @@ class LoginConsents:
             client_id = params.get("client_id", "")
             if not client_id:
                 raise invalid_request("client_id is missing")
-            found = await self._persons.find(request)
-            if found is None and clients.is_document_address(client_id):
+            visit = await self._persons.find(request)
+            if visit is None and clients.is_document_address(client_id):
                 clients.check_document_address(client_id)
                 await self._redirect_to_enter_page(request, query)  # before anything is fetched
                 return
@@ -71,80 +71,84 @@ class LoginConsents:
             await _show_problem(request, "This log-in cannot go on", exc.why, "Start it again in the program.")
             return
         try:
-            asked = authorizations.parse_authorization(client, redirect_uri, params, base)
-            if found is None:
+            authorization = authorizations.parse_authorization(client, redirect_uri, params, base)
+            if visit is None:
                 await self._redirect_to_enter_page(request, query)
                 return
-            visitor, cookie = found
-            servers = self._find_servers(asked.endpoint, visitor)
+            visitor, cookie = visit
+            servers = self._find_servers(authorization.endpoint, visitor)
         except LoginRefusal as exc:
-            if found is None and not clients.leads_to_this_machine(redirect_uri):
+            if visit is None and not clients.leads_to_this_machine(redirect_uri):
                 # Anybody may register a program. One who has not entered is not sent to just any site (RFC 9700, 4.11).
                 await _show_problem(request, "This log-in cannot go on", exc.why, "Start it again in the program.")
                 return
-            refused = {"error": exc.error, "error_description": exc.why}
-            address = authorizations.make_answer_url(redirect_uri, base, params.get("state"), **refused)
+            error_params = {"error": exc.error, "error_description": exc.why}
+            address = authorizations.make_answer_url(redirect_uri, base, params.get("state"), **error_params)
             await person.redirect(request, address)
             return
         if not servers:
             await _show_problem(
                 request,
                 "There is no server for you here",
-                f"At {asked.endpoint.path} there is none that {visitor.name} may call.",
+                f"At {authorization.endpoint.path} there is none that {visitor.name} may call.",
                 "Close this page, or start the log-in again with a code of somebody who may.",
             )
             return
-        await self._show_consent(request, asked, client.document_host, visitor, cookie, servers)
+        await self._show_consent(request, authorization, client.document_host, visitor, cookie, servers)
 
     async def serve_decision(self, request: HostHttpRequest, base: str) -> None:
-        """Serve the form with a person's decision, if its signed question is not too old and was shown to this browser.
+        """Record a person's decision from a form, if the form is not too old and was shown to this browser.
 
-        Sends the browser to the program with the answer, or shows what is wrong. Raises Unavailable, ResourceExhausted.
+        Then sends the browser to the program with the answer, or shows why not. Raises Unavailable, ResourceExhausted.
         """
         fields = await person.read_own_form(request, base)
         if fields is None:
             return
-        said = statements.read(await self._hub.logins.statement_key(), CONSENT, fields.get("request", ""))
-        if said is None or not 0 <= said["until"] - self._hub.clock.now() <= CONSENT_S:
+        statement = statements.read(await self._hub.logins.statement_key(), CONSENT_PURPOSE, fields.get("request", ""))
+        if statement is None or not 0 <= statement["until"] - self._hub.clock.now() <= CONSENT_S:
             await person.show_problem(request, pages.REQUEST_EXPIRED)
             return
-        found = await self._persons.find(request, fields["request"])
-        if found is None or _digest(found[1]) != said["cookie"]:
+        visit = await self._persons.find(request, fields["request"])
+        if visit is None or _digest(visit[1]) != statement["cookie"]:
             await person.show_problem(request, pages.NOT_ENTERED, 403)
             return
-        visitor, cookie = found
+        visitor, cookie = visit
         if not self._gate.is_valid(visitor.principal):
             await person.show_problem(request, pages.RIGHTS_GONE, 403)
             return
-        members: dict[str, Any] = {**said["asked"], "endpoint": EndpointName(*said["asked"]["endpoint"])}
-        asked = AuthorizationRequest(**members)
+        members: dict[str, Any] = {**statement["asked"], "endpoint": EndpointName(*statement["asked"]["endpoint"])}
+        authorization = AuthorizationRequest(**members)
         if fields.get("decision") == "allow":
             days = fields.get("days", "")
-            if days not in map(str, DAYS):
+            if days not in map(str, DAY_CHOICES):
                 await person.show_problem(request, pages.WRONG_FORM)
                 return
-            if not await self._is_unchanged(asked):
+            if not await self._is_unchanged(authorization):
                 await person.show_problem(request, pages.CHANGED)
                 return
-            answer = await self._record_consent(asked, visitor, int(days), fields["request"], said["until"])
+            answer = await self._record_consent(
+                authorization, visitor, int(days), fields["request"], statement["until"]
+            )
         else:
-            answer = await self._record_refusal(asked, visitor, fields["request"], said["until"])
+            answer = await self._record_refusal(authorization, visitor, fields["request"], statement["until"])
         await self._persons.end_visit_if_insecure(cookie, fields["request"])
         if isinstance(answer, ProblemView):
             await person.show_problem(request, answer)
             return
-        await person.redirect(request, authorizations.make_answer_url(asked.redirect_uri, base, asked.state, **answer))
+        await person.redirect(
+            request, authorizations.make_answer_url(authorization.redirect_uri, base, authorization.state, **answer)
+        )
 
     async def _record_refusal(
-        self, asked: AuthorizationRequest, visitor: Visitor, statement: str, until: float
+        self, authorization: AuthorizationRequest, visitor: Visitor, statement: str, until: float
     ) -> dict[str, str] | ProblemView:
-        """Record a refusal, and return the parameters that the host gets, or the view that the person gets instead.
+        """Record a refusal. Return the parameters of the host's answer, or a view if the person has allowed before.
 
         Raises Unavailable, ResourceExhausted.
         """
         try:
             with self._hub.audit.record_change(
-                self._oversight.describe_attempt(DENY, visitor.principal, asked.client_name)
+                self._oversight.describe_attempt(DENY, visitor.principal, authorization.client_name)
             ):
                 await self._hub.logins.refuse(visitor.name, statement, until)
         except DecidedBefore as exc:
@@ -153,27 +157,27 @@ class LoginConsents:
         return {"error": "access_denied", "error_description": "the person has refused"}
 
     async def _record_consent(
-        self, asked: AuthorizationRequest, visitor: Visitor, days: int, statement: str, until: float
+        self, authorization: AuthorizationRequest, visitor: Visitor, days: int, statement: str, until: float
     ) -> dict[str, str] | ProblemView:
-        """Record a consent, and return the parameters that the host gets, or the view that the person gets instead.
+        """Record a consent. Return the parameters of the host's answer, or a view that tells the person why not.
 
         Raises Unavailable, ResourceExhausted.
         """
         try:
-            servers = self._find_servers(asked.endpoint, visitor)
+            servers = self._find_servers(authorization.endpoint, visitor)
         except LoginRefusal:
             servers = ()
         if not servers:
             return pages.ENDPOINT_GONE
         consent = AuthorizationCode(
             id="",  # `allow` sets it, and the time
-            client_id=asked.client_id,
-            client_name=asked.client_name,
-            redirect_uri=asked.redirect_uri,
-            redirect_named=asked.redirect_named,
-            redirect_host=clients.redirect_host(asked.redirect_uri),
-            challenge=asked.challenge,
-            endpoint=asked.endpoint.path,
+            client_id=authorization.client_id,
+            client_name=authorization.client_name,
+            redirect_uri=authorization.redirect_uri,
+            redirect_named=authorization.redirect_named,
+            redirect_host=clients.redirect_host(authorization.redirect_uri),
+            challenge=authorization.challenge,
+            endpoint=authorization.endpoint.path,
             servers=servers,
             granted_by=visitor.name,
             granted_with=visitor.credential,
@@ -183,20 +187,20 @@ class LoginConsents:
         )
         try:
             with self._hub.audit.record_change(
-                self._oversight.describe_attempt(ALLOW, visitor.principal, asked.client_name)
+                self._oversight.describe_attempt(ALLOW, visitor.principal, authorization.client_name)
             ):
                 return {"code": await self._hub.logins.allow(consent, statement, until)}
         except DecidedBefore as exc:  # the button was pressed twice, or after the other one
             return {"code": await self._hub.logins.make_code(statement)} if exc.is_allowed else pages.REFUSED_BEFORE
 
-    async def _is_unchanged(self, asked: AuthorizationRequest) -> bool:
-        """Return whether name and redirect URIs of a program still are as the person was shown. Raises Unavailable."""
+    async def _is_unchanged(self, authorization: AuthorizationRequest) -> bool:
+        """Return whether a program still has the name and the redirect URI that the person saw. Raises Unavailable."""
         try:
-            client = await self._programs.find(asked.client_id)
+            client = await self._programs.find(authorization.client_id)
         except LoginRefusal:
             return False
-        return client.name == asked.client_name and authorizations.matches_redirect(
-            client.redirect_uris, asked.redirect_uri
+        return client.name == authorization.client_name and authorizations.matches_redirect(
+            client.redirect_uris, authorization.redirect_uri
         )
 
     def _find_servers(self, endpoint: EndpointName, visitor: Visitor) -> tuple[str, ...]:
@@ -204,50 +208,52 @@ class LoginConsents:
 
         Raises LoginRefusal if there is no such endpoint, or it is a server that the person may not call.
         """
-        known = [server.name for server in self._hub.servers.all()]
-        may = sorted(visitor.principal.servers(Permission.CALL))
+        server_names = [server.name for server in self._hub.servers.all()]
+        allowed = sorted(visitor.principal.servers(Permission.CALL))
         if endpoint.kind == PROFILE:
             profile = self._hub.configuration.settings.profiles.get(endpoint.name)
-            shown = None if profile is None else profile.servers
+            at_endpoint = None if profile is None else profile.servers
         else:
-            shown = (endpoint.name,) if endpoint.name in known and matches(may, endpoint.name) else None
-        if shown is None:
+            at_endpoint = (
+                (endpoint.name,) if endpoint.name in server_names and matches(allowed, endpoint.name) else None
+            )
+        if at_endpoint is None:
             raise LoginRefusal("invalid_target", f"there is no endpoint {endpoint.path} here")
-        return issued.intersect_patterns(may, shown, known)
+        return issued.intersect_patterns(allowed, at_endpoint, server_names)
 
     async def _show_consent(
         self,
         request: HostHttpRequest,
-        asked: AuthorizationRequest,
+        authorization: AuthorizationRequest,
         document_host: str,
         visitor: Visitor,
         cookie: str,
         servers: tuple[str, ...],
     ) -> None:
         """Answer with the page that asks the person, with the signed question in its form."""
-        known = sorted(server.name for server in self._hub.servers.all())
-        at_endpoint = [name for name in known if self._is_server_of(asked.endpoint, name)]
+        server_names = sorted(server.name for server in self._hub.servers.all())
+        at_endpoint = [name for name in server_names if self._is_server_of(authorization.endpoint, name)]
         statement: dict[str, Any] = {
-            "asked": {name: getattr(asked, name) for name in AuthorizationRequest.__dataclass_fields__},
+            "asked": {name: getattr(authorization, name) for name in AuthorizationRequest.__dataclass_fields__},
             "cookie": _digest(cookie),
             "until": self._hub.clock.now() + CONSENT_S,
             "page": secrets.token_urlsafe(9),  # each page is decided on by itself
         }
-        hidden = statements.sign(await self._hub.logins.statement_key(), CONSENT, statement)
-        origin = clients.redirect_origin(asked.redirect_uri)
+        signed_statement = statements.sign(await self._hub.logins.statement_key(), CONSENT_PURPOSE, statement)
+        origin = clients.redirect_origin(authorization.redirect_uri)
         view = ConsentView(
-            client_name=asked.client_name,
-            client_id=asked.client_id,
+            client_name=authorization.client_name,
+            client_id=authorization.client_id,
             client_host=document_host or None,
-            redirect_host=clients.redirect_host(asked.redirect_uri),
-            redirect_is_loopback=clients.leads_to_this_machine(asked.redirect_uri),
+            redirect_host=clients.redirect_host(authorization.redirect_uri),
+            redirect_is_loopback=clients.leads_to_this_machine(authorization.redirect_uri),
             redirect_origin=origin,
-            endpoint=asked.endpoint.path,
+            endpoint=authorization.endpoint.path,
             servers=tuple(name for name in at_endpoint if matches(servers, name)),
-            others=tuple(name for name in at_endpoint if not matches(servers, name)),
+            denied_servers=tuple(name for name in at_endpoint if not matches(servers, name)),
             person=visitor.name,
-            hidden={"request": hidden},
-            days=DAYS,
+            hidden_fields={"request": signed_statement},
+            day_choices=DAY_CHOICES,
             ends_at=visitor.principal.expires_at,
         )
         await person.send_page(request, pages.consent_page(view), form_to=origin)
@@ -261,8 +267,8 @@ class LoginConsents:
 
     async def _redirect_to_enter_page(self, request: HostHttpRequest, query: bytes) -> None:
         """Send the browser to the page for a code, from which it returns to this question."""
-        then = quote(f"{metadata.AUTHORIZE}?{query.decode('latin-1')}", safe="")
-        await person.redirect(request, f"{metadata.ENTER}?next={then}")
+        next_url = quote(f"{metadata.AUTHORIZE}?{query.decode('latin-1')}", safe="")
+        await person.redirect(request, f"{metadata.ENTER}?next={next_url}")
 
 
 def _parse_query(query: bytes) -> Mapping[str, str]:
@@ -276,12 +282,13 @@ def _parse_query(query: bytes) -> Mapping[str, str]:
     return authorizations.read_parameters(pairs)
 
 
-async def _show_problem(request: HostHttpRequest, title: str, what: str, next_step: str) -> None:
-    """Answer with a page about a problem; `what` becomes a sentence, if it is none yet."""
+async def _show_problem(request: HostHttpRequest, title: str, explanation: str, next_step: str) -> None:
+    """Answer with a page about a problem. `explanation` gets a capital letter and a full stop, if it has none."""
     await person.show_problem(
-        request, ProblemView(title, f"{what[:1].upper()}{what[1:]}.".replace("..", "."), next_step)
+        request, ProblemView(title, f"{explanation[:1].upper()}{explanation[1:]}.".replace("..", "."), next_step)
     )
 
 
 def _digest(cookie: str) -> str:
+    """Return the digest of a cookie, which stands in the form: the cookie itself must not."""
     return hashlib.sha256(cookie.encode()).hexdigest()

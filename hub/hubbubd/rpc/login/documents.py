@@ -21,34 +21,34 @@ MAX_BYTES: Final = 16 * 1024
 """Bytes of a document."""
 
 FETCH_S: Final = 5.0
-"""Seconds in which it has to be there."""
+"""Seconds within which a document must arrive."""
 
 FRESH_S: Final = 60.0
-"""Seconds for which it is kept, so that a change of its redirect URIs counts soon."""
+"""Seconds for which a document is cached: short, so that a change of its redirect URIs counts soon."""
 
-MAX_KEPT: Final = 100
-AT_A_TIME: Final = 4
+MAX_CACHED: Final = 100
+MAX_FETCHES: Final = 4
 
 
 class ClientDocuments:
-    """The documents that were fetched a moment ago."""
+    """Fetches documents, and caches them for FRESH_S."""
 
-    def __init__(self, rules: Callable[[], HostRules], now: Callable[[], float], get: Get | None = None) -> None:
-        """`get` returns the body at an address; by default as `upstream.http.get_json_text`."""
-        self._rules = rules
+    def __init__(self, host_rules: Callable[[], HostRules], now: Callable[[], float], get: Get | None = None) -> None:
+        """`host_rules` returns the current rules; `get` returns a body, by default as `upstream.http.get_json_text`."""
+        self._host_rules = host_rules
         self._now = now
-        self._given = get
-        self._kept: OrderedDict[str, tuple[float, object]] = OrderedDict()
-        self._fetching = anyio.CapacityLimiter(AT_A_TIME)
+        self._custom_get = get
+        self._cache: OrderedDict[str, tuple[float, object]] = OrderedDict()  # by URL: when, document
+        self._fetch_limiter = anyio.CapacityLimiter(MAX_FETCHES)
 
     async def fetch(self, url: str) -> object:
-        """Return the JSON at an https address, FRESH_S old at most. Raises LoginRefusal if it cannot be had."""
-        kept = self._kept.get(url)
-        if kept is not None and self._now() - kept[0] < FRESH_S:
-            return kept[1]
+        """Return the JSON at an https address, at most FRESH_S old. Raises LoginRefusal if it cannot be fetched."""
+        cached = self._cache.get(url)
+        if cached is not None and self._now() - cached[0] < FRESH_S:
+            return cached[1]
         try:
             with anyio.fail_after(FETCH_S):
-                async with self._fetching:
+                async with self._fetch_limiter:
                     document = payload.loads(await self._fetch_body(url))
         except TimeoutError:
             raise _unreadable_error(f"did not come within {FETCH_S:g} s") from None
@@ -59,20 +59,20 @@ class ClientDocuments:
                 f"cannot be read: {str(exc)[:200] or type(exc).__name__}. Where the hub cannot reach it, "
                 "`mcp_login_documents = false` has programs register instead"
             ) from None
-        self._kept[url] = self._now(), document
-        self._kept.move_to_end(url)
-        if len(self._kept) > MAX_KEPT:
-            self._kept.popitem(last=False)
+        self._cache[url] = self._now(), document
+        self._cache.move_to_end(url)
+        if len(self._cache) > MAX_CACHED:
+            self._cache.popitem(last=False)
         return document
 
     async def _fetch_body(self, url: str) -> bytes:
         """Return the body at an address. Raises HubError, OSError, ValueError."""
-        get = self._given or await to_thread.run_sync(_import_get)
-        return await get(url, self._rules(), MAX_BYTES)
+        get = self._custom_get or await to_thread.run_sync(_import_get)
+        return await get(url, self._host_rules(), MAX_BYTES)
 
 
 def _import_get() -> Get:
-    """Import and return the HTTP client's function; meant for a thread, as it takes long and few hubs need it."""
+    """Import and return `get_json_text`; run it in a thread, as the import takes long and few hubs need it."""
     from hubbubd.upstream.http import get_json_text
 
     return get_json_text

@@ -1,4 +1,4 @@
-"""What hosts read first: who gives credentials for the endpoint, and how (RFC 9728, RFC 8414).
+"""The metadata that hosts read first: which server issues credentials for the endpoint (RFC 9728, RFC 8414).
 
 Every hub with an endpoint for hosts imports this when it starts, so what only a log-in needs is imported in functions.
 """
@@ -21,7 +21,7 @@ ENTER: Final = "/oauth/enter"
 """The page on which people show who they are."""
 
 PAGES: Final = frozenset({AUTHORIZE, ENTER})
-"""Paths that browsers open. Their forms are taken from the hub's own origin, and from no other."""
+"""Paths that browsers open. Their forms are accepted only from the hub's own origin."""
 
 
 def is_login_path(path: str) -> bool:
@@ -35,7 +35,7 @@ def is_server_metadata_path(path: str) -> bool:
 
 
 def resource_metadata(resource: str, server: str, *, is_hub: bool) -> bytes:
-    """Return the metadata of an endpoint for hosts as JSON; `server` issues its credentials, and may be the hub."""
+    """Return the metadata of an endpoint for hosts as JSON; `server` issues its credentials, and is the hub or not."""
     metadata: dict[str, Any] = {
         "resource": resource,
         "resource_name": "Hubbub",

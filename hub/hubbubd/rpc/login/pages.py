@@ -17,19 +17,19 @@ from urllib.parse import parse_qsl
 
 from hubbub_shared.legible import NOT_LEGIBLE
 
-MAX_SHOWN: Final = 80
-"""Characters of a name that are shown."""
+MAX_NAME_CHARS: Final = 80
+"""The most characters of a name on a page."""
 
-MAX_UNFOLDED: Final = 8
-"""Servers that are listed at once; longer lists are folded."""
+MAX_UNFOLDED_SERVERS: Final = 8
+"""The most servers in a list that is not folded."""
 
-MAX_LISTED: Final = 500
-"""Servers that are listed at all."""
+MAX_LISTED_SERVERS: Final = 500
+"""The most servers in a list, folded or not."""
 
 MAX_FORM_BYTES: Final = 32 * 1024
 MAX_FIELDS: Final = 20
 
-HOW_TO_GET: Final = (
+CODE_HELP_HTML: Final = (
     "Run <code>hubbub mcp login</code> where you use the hub, or open the menu under your name in the hub's web page."
 )
 
@@ -56,10 +56,10 @@ _WHAT_IT_MAY: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsentView:
-    """A program asks to be let in.
+    """What the page shows that asks a person whether to let a program in.
 
-    `client_name` is what it says of itself; `client_host` is where its description is published, if it is.
-    `redirect_host` is where the browser is sent with the answer, `redirect_origin` the same for a browser. `others` are
+    `client_name` is the name that the program gives itself; `client_host` publishes its description, if it has one.
+    `redirect_host` is where the browser is sent with the answer, `redirect_origin` its origin. `others` are
     servers of the endpoint that the person may not call. `hidden` are the fields that go back with the decision.
     `ends_at` is when the person's own credential expires, in seconds since the epoch.
     """
@@ -73,18 +73,18 @@ class ConsentView:
     endpoint: str
     servers: tuple[str, ...]
     person: str
-    hidden: Mapping[str, str]
-    others: tuple[str, ...] = ()
-    days: tuple[int, ...] = (1, 30, 90)
+    hidden_fields: Mapping[str, str]
+    denied_servers: tuple[str, ...] = ()
+    day_choices: tuple[int, ...] = (1, 30, 90)
     days_chosen: int = 30
     ends_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnterView:
-    """The person types a code. `next` is where the browser goes then, `code` what the form has already.
+    """What the page shows on which a person types a code.
 
-    `problem` is why the last code was refused.
+    `next` is where the browser goes afterwards, `code` is filled in, `problem` is why the last code was refused.
     """
 
     next: str = ""
@@ -94,10 +94,13 @@ class EnterView:
 
 @dataclass(frozen=True, slots=True)
 class ProblemView:
-    """Something ends here: what, why, and what to do next, each plain text; `is_good` where nothing is wrong."""
+    """What a page shows where the log-in ends: a title, why, and what to do next, as plain text.
+
+    `is_good` is True where nothing is wrong.
+    """
 
     title: str
-    what: str
+    explanation: str
     next_step: str
     is_good: bool = field(default=False, kw_only=True)
 
@@ -175,7 +178,8 @@ def consent_page(view: ConsentView) -> bytes:
     ]
     table = "".join(f"<div><dt>{label}</dt><dd>{content}</dd></div>" for label, content in rows)
     hidden = "".join(
-        f'<input type="hidden" name="{escape(name)}" value="{escape(value)}">' for name, value in view.hidden.items()
+        f'<input type="hidden" name="{escape(name)}" value="{escape(value)}">'
+        for name, value in view.hidden_fields.items()
     )
     # Enter in a field presses the first button of a form. That one closes a dialog, and there is none: it does nothing.
     content = f"""<h1>Let this program in?</h1>
@@ -194,7 +198,7 @@ def consent_page(view: ConsentView) -> bytes:
 
 def enter_page(view: EnterView) -> bytes:
     """Return the page with the form for a code."""
-    about = (
+    introduction = (
         "You have opened the link of a code. Go on only if you have just asked for it yourself."
         if view.code and not view.problem
         else "A program wants to use this hub. Type a code, so that the hub knows who you are; then you decide."
@@ -202,28 +206,28 @@ def enter_page(view: EnterView) -> bytes:
         else "Type a code, so that the hub knows who you are. Then go back to the program that wants to log in."
     )
     problem = f'<p class="problem" id="problem" role="alert">{escape(view.problem)}</p>' if view.problem else ""
-    marks = ' aria-invalid="true" aria-describedby="problem help"' if view.problem else ' aria-describedby="help"'
+    aria = ' aria-invalid="true" aria-describedby="problem help"' if view.problem else ' aria-describedby="help"'
     # With the code in the form, the button is next; a code that was refused, or none yet, is typed.
     focus = "" if view.code and not view.problem else " autofocus"
     link = f'<a href="{escape(view.next)}">Go on</a>'
     other_tab = f"<p>Have you opened the link of a code in another tab? {link}.</p>" if view.next else ""
     content = f"""<h1>Who are you?</h1>
-<p>{about}</p>{problem}
+<p>{introduction}</p>{problem}
 <form method="post" action="/oauth/enter"><input type="hidden" name="next" value="{escape(view.next)}">
 <label class="field" for="code">Code</label>
 <input class="code" id="code" name="code" value="{escape(view.code)}" required maxlength="40" autocomplete="off"
- autocapitalize="characters" autocorrect="off" spellcheck="false"{marks}{focus}>
+ autocapitalize="characters" autocorrect="off" spellcheck="false"{aria}{focus}>
 <p class="quiet" id="help">Eight letters and digits, good for ten minutes, once.</p>
 <div class="buttons"><button type="submit" class="primary">Continue</button></div></form>"""
-    after = f"<p>No code yet? {HOW_TO_GET} Tell a code to nobody: who has it acts in your name.</p>{other_tab}"
+    after = f"<p>No code yet? {CODE_HELP_HTML} Tell a code to nobody: who has it acts in your name.</p>{other_tab}"
     return _render_page("Who are you?", content, after)
 
 
 def problem_page(view: ProblemView) -> bytes:
     """Return the page that says what went wrong, or well, and what to do next."""
     kind = "quiet" if view.is_good else "problem"
-    what, next_step = _escape_sentence(view.what), _escape_sentence(view.next_step)
-    content = f'<h1>{escape(view.title)}</h1>\n<p class="{kind}">{what}</p>\n<p>{next_step}</p>'
+    explanation, next_step = _escape_sentence(view.explanation), _escape_sentence(view.next_step)
+    content = f'<h1>{escape(view.title)}</h1>\n<p class="{kind}">{explanation}</p>\n<p>{next_step}</p>'
     return _render_page(view.title, content)
 
 
@@ -249,10 +253,10 @@ def too_often_view(why: str) -> ProblemView:
 def security_policy(form_to: str = "") -> str:
     """Return the Content-Security-Policy of a page; its form may also lead to `form_to`, an origin or a scheme."""
     # Chromium applies form-action to redirects of the response, too. A policy cannot name an address of IPv6.
-    target = _IPV6.sub(r"\1", form_to)
-    target = f" {target}" if _ORIGIN.fullmatch(target) else ""
+    form_target = _IPV6.sub(r"\1", form_to)
+    form_target = f" {form_target}" if _ORIGIN.fullmatch(form_target) else ""
     return (
-        f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; form-action 'self'{target}; "
+        f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; form-action 'self'{form_target}; "
         "frame-ancestors 'none'; base-uri 'none'"
     )
 
@@ -294,23 +298,25 @@ def _render_servers(view: ConsentView) -> str:
     """Return the servers that the program gets, and those that the person may not call, as HTML."""
     match view.endpoint.strip("/").split("/"):
         case ["mcp", "p", profile]:
-            what = f"The profile <q><bdi>{_escape_name(profile)}</bdi></q>"
+            endpoint = f"The profile <q><bdi>{_escape_name(profile)}</bdi></q>"
         case ["mcp", "s", _]:
-            what = "One server"
+            endpoint = "One server"
         case _:
-            what = "The hub's default profile"
-    shown = f"<p>{what}:</p>{_render_names(view.servers, f'{len(view.servers)} servers')}"
-    if view.others:
-        shown += _render_names(view.others, f"{len(view.others)} more are there that you may not call", always=True)
-    return shown
+            endpoint = "The hub's default profile"
+    content = f"<p>{endpoint}:</p>{_render_names(view.servers, f'{len(view.servers)} servers')}"
+    if view.denied_servers:
+        content += _render_names(
+            view.denied_servers, f"{len(view.denied_servers)} more are there that you may not call", always=True
+        )
+    return content
 
 
 def _render_names(names: Sequence[str], summary: str, *, always: bool = False) -> str:
     """Return names as an HTML list, folded if it is long or `always`."""
-    more = f"<li>and {len(names) - MAX_LISTED} more</li>" if len(names) > MAX_LISTED else ""
-    items = "".join(f"<li><bdi>{_escape_name(name)}</bdi></li>" for name in names[:MAX_LISTED])
+    more = f"<li>and {len(names) - MAX_LISTED_SERVERS} more</li>" if len(names) > MAX_LISTED_SERVERS else ""
+    items = "".join(f"<li><bdi>{_escape_name(name)}</bdi></li>" for name in names[:MAX_LISTED_SERVERS])
     listed = f"<ul>{items}{more}</ul>"
-    if len(names) <= MAX_UNFOLDED and not always:
+    if len(names) <= MAX_UNFOLDED_SERVERS and not always:
         return listed
     return f"<details><summary>{summary}</summary>{listed}</details>"
 
@@ -320,24 +326,24 @@ def _render_day_choices(view: ConsentView) -> str:
     return "".join(
         f'<label><input type="radio" name="days" value="{days}"{" checked" if days == view.days_chosen else ""}>'
         f"{days} {'day' if days == 1 else 'days'}</label>"
-        for days in view.days
+        for days in view.day_choices
     )
 
 
 def _describe_end(view: ConsentView) -> str:
     """Return the sentence that says when the log-in ends at the latest."""
-    how = "You can end it at any time: <code>hubbub tokens list</code> shows it."
+    how_to_end = "You can end it at any time: <code>hubbub tokens list</code> shows it."
     if view.ends_at is None:
-        return how
+        return how_to_end
     day = datetime.fromtimestamp(view.ends_at, UTC)
-    return f"It ends with your own access at the latest, {day:%Y-%m-%d %H:%M} UTC. {how}"
+    return f"It ends with your own access at the latest, {day:%Y-%m-%d %H:%M} UTC. {how_to_end}"
 
 
 def _cut_legibly(text: str) -> str:
     """Return text in one line, cut, with a code point in place of each character that cannot be seen."""
-    line = " ".join(text[: MAX_SHOWN * 4].split())
-    shown = NOT_LEGIBLE.sub(lambda found: f"[U+{ord(found.group()):04X}]", line)
-    return shown if len(shown) <= MAX_SHOWN else f"{shown[: MAX_SHOWN - 1]}…"
+    line = " ".join(text[: MAX_NAME_CHARS * 4].split())
+    legible = NOT_LEGIBLE.sub(lambda found: f"[U+{ord(found.group()):04X}]", line)
+    return legible if len(legible) <= MAX_NAME_CHARS else f"{legible[: MAX_NAME_CHARS - 1]}…"
 
 
 def _escape_name(text: str) -> str:

@@ -27,15 +27,15 @@ ACTION: Final = "EnterLoginCode"
 """The name in the audit log of the use of a code."""
 
 CODES_PER_S: Final = 1.0
-"""How many codes an address may try in a second, with ten times that at once."""
+"""Codes per second that an address may try; ten times as many at once."""
 
 ALL_CODES_PER_S: Final = 10.0
 """The same for all addresses together: 6,100 guesses in the ten minutes of a code, of 850 thousand million."""
 
-MAX_NEXT: Final = 6000
-"""Characters of where the browser goes after the code was taken."""
+MAX_NEXT_CHARS: Final = 6000
+"""The most characters of the address to which the browser goes after a code."""
 
-_NEXT: Final = re.compile(rf"{metadata.AUTHORIZE}\?[!-~]{{0,{MAX_NEXT}}}")
+_NEXT_PATTERN: Final = re.compile(rf"{metadata.AUTHORIZE}\?[!-~]{{0,{MAX_NEXT_CHARS}}}")
 
 _PROBLEMS: Final = {
     CodeProblem.UNKNOWN: "The hub knows no such code. Compare it letter by letter, or get a new one.",
@@ -49,19 +49,19 @@ Headers = Sequence[tuple[bytes, bytes]]
 
 
 class LoginPersons:
-    """The people at browsers, as HTTP has them. `secure` says that browsers speak TLS, to the hub or a proxy."""
+    """Finds out who sits at a browser. `secure` says that browsers speak TLS, to the hub or a proxy."""
 
     def __init__(self, hub: Hub, *, secure: bool) -> None:
         self._hub = hub
-        self._secure = secure
-        self._rate = Rate("codes", CODES_PER_S, hub.clock.steady, reason="TOO_MANY_ATTEMPTS")
+        self._is_secure = secure
+        self._rate_by_network = Rate("codes", CODES_PER_S, hub.clock.steady, reason="TOO_MANY_ATTEMPTS")
         self._rate_of_all = Rate("codes", ALL_CODES_PER_S, hub.clock.steady, reason="TOO_MANY_ATTEMPTS")
 
     async def find(self, request: HostHttpRequest, statement: str | None = None) -> tuple[Visitor, str] | None:
         """Return who is at the browser, and the browser's cookie; None if the hub does not know. Raises Unavailable.
 
-        `statement` is the signed question that a decision answers: a visit (the log-in of a browser) that this very
-        decision has ended still counts. The connection of a known person is no longer limited as that of a stranger.
+        `statement` is the signed question that a decision answers. A visit (the log-in of a browser) that this very
+        decision has ended still counts. Lifts the limit for unauthenticated connections from a known person's one.
         """
         cookie = cookie_parser(request.headers.get("cookie", "")).get(self._cookie_name(request), "")
         visitor = await self._hub.visitors.find_visitor(cookie, statement)
@@ -75,16 +75,16 @@ class LoginPersons:
 
         Raises Unavailable.
         """
-        if not self._secure:
+        if not self._is_secure:
             await self._hub.visitors.end_by_decision(cookie, statement)
 
     async def serve(self, request: HostHttpRequest, base: str) -> None:
         """Serve the page for a code at `base`, the hub's own address as the browser has it."""
         match request.scope["method"]:
             case "GET" | "HEAD":
-                given = _read_query(request)
+                query = _read_query(request)
                 view = EnterView(
-                    next=_validate_next(given.get("next", "")), code=visits.read_code(given.get("code", "")) or ""
+                    next=_validate_next(query.get("next", "")), code=visits.read_code(query.get("code", "")) or ""
                 )
                 await send_page(request, pages.enter_page(view))
             case "POST":
@@ -97,33 +97,33 @@ class LoginPersons:
         fields = await read_own_form(request, base)
         if fields is None:
             return
-        then, typed = _validate_next(fields.get("next", "")), fields.get("code", "")
-        code = visits.read_code(typed)
+        next_url, typed_code = _validate_next(fields.get("next", "")), fields.get("code", "")
+        code = visits.read_code(typed_code)
         if code is None:
-            await self._show_enter_page(request, then, typed, _MALFORMED)
+            await self._show_enter_page(request, next_url, typed_code, _MALFORMED)
             return
         try:
-            for rate, holder in ((self._rate, _network_of(request)), (self._rate_of_all, "everywhere")):
+            for rate, holder in ((self._rate_by_network, _client_network(request)), (self._rate_of_all, "everywhere")):
                 rate.charge(holder)
             cookie, visitor = await self._use_code(request, code)
         except ResourceExhausted as exc:
             wait_s = max(1, round(exc.retry_after_s or 1))
-            tried = (
+            too_often = (
                 f"Too many codes were tried. Wait for {wait_s} s, then press Continue again: your code is still good."
             )
-            await self._show_enter_page(request, then, code, tried, 429, [(b"retry-after", b"%d" % wait_s)])
+            await self._show_enter_page(request, next_url, code, too_often, 429, [(b"retry-after", b"%d" % wait_s)])
         except CodeRefused as refused:
-            await self._show_enter_page(request, then, code, _PROBLEMS[refused.problem])
+            await self._show_enter_page(request, next_url, code, _PROBLEMS[refused.problem])
         except Unavailable:
             busy = "The hub cannot write to its store now. Wait a moment, then press Continue again."
-            await self._show_enter_page(request, then, code, busy, 503)
+            await self._show_enter_page(request, next_url, code, busy, 503)
         else:
             _admit_connection(request)
             name = self._cookie_name(request)
-            limits = f"HttpOnly; SameSite=Lax; Path=/{'; Secure' if self._secure else ''}"
+            limits = f"HttpOnly; SameSite=Lax; Path=/{'; Secure' if self._is_secure else ''}"
             headers = [(b"set-cookie", f"{name}={cookie}; {limits}".encode())]
-            if then:
-                await redirect(request, then, headers)
+            if next_url:
+                await redirect(request, next_url, headers)
             else:
                 await send_page(request, pages.problem_page(pages.entered_view(visitor.name)), headers=headers)
 
@@ -136,24 +136,24 @@ class LoginPersons:
         attempt = Attempt(
             principal=owner.name if owner else "",
             credential=owner.credential if owner else "",
-            peer="loopback" if is_loopback(_address_of(request)) else "network",
+            peer="loopback" if is_loopback(_client_address(request)) else "network",
             action=ACTION,
             target=owner.name if owner else "",
         )
         with audit.record_change(attempt):
-            return await visitors.use_code(code, secure=self._secure)
+            return await visitors.use_code(code, secure=self._is_secure)
 
     async def _show_enter_page(
-        self, request: HostHttpRequest, then: str, code: str, problem: str, status: int = 400, headers: Headers = ()
+        self, request: HostHttpRequest, next_url: str, code: str, problem: str, status: int = 400, headers: Headers = ()
     ) -> None:
-        """Show the page again on which a code is typed, with what was wrong; `then` is where it leads afterwards."""
-        view = EnterView(next=then, code=code[:40], problem=problem)
+        """Show the page for a code again, with the problem; `next_url` is where the browser goes after a good code."""
+        view = EnterView(next=next_url, code=code[:40], problem=problem)
         await send_page(request, pages.enter_page(view), status, headers=headers)
 
     def _cookie_name(self, request: HostHttpRequest) -> str:
         """Return the cookie's name, with the port: cookies do not tell ports apart, and there may be another hub."""
         _, _, port = request.headers.get("host", "").rpartition(":")
-        kind = "__Host-hubbub-login" if self._secure else "hubbub-login"
+        kind = "__Host-hubbub-login" if self._is_secure else "hubbub-login"
         return f"{kind}-{port}" if port.isdecimal() else kind
 
 
@@ -161,14 +161,14 @@ async def send_page(
     request: HostHttpRequest, body: bytes, status: int = 200, form_to: str = "", headers: Headers = ()
 ) -> None:
     """Answer with a page. Its form may also lead to `form_to`, an origin or a scheme."""
-    own = [
+    all_headers = [
         (b"content-type", b"text/html; charset=utf-8"),
         (b"content-length", b"%d" % len(body)),
         (b"content-security-policy", pages.security_policy(form_to).encode()),
         *_PAGE_HEADERS,
         *headers,
     ]
-    await request.begin(status, own)
+    await request.begin(status, all_headers)
     if request.scope["method"] != "HEAD":
         await request.send({"type": "http.response.body", "body": body, "more_body": True})
     await request.end()
@@ -181,8 +181,8 @@ async def show_problem(request: HostHttpRequest, view: ProblemView, status: int 
 
 async def redirect(request: HostHttpRequest, location: str, headers: Headers = ()) -> None:
     """Send the browser on, by a GET."""
-    own = [(b"location", location.encode()), (b"content-length", b"0"), *_PAGE_HEADERS, *headers]
-    await request.begin(303, own)
+    all_headers = [(b"location", location.encode()), (b"content-length", b"0"), *_PAGE_HEADERS, *headers]
+    await request.begin(303, all_headers)
     await request.end()
 
 
@@ -207,7 +207,7 @@ _PAGE_HEADERS: Final[Headers] = (
     (b"cache-control", b"no-store"),
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
-    # Not no-referrer: with that, browsers say of a form that it comes from nowhere (`Origin: null`).
+    # Not no-referrer: with that, browsers send `Origin: null` with a form.
     (b"referrer-policy", b"same-origin"),
     (b"permissions-policy", b"camera=(), microphone=(), geolocation=(), payment=(), usb=()"),
 )
@@ -216,16 +216,19 @@ _PAGE_HEADERS: Final[Headers] = (
 def _comes_from_own_page(request: HostHttpRequest, base: str) -> bool:
     """Return whether a form comes from a page of this hub."""
     parts = urlsplit(base)
-    # The hub is reached directly, too, where a proxy shows it under another name.
-    own = {f"{parts.scheme}://{parts.netloc}", f"{request.scope.get('scheme', 'http')}://{request.headers.get('host')}"}
+    # Behind a proxy, the hub may also be reached directly, under its own name.
+    own_origins = {
+        f"{parts.scheme}://{parts.netloc}",
+        f"{request.scope.get('scheme', 'http')}://{request.headers.get('host')}",
+    }
     site = request.headers.get("sec-fetch-site", "same-origin")
-    return request.headers.get("origin") in own and site == "same-origin"
+    return request.headers.get("origin") in own_origins and site == "same-origin"
 
 
 def _read_query(request: HostHttpRequest) -> dict[str, str]:
     """Return the parameters of the request's query; empty if it cannot be read."""
     query: bytes = request.scope.get("query_string", b"")
-    if len(query) > 4 * MAX_NEXT:
+    if len(query) > 4 * MAX_NEXT_CHARS:
         return {}
     try:
         return dict(parse_qsl(query.decode("latin-1"), max_num_fields=pages.MAX_FIELDS))
@@ -233,14 +236,14 @@ def _read_query(request: HostHttpRequest) -> dict[str, str]:
         return {}
 
 
-def _validate_next(then: str) -> str:
+def _validate_next(next_url: str) -> str:
     """Return where the browser goes next if that is a log-in at this hub, else an empty text."""
-    return then if _NEXT.fullmatch(then) else ""
+    return next_url if _NEXT_PATTERN.fullmatch(next_url) else ""
 
 
-def _network_of(request: HostHttpRequest) -> str:
-    """Return what guesses of codes are counted by: the address, with IPv6 the /64 network, which one person has."""
-    address = _address_of(request)
+def _client_network(request: HostHttpRequest) -> str:
+    """Return the key for the rate of guesses: the address, or with IPv6 the /64 network, which one person has."""
+    address = _client_address(request)
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:
@@ -248,8 +251,8 @@ def _network_of(request: HostHttpRequest) -> str:
     return str(ipaddress.ip_network((parsed, 64), strict=False)) if parsed.version == 6 else address
 
 
-def _address_of(request: HostHttpRequest) -> str:
-    """Return the address that a request comes from; empty if it is not known."""
+def _client_address(request: HostHttpRequest) -> str:
+    """Return the IP address that a request comes from; empty if it is not known."""
     client = request.scope.get("client")
     return client[0] if client else ""
 

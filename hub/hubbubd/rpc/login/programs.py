@@ -14,46 +14,46 @@ from hubbubd.core.logins import clients, statements
 from hubbubd.core.logins.clients import LoginClient
 from hubbubd.core.logins.refusals import LoginRefusal
 
-CLIENT: Final = "hbc_"
-"""What the id of a registered program begins with."""
+CLIENT_ID_PREFIX: Final = "hbc_"
+"""The start of the id of a registered program."""
 
-_REGISTRATION: Final = "registration"
-_OF_SECRETS: Final = "client secret"
-"""The purposes of what the hub's key makes: ids of registered programs, and their secrets."""
+_ID_PURPOSE: Final = "registration"
+_SECRET_PURPOSE: Final = "client secret"  # noqa: S105 - a purpose
+"""The purposes of signatures by the hub's key: ids of registered programs, and their secrets."""
 
 
 class Programs:
     """Finds programs by their id, and registers new ones."""
 
-    def __init__(self, key: Callable[[], Awaitable[bytes]], fetch: Callable[[str], Awaitable[object]]) -> None:
-        """`key` returns the key that signs ids; `fetch` returns the document at an address, and raises LoginRefusal."""
-        self._key = key
-        self._fetch = fetch
+    def __init__(self, load_key: Callable[[], Awaitable[bytes]], fetch: Callable[[str], Awaitable[object]]) -> None:
+        """`load_key` returns the key that signs ids; `fetch` returns the document at a URL, or raises LoginRefusal."""
+        self._load_key = load_key
+        self._fetch_document = fetch
 
     async def register(self, members: object, now: float) -> dict[str, Any]:
-        """Return the response to a registration. Raises LoginRefusal, Unavailable.
+        """Return the response to a registration; `now` is in seconds since the epoch. Raises LoginRefusal, Unavailable.
 
         Nothing is stored: the id itself is a signed statement of what the program is.
         """
-        wanted, key = clients.parse_registration(members), await self._key()
+        client, key = clients.parse_registration(members), await self._load_key()
         statement: dict[str, Any] = {
             # Name, redirect URIs, and how the program authenticates.
-            "n": wanted.name,
-            "u": wanted.redirect_uris,
-            "m": wanted.method,
+            "n": client.name,
+            "u": client.redirect_uris,
+            "m": client.method,
             "x": secrets.token_urlsafe(9),  # no two programs have one id
         }
-        client_id = f"{CLIENT}{statements.sign(key, _REGISTRATION, statement)}"
+        client_id = f"{CLIENT_ID_PREFIX}{statements.sign(key, _ID_PURPOSE, statement)}"
         response: dict[str, Any] = {
             "client_id": client_id,
             "client_id_issued_at": int(now),
-            "client_name": wanted.name,
-            "redirect_uris": wanted.redirect_uris,
-            "token_endpoint_auth_method": wanted.method,
+            "client_name": client.name,
+            "redirect_uris": client.redirect_uris,
+            "token_endpoint_auth_method": client.method,
             "grant_types": clients.GRANTS,
             "response_types": ["code"],
         }
-        if wanted.method != "none":
+        if client.method != "none":
             response |= {"client_secret": _derive_secret(key, client_id), "client_secret_expires_at": 0}
         return response
 
@@ -61,35 +61,37 @@ class Programs:
         """Return the program with this id. Fetches its document, if it has one. Raises LoginRefusal, Unavailable."""
         if clients.is_document_address(client_id):
             url = clients.check_document_address(client_id)
-            return clients.parse_document(url, await self._fetch(url))
+            return clients.parse_document(url, await self._fetch_document(url))
         return await self._find_registered(client_id)
 
     async def authenticate(self, client_id: str, secret: str | None) -> None:
-        """Check that a request comes from a program, as far as that can be known. Raises LoginRefusal, Unavailable.
+        """Check the secret of a program, if it has one. Raises LoginRefusal, Unavailable.
 
-        A program with a document has no secret, so the document is not fetched for that: what it shows, a code or a
-        token, was given to its id.
+        A program with a document has no secret, so the document is not fetched here: the code or token in the request
+        is bound to the program's id.
         """
         if clients.is_document_address(client_id):
             clients.check_document_address(client_id)
             return
         client = await self._find_registered(client_id)
-        if client.method != "none" and not _is_secret_of_program(await self._key(), client_id, secret):
+        if client.method != "none" and not _is_secret_of_program(await self._load_key(), client_id, secret):
             raise _unknown_program_error("the secret of this program is missing, or wrong")
 
     async def _find_registered(self, client_id: str) -> LoginClient:
         """Return the registered program with this id. Raises LoginRefusal, Unavailable."""
-        said = None
-        if client_id.startswith(CLIENT) and len(client_id) <= clients.MAX_CLIENT_ID:
-            said = statements.read(await self._key(), _REGISTRATION, client_id.removeprefix(CLIENT))
-        if said is None:
+        statement = None
+        if client_id.startswith(CLIENT_ID_PREFIX) and len(client_id) <= clients.MAX_CLIENT_ID:
+            statement = statements.read(await self._load_key(), _ID_PURPOSE, client_id.removeprefix(CLIENT_ID_PREFIX))
+        if statement is None:
             raise _unknown_program_error("this hub does not know the program: it has to register again")
-        return LoginClient(id=client_id, name=said["n"], redirect_uris=tuple(said["u"]), method=said["m"])
+        return LoginClient(
+            id=client_id, name=statement["n"], redirect_uris=tuple(statement["u"]), method=statement["m"]
+        )
 
 
 def _derive_secret(key: bytes, client_id: str) -> str:
-    """Return the secret of a registered program, which is derived from its id."""
-    return f"hbcs_{statements.mac(key, _OF_SECRETS, client_id.encode()).hex()}"
+    """Return the secret of a registered program, derived from its id."""
+    return f"hbcs_{statements.mac(key, _SECRET_PURPOSE, client_id.encode()).hex()}"
 
 
 def _is_secret_of_program(key: bytes, client_id: str, secret: str | None) -> bool:

@@ -1,4 +1,4 @@
-"""The addresses of the log-in, on the port of the endpoint: which is served by what, and refusals as OAuth has them.
+"""The addresses of the log-in, on the endpoint's port: which function serves each, and refusals in OAuth's format.
 
 /.well-known/oauth-authorization-server   the metadata
 /oauth/register                           a program says what it is
@@ -36,17 +36,17 @@ MAX_BODY: Final = 16 * 1024
 MAX_FIELDS: Final = 50
 
 REGISTRATIONS_PER_S: Final = 20.0
-"""How many programs may register from one address in a second, with ten times that at once."""
+"""Registrations per second from one address; ten times as many at once."""
 
 EXCHANGE: Final = "ExchangeLogin"
 REFRESH: Final = "RefreshLogin"
 REVOKE: Final = "RevokeLogin"
-"""What these are called in the audit log."""
+"""The names of the actions in the audit log."""
 
 Headers = tuple[tuple[bytes, bytes], ...]
 
 _NO_STORE: Final[Headers] = ((b"cache-control", b"no-store"), (b"pragma", b"no-cache"))
-_STRANGER: Final = Principal(name="", grants=(), credential="")
+_UNKNOWN_PROGRAM: Final = Principal(name="", grants=(), credential="")
 
 
 class LoginRoutes:
@@ -60,7 +60,7 @@ class LoginRoutes:
         self._programs = Programs(hub.logins.statement_key, self._fetch_document)
         self._persons = LoginPersons(hub, secure=secure)
         self._consents = LoginConsents(hub, gate, oversight, self._programs, self._persons)
-        self._registrations = Rate("registrations", REGISTRATIONS_PER_S, hub.clock.steady, reason="TOO_MANY_ATTEMPTS")
+        self._register_rate = Rate("registrations", REGISTRATIONS_PER_S, hub.clock.steady, reason="TOO_MANY_ATTEMPTS")
 
     async def serve(self, request: HostHttpRequest, base: str) -> None:
         """Serve a request at an address of the log-in; `base` is the hub's own address, without a path."""
@@ -114,7 +114,7 @@ class LoginRoutes:
                 raise LoginRefusal("invalid_request", "there is nothing here", status=404)
 
     async def _fetch_document(self, url: str) -> object:
-        """Return the document of a program, if the hub reads such. Raises LoginRefusal."""
+        """Return the document of a program. Raises LoginRefusal, also where the hub reads no documents."""
         if not self._hub.configuration.settings.mcp_login_documents:
             raise LoginRefusal(
                 "invalid_client",
@@ -125,7 +125,7 @@ class LoginRoutes:
 
     async def _register(self, request: HostHttpRequest) -> None:
         """Serve the registration of a program. Raises LoginRefusal, HttpRefusal, ResourceExhausted, Unavailable."""
-        self._registrations.charge(self._oversight.peer_host())
+        self._register_rate.charge(self._oversight.peer_host())
         if _content_type(request) != "application/json":
             raise LoginRefusal("invalid_client_metadata", "Content-Type must be application/json", status=415)
         try:
@@ -141,7 +141,7 @@ class LoginRoutes:
         Raises LoginRefusal, HttpRefusal, ResourceExhausted, Unavailable.
         """
         form = await _read_form(request)
-        client_id = await self._authenticate(request, form)
+        client_id = await self._authenticate_program(request, form)
         endpoint = authorizations.parse_resource(form["resource"], base).path if "resource" in form else None
         match form.get("grant_type"):
             case "authorization_code":
@@ -152,14 +152,14 @@ class LoginRoutes:
                 raise invalid_request("grant_type is missing")
             case _:
                 raise LoginRefusal("unsupported_grant_type", "grant_type must be authorization_code or refresh_token")
-        given = {
+        response = {
             "access_token": tokens.access,
             "token_type": "Bearer",
             "expires_in": tokens.expires_in_s,
             "refresh_token": tokens.refresh,
             "scope": SCOPE,
         }
-        await request.answer(200, payload.dumps(given), _NO_STORE)
+        await request.answer(200, payload.dumps(response), _NO_STORE)
 
     async def _exchange(self, form: Mapping[str, str], client_id: str, endpoint: str | None) -> IssuedTokens:
         """Return the tokens for a code. Raises LoginRefusal."""
@@ -167,34 +167,34 @@ class LoginRoutes:
         record = await self._audit_if_refused(EXCHANGE, self._hub.logins.find_code(code))
         if endpoint not in (None, record.endpoint):
             raise LoginRefusal("invalid_target", f"this code was given for {record.endpoint}")
-        by = Principal(name=record.granted_by, grants=(), credential=record.granted_with)
-        with self._hub.audit.record_change(self._oversight.describe_attempt(EXCHANGE, by, record.client_name)):
+        granter = Principal(name=record.granted_by, grants=(), credential=record.granted_with)
+        with self._hub.audit.record_change(self._oversight.describe_attempt(EXCHANGE, granter, record.client_name)):
             return await self._charge_if_refused(
                 self._hub.logins.exchange(code, client_id, form.get("redirect_uri"), verifier)
             )
 
     async def _refresh(self, form: Mapping[str, str], client_id: str, endpoint: str | None) -> IssuedTokens:
         """Return the tokens for a refresh token. Raises LoginRefusal."""
-        text = _require_field(form, "refresh_token")
-        return await self._audit_if_refused(REFRESH, self._hub.logins.refresh(text, client_id, endpoint))
+        refresh_token = _require_field(form, "refresh_token")
+        return await self._audit_if_refused(REFRESH, self._hub.logins.refresh(refresh_token, client_id, endpoint))
 
     async def _revoke(self, request: HostHttpRequest) -> None:
-        """End the log-in that a token belongs to; the answer is the same for a token that is not known.
+        """End the log-in of a token, with an audit entry; the answer is the same for an unknown token.
 
         Raises LoginRefusal, HttpRefusal, ResourceExhausted, Unavailable.
         """
         form = await _read_form(request)
-        client_id = await self._authenticate(request, form)
-        ended = await self._hub.logins.revoke(_require_field(form, "token"), client_id)
-        if ended is None:  # charged, as to look up an unknown token may cost a query of the store
+        client_id = await self._authenticate_program(request, form)
+        login = await self._hub.logins.revoke(_require_field(form, "token"), client_id)
+        if login is None:  # charged, as to look up an unknown token may cost a query of the store
             self._oversight.quotas.attempts.charge(self._oversight.peer_host())
         else:
-            by = Principal(name=ended.name, grants=(), credential=ended.credential)
-            self._hub.audit.record_start(self._oversight.describe_attempt(REVOKE, by, ended.name))
+            login_principal = Principal(name=login.name, grants=(), credential=login.credential)
+            self._hub.audit.record_start(self._oversight.describe_attempt(REVOKE, login_principal, login.name))
         await request.answer(200, headers=_NO_STORE)
 
-    async def _authenticate(self, request: HostHttpRequest, form: Mapping[str, str]) -> str:
-        """Return the id of the program that sends a form, once its secret is checked. Raises LoginRefusal."""
+    async def _authenticate_program(self, request: HostHttpRequest, form: Mapping[str, str]) -> str:
+        """Check the secret of the program that sends a form, and return the program's id. Raises LoginRefusal."""
         header = request.headers.get("authorization")
         if header is None:
             client_id, secret = _require_field(form, "client_id"), form.get("client_secret")
@@ -215,7 +215,7 @@ class LoginRoutes:
         try:
             return await self._charge_if_refused(check)
         except LoginRefusal as exc:
-            self._hub.audit.record_refusal(self._oversight.describe_attempt(action, _STRANGER, ""), exc.reason)
+            self._hub.audit.record_refusal(self._oversight.describe_attempt(action, _UNKNOWN_PROGRAM, ""), exc.reason)
             raise
 
     async def _charge_if_refused(self, check: Any) -> Any:
@@ -237,7 +237,7 @@ class LoginRoutes:
 async def _send_error(
     request: HostHttpRequest, status: int, error: str, why: str, headers: Sequence[tuple[bytes, bytes]] = ()
 ) -> None:
-    """Answer with an error as OAuth has it."""
+    """Answer with an error in OAuth's format."""
     await request.answer(status, payload.dumps({"error": error, "error_description": why}), headers)
 
 
@@ -257,10 +257,10 @@ def _read_basic(header: str) -> tuple[str, str]:
     """Return id and secret of a program (RFC 6749, section 2.3.1). Raises LoginRefusal."""
     scheme, _, encoded = header.partition(" ")
     try:
-        text = base64.b64decode(encoded.strip(), validate=True).decode() if scheme.lower() == "basic" else ""
+        credentials = base64.b64decode(encoded.strip(), validate=True).decode() if scheme.lower() == "basic" else ""
     except ValueError:
-        text = ""
-    client_id, colon, secret = text.partition(":")
+        credentials = ""
+    client_id, colon, secret = credentials.partition(":")
     if not colon or not client_id:
         raise LoginRefusal("invalid_client", "the header Authorization is not Basic with id and secret", status=401)
     return unquote_plus(client_id), unquote_plus(secret)

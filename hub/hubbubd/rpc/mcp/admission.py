@@ -28,7 +28,7 @@ from hubbubd.rpc.context import Peer, amend_context, current, principal
 from hubbubd.rpc.interceptors import Oversight
 from hubbubd.rpc.listeners.host_check import is_loopback_name, is_served, parse_host
 from hubbubd.rpc.login import metadata as login
-from hubbubd.rpc.mcp.transport import SESSION, VERSION, Headers, HostHttpRequest, HttpRefusal
+from hubbubd.rpc.mcp.transport import SESSION_HEADER, VERSION_HEADER, Headers, HostHttpRequest, HttpRefusal
 
 RPC: Final = "/hubbub.v1.McpService/Serve"
 """What a request of a host is called in the table of permissions and in the audit log."""
@@ -45,7 +45,7 @@ _IN_URL: Final = ("access_token", "token")
 _PREFLIGHT_S: Final = 7200
 """Seconds for which a browser remembers what it may send: two hours are the most that Chromium takes."""
 _REQUEST_HEADERS: Final = "authorization, content-type, accept, last-event-id, traceparent, tracestate"
-_RESPONSE_HEADERS: Final = ", ".join(("www-authenticate", SESSION, VERSION, "retry-after"))
+_RESPONSE_HEADERS: Final = ", ".join(("www-authenticate", SESSION_HEADER, VERSION_HEADER, "retry-after"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

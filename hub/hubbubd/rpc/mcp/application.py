@@ -64,10 +64,10 @@ from hubbubd.rpc.login import metadata as login
 from hubbubd.rpc.mcp.admission import RPC, Admission, http_status, note_peer, preflight_headers
 from hubbubd.rpc.mcp.headers import check_arguments, check_repeated
 from hubbubd.rpc.mcp.transport import (
-    SESSION,
+    SESSION_HEADER,
     STALL_S,
     STATUS,
-    VERSION,
+    VERSION_HEADER,
     HostEventStream,
     HostHttpRequest,
     HttpRefusal,
@@ -238,7 +238,7 @@ class McpApplication:
 
     async def _serve(self, request: HostHttpRequest, caller: Principal, endpoint: McpEndpoint) -> None:
         """Serve a request at an endpoint, by its method. Raises HttpRefusal, HubError."""
-        stateless = request.headers.get(VERSION) in STATELESS_REVISIONS
+        stateless = request.headers.get(VERSION_HEADER) in STATELESS_REVISIONS
         match request.scope["method"]:
             case "POST":
                 await self._serve_post(request, caller, endpoint)
@@ -262,7 +262,7 @@ class McpApplication:
             if isinstance(message, RequestMessage):
                 self._require_not_shutting_down(message.params)
             of_request = isinstance(message, RequestMessage) and message.is_stateless
-            if request.headers.get(VERSION) in STATELESS_REVISIONS or of_request:
+            if request.headers.get(VERSION_HEADER) in STATELESS_REVISIONS or of_request:
                 await self._serve_stateless(request, message, caller, endpoint)
             else:
                 await self._serve_with_session(request, message, caller, endpoint)
@@ -300,7 +300,7 @@ class McpApplication:
         self, request: HostHttpRequest, message: Message, caller: Principal, endpoint: McpEndpoint
     ) -> None:
         """Serve a message of a host with a session (up to 2025-11-25). Raises Refusal, HttpRefusal, HubError."""
-        version = request.headers.get(VERSION)
+        version = request.headers.get(VERSION_HEADER)
         if isinstance(message, RequestMessage) and message.method == "initialize":
             await self._initialize(request, message, caller, endpoint)
             return
@@ -327,15 +327,15 @@ class McpApplication:
         response = await session.begin(
             message, HostOutbox(), serve=partial(self._serve_while_valid, caller, endpoint.serve)
         )
-        await request.answer(200, response, [(SESSION.encode(), session.id.encode())])
+        await request.answer(200, response, [(SESSION_HEADER.encode(), session.id.encode())])
 
     async def _find_session(
         self, request: HostHttpRequest, caller: Principal, endpoint: McpEndpoint
     ) -> EndpointSession:
         """Return the session that the request names. Raises HttpRefusal."""
-        if request.doubled is not None:
-            raise HttpRefusal(400, Refusal(HEADER_MISMATCH, f"the header {request.doubled} is there twice"))
-        id_ = request.headers.get(SESSION)
+        if request.duplicate_header is not None:
+            raise HttpRefusal(400, Refusal(HEADER_MISMATCH, f"the header {request.duplicate_header} is there twice"))
+        id_ = request.headers.get(SESSION_HEADER)
         if id_ is None:
             raise HttpRefusal(400, Refusal(INVALID_REQUEST, "Mcp-Session-Id is missing: initialize first"))
         session = await self.sessions.find(id_, caller, endpoint)
@@ -358,7 +358,7 @@ class McpApplication:
             removed.add_done_callback(lambda _: outlet.close())
             try:
                 await stream.begin()
-                await stream.pass_on(outlet, until=gone)
+                await stream.send_outbox(outlet, until=gone)
                 await request.end()
             finally:
                 gone.cancel()
@@ -391,7 +391,7 @@ class McpApplication:
         self, request: HostHttpRequest, message: Message, caller: Principal, endpoint: McpEndpoint
     ) -> None:
         """Serve a message of a host without a session (from 2026-07-28 on). Raises Refusal, HubError."""
-        version = request.headers.get(VERSION)
+        version = request.headers.get(VERSION_HEADER)
         if isinstance(message, ResponseMessage):
             raise Refusal(INVALID_REQUEST, "in this revision a host sends requests only")
         if isinstance(message, NotificationMessage):
@@ -399,7 +399,7 @@ class McpApplication:
                 raise introductions.refusal_for_revision(version or "")
             await request.answer(202)
             return
-        check_repeated(request.headers, request.doubled, message)
+        check_repeated(request.headers, request.duplicate_header, message)
         host, name, peer = introductions.parse_stateless_host(message, caller, VIA), endpoint.view.name, request.peer
         self._processes.recognise(host, name, peer)
         if message.method == "tools/call":

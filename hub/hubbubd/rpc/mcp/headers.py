@@ -10,10 +10,10 @@ from hubbubd import payload
 from hubbubd.core.jsonrpc import HEADER_MISMATCH
 from hubbubd.downstream.hosts import introductions
 from hubbubd.downstream.protocol.messages import Refusal, RequestMessage
-from hubbubd.rpc.mcp.transport import ARGUMENT, VERSION
+from hubbubd.rpc.mcp.transport import ARGUMENT_PREFIX, VERSION_HEADER
 
 MARK: Final = "x-mcp-header"
-"""The member of an argument's schema that names its header, without the prefix ARGUMENT."""
+"""The member of an argument's schema that names its header, without the prefix ARGUMENT_PREFIX."""
 
 Marked = Mapping[tuple[str, ...], str]
 """The header, in lower case, by the path of its argument."""
@@ -37,14 +37,14 @@ _NAMES: Final = {
 """The param that Mcp-Name repeats. With tasks it may be missing: SEP-2663 wants it, but FastMCP's client has none."""
 
 
-def check_repeated(headers: Mapping[str, str], doubled: str | None, message: RequestMessage) -> None:
+def check_repeated(headers: Mapping[str, str], duplicate_header: str | None, message: RequestMessage) -> None:
     """Raise Refusal unless the headers repeat what the body of a request without a handshake says.
 
-    `doubled` is the name of a header that is there twice, if any.
+    `duplicate_header` is the name of a header that is there twice, if any.
     """
-    if doubled is not None:
-        raise Refusal(HEADER_MISMATCH, f"the header {doubled} is there twice")
-    _check_header(headers, VERSION, introductions.parse_revision(message))
+    if duplicate_header is not None:
+        raise Refusal(HEADER_MISMATCH, f"the header {duplicate_header} is there twice")
+    _check_header(headers, VERSION_HEADER, introductions.parse_revision(message))
     _check_header(headers, "mcp-method", message.method)
     named: object = message.params.get(_NAMES.get(message.method, ""))
     # Of tasks it may be missing: FastMCP's client sends none.
@@ -96,7 +96,7 @@ def _find_marked(schema: object) -> Marked:
         known = cast("dict[str, Any]", node)
         mark = known.get(MARK)
         if path and isinstance(mark, str) and mark.isascii():
-            found[path] = ARGUMENT + mark.lower()
+            found[path] = ARGUMENT_PREFIX + mark.lower()
         properties = known.get("properties")
         if isinstance(properties, dict):
             ahead += [((*path, name), inner) for name, inner in cast("dict[str, Any]", properties).items()]

@@ -1,4 +1,4 @@
-"""How a message of a host comes over HTTP, and what goes back: JSON, or a stream of events."""
+"""Reads the message of a host from an HTTP request, and sends the response: JSON, or a stream of events."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -34,43 +34,43 @@ from hubbubd.timing.limited import limited
 
 log = structlog.get_logger(__name__)
 
-JSON_AT_ONCE: Final = 16 * 1024
-"""Bytes from which on a message is read in a worker thread, one at a time."""
+MAX_INLINE_JSON_BYTES: Final = 16 * 1024
+"""Longer messages are parsed in a worker thread, one at a time."""
 
 REQUEST_S: Final = 60.0
 """Seconds a host may take to send a message."""
 
 KEEPALIVE_S: Final = 15.0
-"""Seconds between comments on a stream where nothing else is said, so that nobody between takes it for dead."""
+"""Seconds between comments on an idle stream, so that no proxy takes the connection for dead."""
 
 STALL_S: Final = 60.0
 """Seconds a host may take to read what it was sent."""
 
 PRIME_S: Final = 0.25
-"""Seconds after which a request without a response gets a stream that can be resumed, where the host knows how."""
+"""Seconds after which a request without a response gets a resumable stream, if the host's revision has these."""
 
 RETRY_MS: Final = 5000
 """Milliseconds after which a host may resume a stream that broke. Some try twice and then wait for good, so that a hub
 that was killed must be there again after twice as long."""
 
-PRIMED: Final = "2025-11-25"
+FIRST_PRIMED_REVISION: Final = "2025-11-25"
 """The first revision whose streams begin with an event without data, so that they can be resumed from the start."""
 
-VERSION: Final = "mcp-protocol-version"
-SESSION: Final = "mcp-session-id"
-HOLD: Final = "hubbub-hold-s"
+VERSION_HEADER: Final = "mcp-protocol-version"
+SESSION_HEADER: Final = "mcp-session-id"
+HOLD_HEADER: Final = "hubbub-hold-s"
 """For how many seconds a request is held while people are asked."""
 
-ARGUMENT: Final = "mcp-param-"
-"""What the headers begin with that repeat arguments."""
+ARGUMENT_PREFIX: Final = "mcp-param-"
+"""The start of the names of headers that repeat arguments."""
 
-_ONCE: Final = frozenset({VERSION, SESSION, "mcp-method", "mcp-name"})
-"""Headers that may be there once: else each reader could take another one for the right one."""
+_SINGLE_HEADERS: Final = frozenset({VERSION_HEADER, SESSION_HEADER, "mcp-method", "mcp-name"})
+"""Headers that a request may have only once: else two readers could each use another one."""
 
 Headers = tuple[tuple[bytes, bytes], ...]
 
-CLOSE: Final[Headers] = ((b"connection", b"close"),)
-"""Sent where the rest of a message is not read, so that nothing else can come over the connection."""
+CLOSE_HEADERS: Final[Headers] = ((b"connection", b"close"),)
+"""Sent where the rest of a message is not read: the connection cannot be used for another request."""
 
 STATUS: Final = {
     PARSE_ERROR: 400,
@@ -85,7 +85,7 @@ STATUS: Final = {
 
 
 class HttpRefusal(Exception):
-    """A response of HTTP instead of one of MCP."""
+    """Refuses a request with an HTTP status, instead of a response of MCP."""
 
     def __init__(self, status: int, refusal: Refusal, headers: Sequence[tuple[bytes, bytes]] = ()) -> None:
         super().__init__(refusal.message)
@@ -104,14 +104,14 @@ class HostHttpRequest:
     fields: list[tuple[str, str]]
     """The header fields as they came, with names in lower case."""
     headers: dict[str, str]
-    """The same by name; of several with one name the last."""
-    doubled: str | None
-    """The name of a field that may be there once, and is there twice."""
+    """The header values by name; of several with one name the last."""
+    duplicate_header: str | None
+    """The name of a header of _SINGLE_HEADERS or an argument that the request has twice; None if there is none."""
     extra_headers: Headers = ()
-    """Headers of the response, whatever it is."""
+    """Headers that every response to this request gets."""
     hold_bytes: Callable[[int], AbstractContextManager[None]] = field(default=lambda _: nullcontext(), init=False)
-    """Counts bytes of the response, more than SMALL_BYTES, while they are sent. Raises ResourceExhausted."""
-    has_begun: bool = field(default=False, init=False)
+    """Counts a chunk of more than SMALL_BYTES as unread while it is sent. Raises ResourceExhausted."""
+    has_started: bool = field(default=False, init=False)
     """Whether the response has begun."""
 
     @classmethod
@@ -119,30 +119,32 @@ class HostHttpRequest:
         """Return the request of an ASGI scope."""
         fields: list[tuple[str, str]] = []
         headers: dict[str, str] = {}
-        doubled: str | None = None
+        duplicate_header: str | None = None
         for raw_name, raw_value in scope["headers"]:
             name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")
-            if name in headers and (name in _ONCE or name.startswith(ARGUMENT)):
-                doubled = name
+            if name in headers and (name in _SINGLE_HEADERS or name.startswith(ARGUMENT_PREFIX)):
+                duplicate_header = name
             headers[name] = value.strip()
             fields.append((name, value))
-        return cls(scope=scope, receive=receive, send=send, fields=fields, headers=headers, doubled=doubled)
+        return cls(
+            scope=scope, receive=receive, send=send, fields=fields, headers=headers, duplicate_header=duplicate_header
+        )
 
     @property
     def peer(self) -> str:
-        """Where the connection comes from, unique among open connections; "" if that is not known."""
+        """Address and port of the host, unique among open connections; "" if they are not known."""
         client = self.scope.get("client")
         return f"{client[0]}:{client[1]}" if client else ""
 
     @property
     def hold_s(self) -> float | None:
         """For how many seconds to hold the request while people are asked; None without the header. Raises Refusal."""
-        header = self.headers.get(HOLD)
+        header = self.headers.get(HOLD_HEADER)
         if header is None:
             return None
         held_s = bounds.parse_real(header, high=LONGEST_HOLD_S)
         if held_s is None or held_s < 0:
-            raise Refusal(INVALID_REQUEST, f"{HOLD} must be a number of seconds from 0 to {LONGEST_HOLD_S}")
+            raise Refusal(INVALID_REQUEST, f"{HOLD_HEADER} must be a number of seconds from 0 to {LONGEST_HOLD_S}")
         return held_s
 
     def require_accept(self, *kinds: str) -> None:
@@ -160,7 +162,7 @@ class HostHttpRequest:
             return await limited(self._read_body(max_bytes), REQUEST_S)
         except TimeoutError:
             late = Refusal(INVALID_REQUEST, f"no message came within {REQUEST_S:g} s", {"reason": "MALFORMED_REQUEST"})
-            raise HttpRefusal(408, late, CLOSE) from None
+            raise HttpRefusal(408, late, CLOSE_HEADERS) from None
 
     async def _read_body(self, max_bytes: int) -> bytes:
         """Return the body. Raises HttpRefusal for a body that is too long, ConnectionError for a lost host."""
@@ -173,7 +175,9 @@ class HostHttpRequest:
             parts.append(event.get("body", b""))
             size += len(parts[-1])
             if size > max_bytes:
-                raise HttpRefusal(413, MessageTooLarge(f"a message may have {max_bytes} bytes", max_bytes), CLOSE)
+                raise HttpRefusal(
+                    413, MessageTooLarge(f"a message may have {max_bytes} bytes", max_bytes), CLOSE_HEADERS
+                )
             if not event.get("more_body", False):
                 return b"".join(parts)
 
@@ -183,24 +187,24 @@ class HostHttpRequest:
 
     async def answer(self, status: int, body: bytes = b"", headers: Sequence[tuple[bytes, bytes]] = ()) -> None:
         """Send the whole response. A response that has begun is only ended: its status was sent already."""
-        if self.has_begun:
+        if self.has_started:
             await self.end()
             return
-        sized = [(b"content-length", str(len(body)).encode()), *headers]
+        all_headers = [(b"content-length", str(len(body)).encode()), *headers]
         if body:
-            sized.append((b"content-type", b"application/json"))
+            all_headers.append((b"content-type", b"application/json"))
         if len(body) <= SMALL_BYTES:
-            await self.begin(status, sized)
+            await self.begin(status, all_headers)
             await self.end(body)
             return
         with self.hold_bytes(len(body)):
-            await self.begin(status, sized)
+            await self.begin(status, all_headers)
             await self.send({"type": "http.response.body", "body": body, "more_body": True})
             await self.end()  # waits until most of it was read
 
     async def begin(self, status: int, headers: Sequence[tuple[bytes, bytes]]) -> None:
         """Send the head of the response."""
-        self.has_begun = True
+        self.has_started = True
         await self.send({"type": "http.response.start", "status": status, "headers": [*headers, *self.extra_headers]})
 
     async def end(self, body: bytes = b"") -> None:
@@ -208,13 +212,13 @@ class HostHttpRequest:
         await limited(self._end(body), STALL_S)
 
     async def _end(self, body: bytes) -> None:
+        """Send the last part of the body."""
         await self.send({"type": "http.response.body", "body": body})
 
     async def cut(self) -> None:
-        """Close the connection, in the middle of the response: a host that reads nothing would keep it open."""
+        """Close the connection at once, for a host that reads nothing, and wait until it is closed."""
         cut: Callable[[], None] = self.scope.get(CUT, lambda: None)
         cut()
-        # Wait until the connection is closed.
         while (await self.receive())["type"] != "http.disconnect":
             pass
 
@@ -226,13 +230,13 @@ async def read_message(request: HostHttpRequest, max_bytes: int, reading: anyio.
     """
     content_type = request.headers.get("content-type") or ""
     if content_type.partition(";")[0].strip().lower() != "application/json":
-        raise HttpRefusal(415, Refusal(INVALID_REQUEST, "Content-Type must be application/json"), CLOSE)
+        raise HttpRefusal(415, Refusal(INVALID_REQUEST, "Content-Type must be application/json"), CLOSE_HEADERS)
     body = await request.read_body(max_bytes)
-    short = len(body) <= JSON_AT_ONCE
+    is_short = len(body) <= MAX_INLINE_JSON_BYTES
     try:
-        return messages.parse(body) if short else await to_thread.run_sync(messages.parse, body, limiter=reading)
+        return messages.parse(body) if is_short else await to_thread.run_sync(messages.parse, body, limiter=reading)
     except Refusal as refusal:
-        id_ = messages.find_refused_id(body) if short else None
+        id_ = messages.find_refused_id(body) if is_short else None
         await request.answer(
             413 if isinstance(refusal, MessageTooLarge) else 400, messages.make_error_response(id_, refusal)
         )
@@ -245,8 +249,8 @@ async def reply(request: HostHttpRequest, task: asyncio.Task[bytes], outbox: Hos
     The request is cancelled when its host disconnects: there is no other way to cancel it. Raises HubError.
     """
     task.add_done_callback(lambda _: outbox.close())
-    gone = request.watch_connection()
-    gone.add_done_callback(lambda _: task.cancel())
+    host_closed = request.watch_connection()
+    host_closed.add_done_callback(lambda _: task.cancel())
     stream = HostEventStream(request)
     try:
         await outbox.wait_for_news(KEEPALIVE_S)
@@ -259,13 +263,13 @@ async def reply(request: HostHttpRequest, task: asyncio.Task[bytes], outbox: Hos
                 await request.answer(200 if code is None else STATUS.get(code, 200), response)
             return
         await stream.begin()
-        await stream.pass_on(outbox, until=gone)
+        await stream.send_outbox(outbox, until=host_closed)
         response = _get_response(task, error_id=id_)  # the stream has begun: an error can only be an event of it
         if response is not None:
             await stream.send_messages([response])
         await request.end()
     finally:
-        gone.cancel()
+        host_closed.cancel()
         task.cancel()
 
 
@@ -277,11 +281,11 @@ async def reply_resumably(
     The request goes on when its connection breaks, and its host can resume the stream. Raises HubError.
     """
     replay.end_with(task)
-    outbox, primed = replay.outlet, revision >= PRIMED
-    gone = _watch_connection(request, replay, outbox)
+    outbox, is_primed = replay.outlet, revision >= FIRST_PRIMED_REVISION
+    host_closed = _watch_connection(request, replay, outbox)
     try:
-        await outbox.wait_for_news(PRIME_S if primed else KEEPALIVE_S)
-        if gone.done():  # the host has got no event to resume from
+        await outbox.wait_for_news(PRIME_S if is_primed else KEEPALIVE_S)
+        if host_closed.done():  # the host has got no event to resume from
             replay.forget()
         elif task.done() and replay.is_unused:  # nothing of it is kept
             response = _get_response(task)
@@ -291,20 +295,20 @@ async def reply_resumably(
                 await request.answer(200, response)
         else:
             replay.is_known_to_host = True
-            await _send_replay(request, replay, outbox, 1, gone, primed=primed)
+            await _send_replay(request, replay, outbox, 1, host_closed, primed=is_primed)
     finally:
-        gone.cancel()
+        host_closed.cancel()
 
 
 async def resume_stream(request: HostHttpRequest, replay: ReplayStream, after: int) -> None:
-    """Send the messages of a stream after the event `after`: those that have come since, and further ones."""
+    """Send the stored messages of a stream after event number `after`, and then each new one."""
     outbox, first = replay.reopen(after)
     replay.presence.set_connected(connected=True)
-    gone = _watch_connection(request, replay, outbox)
+    host_closed = _watch_connection(request, replay, outbox)
     try:
-        await _send_replay(request, replay, outbox, first, gone, primed=False)
+        await _send_replay(request, replay, outbox, first, host_closed, primed=False)
     finally:
-        gone.cancel()
+        host_closed.cancel()
 
 
 def _watch_connection(request: HostHttpRequest, replay: ReplayStream, outbox: HostOutbox) -> asyncio.Future[None]:
@@ -313,16 +317,16 @@ def _watch_connection(request: HostHttpRequest, replay: ReplayStream, outbox: Ho
     The future is cancelled by its user once the request has been served.
     """
 
-    def on_gone(gone: asyncio.Future[None]) -> None:
+    def on_closed(connection_closed: asyncio.Future[None]) -> None:
         """Close the outbox, and note that the host is away, unless the request has been served."""
-        if not gone.cancelled():
+        if not connection_closed.cancelled():
             outbox.close()
             if replay.outlet is outbox:  # else the host has resumed the stream over another connection
                 replay.presence.set_connected(connected=False)
 
-    gone = request.watch_connection()
-    gone.add_done_callback(on_gone)
-    return gone
+    connection_closed = request.watch_connection()
+    connection_closed.add_done_callback(on_closed)
+    return connection_closed
 
 
 async def _send_replay(
@@ -330,7 +334,7 @@ async def _send_replay(
     replay: ReplayStream,
     outbox: HostOutbox,
     first: int,
-    gone: asyncio.Future[None],
+    host_closed: asyncio.Future[None],
     *,
     primed: bool,
 ) -> None:
@@ -342,8 +346,8 @@ async def _send_replay(
     await stream.begin()
     if primed:
         await stream.prime(replay.event_id(first - 1))
-    await stream.pass_on(outbox, until=gone)
-    if gone.done():
+    await stream.send_outbox(outbox, until=host_closed)
+    if host_closed.done():
         return
     await request.end()
     if outbox is replay.outlet and not outbox.overrun:
@@ -367,10 +371,10 @@ class HostEventStream:
     """Server-sent events as the response of a request."""
 
     def __init__(self, request: HostHttpRequest, event_id: Callable[[int], str] | None = None) -> None:
-        """`event_id` names events by their number on this connection, from 0 on."""
+        """`event_id` returns the id of an event by its number on this connection, from 0 on; None sends no ids."""
         self._request = request
         self._event_id = event_id
-        self._count = 0
+        self._event_count = 0
 
     async def begin(self) -> None:
         """Send the head of the response."""
@@ -384,8 +388,8 @@ class HostEventStream:
         """Send an event without data: its id is where to resume."""
         await self._send(f"id: {event_id}\nretry: {RETRY_MS}\ndata:\n\n".encode())
 
-    async def pass_on(self, outbox: HostOutbox, *, until: asyncio.Future[None]) -> None:
-        """Send what is in the outbox until it is closed, or until the future is done, as the host has disconnected."""
+    async def send_outbox(self, outbox: HostOutbox, *, until: asyncio.Future[None]) -> None:
+        """Send messages of the outbox as they come, until the outbox is closed, or the future `until` is done."""
         until.add_done_callback(lambda _: outbox.close())
         while True:
             if not await outbox.wait_for_news(KEEPALIVE_S):
@@ -397,34 +401,34 @@ class HostEventStream:
             if outbox.closed and outbox.is_empty:
                 return
 
-    async def send_messages(self, waiting: Sequence[bytes]) -> None:
-        """Send messages, each as an event; an error in place of a response that exceeds the limit of unread bytes."""
-        if not waiting:
+    async def send_messages(self, queued: Sequence[bytes]) -> None:
+        """Send messages, each as an event. Over the limit of unread bytes, send them one by one (`_send_message`)."""
+        if not queued:
             return
-        count = self._count
+        first_number = self._event_count
         try:
-            await self._send(b"".join(map(self._format_event, waiting)))
-        except ResourceExhausted:  # together they are too long: each by itself
-            self._count = count
-            for message in waiting:
+            await self._send(b"".join(map(self._format_event, queued)))
+        except ResourceExhausted:  # together they exceed the limit
+            self._event_count = first_number
+            for message in queued:
                 await self._send_message(message)
 
     async def _send_message(self, message: bytes) -> None:
-        """Send one message as an event. Without room for it, a response becomes an error, and others are dropped."""
-        number = self._count
+        """Send a message as an event. Over the limit of unread bytes, drop it; a response is replaced by an error."""
+        number = self._event_count
         try:
             await self._send(self._format_event(message))
         except ResourceExhausted as exc:
             log.warning("no room for a message to a host", reason=exc.reason, bytes=len(message), **exc.metadata)
             if (id_ := messages.read_response_id(message)) is not None:
-                self._count = number
+                self._event_count = number
                 await self._send(self._format_event(messages.make_error_response(id_, refusal_from_error(exc))))
 
     def _format_event(self, message: bytes) -> bytes:
         """Return a message as the next event of the stream."""
-        named = b"" if self._event_id is None else f"id: {self._event_id(self._count)}\n".encode()
-        self._count += 1
-        return b"event: message\n" + named + b"data: " + message + b"\n\n"
+        id_line = b"" if self._event_id is None else f"id: {self._event_id(self._event_count)}\n".encode()
+        self._event_count += 1
+        return b"event: message\n" + id_line + b"data: " + message + b"\n\n"
 
     async def _send(self, data: bytes) -> None:
         """Send bytes, and wait until most were read. Raises ConnectionError once the credential has ended."""
@@ -434,6 +438,6 @@ class HostEventStream:
             await limited(self._send_chunk(data), STALL_S)
 
     async def _send_chunk(self, data: bytes) -> None:
-        """Send bytes of the body, and wait until the connection has room again, by a second, empty piece."""
+        """Send bytes of the body, then an empty chunk, whose sending waits until the connection has room again."""
         await self._request.send({"type": "http.response.body", "body": data, "more_body": True})
         await self._request.send({"type": "http.response.body", "more_body": True})

@@ -31,7 +31,7 @@ def adopt_caller(given: pb.Opening) -> None:
     An opening is what goes ahead of a forwarded request. The caller may do what its grants say, but it is never the
     owner of this member's machine (`access.is_owner`).
     """
-    amend_context(principal=_unpack(given.principal), names_caller=True, forwarded=True)
+    amend_context(principal=_unpack(given.principal), names_caller=True, is_forwarded=True)
     CURRENT_TRACE.set(parse_trace({"traceparent": given.traceparent, "tracestate": given.tracestate}))
 
 

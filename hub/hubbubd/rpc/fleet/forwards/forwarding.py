@@ -26,7 +26,7 @@ from hubbubd import bounds
 from hubbubd.core.access import Principal
 from hubbubd.errors import HubError, NotFound, Unavailable
 from hubbubd.rpc import revision, status
-from hubbubd.rpc.auth.permissions import RULES, At
+from hubbubd.rpc.auth.permissions import RULES, ExecutingMember
 from hubbubd.rpc.context import current, principal
 from hubbubd.rpc.fleet.changes import OwnershipChanges
 from hubbubd.rpc.fleet.forwards.caller_context import make_opening
@@ -120,16 +120,16 @@ class Forwarding:
         the database; a stream has the record when it comes.
         """
         path = f"/{method.containing_service.full_name}/{method.name}"
-        match RULES[path].at:
-            case At.HERE if method.client_streaming or method.server_streaming:
+        match RULES[path].executed_by:
+            case ExecutingMember.RECEIVER if method.client_streaming or method.server_streaming:
                 return serve
-            case At.HERE:
+            case ExecutingMember.RECEIVER:
                 return self._wrap_not_found(serve)
-            case At.OWNER if method.server_streaming:
+            case ExecutingMember.OWNER if method.server_streaming:
                 return self._wrap_stream_at_owner(path, serve)
-            case At.OWNER:
+            case ExecutingMember.OWNER:
                 return self._wrap_not_found(self._wrap_unary_at_owner(method, path, serve))
-            case At.OWNERS:
+            case ExecutingMember.OWNERS:
                 return self._wrap_merged(path, serve)
 
     def _wrap_not_found(self, serve: Unary) -> Unary:
