@@ -17,7 +17,7 @@ from hubbubd.core.calls.call_states import CallState
 from hubbubd.core.filters import CallFilter
 from hubbubd.errors import PeerError
 from hubbubd.rpc import revision
-from hubbubd.rpc.auth.permissions import RULES, At
+from hubbubd.rpc.auth.permissions import RULES, ExecutingMember
 from hubbubd.rpc.fleet.forwards import forwarding, subjects
 from hubbubd.rpc.listeners.connect import serve_connect
 from hubbubd.rpc.listeners.grpc_server import SERVICES
@@ -136,7 +136,9 @@ async def test_whoever_made_a_call_is_told_what_the_owner_has_and_does_not_wait_
 
 
 def test_of_each_forwarded_rpc_it_is_known_whose_server_it_is_about() -> None:
-    assert {path for path, rule in RULES.items() if rule.at is not At.HERE} == set(subjects._FINDERS)
+    assert {path for path, rule in RULES.items() if rule.executed_by is not ExecutingMember.RECEIVER} == set(
+        subjects._FINDERS
+    )
 
 
 FIXED = server_pb2.Roots(fixed=server_pb2.Roots.Fixed())

@@ -97,7 +97,7 @@ def test_no_button_has_the_focus_and_enter_in_a_field_presses_none() -> None:
         ({"redirect_is_loopback": True, "redirect_host": "127.0.0.1"}, "A program on this computer"),
         ({"endpoint": "/mcp/p/work"}, "The profile work"),
         ({"endpoint": "/mcp/s/git", "servers": ("git",)}, "One server"),
-        ({"others": ("bank",)}, "1 more are there that you may not call"),
+        ({"denied_servers": ("bank",)}, "1 more are there that you may not call"),
         ({"ends_at": 1_800_000_000.0}, "2027-01-15 08:00 UTC"),
         ({"client_name": " "}, "(no name)"),
         ({"client_name": "Cl\N{RIGHT-TO-LEFT OVERRIDE}aude\N{ZERO WIDTH SPACE}"}, "Cl[U+202E]aude[U+200B]"),
@@ -129,11 +129,11 @@ def test_words_of_others_never_become_elements(name: str, host: str, server: str
     page = consent(
         **changes,
         person=person,
-        others=(server,),
+        denied_servers=(server,),
         endpoint=f"/mcp/p/x{profile.replace('/', '')}x",
-        hidden={"request": name},
+        hidden_fields={"request": name},
     )
-    plain = consent(client_host="x" if host else None, others=("x",), endpoint="/mcp/p/x", servers=("x",))
+    plain = consent(client_host="x" if host else None, denied_servers=("x",), endpoint="/mcp/p/x", servers=("x",))
     assert [tag for tag, _ in page.elements] == [tag for tag, _ in plain.elements]
     assert [each["value"] for each in page.all("input", type="hidden")] == [name]
 
@@ -156,7 +156,7 @@ def test_so_it_is_on_the_other_pages(first: str, second: str, third: str) -> Non
 def test_what_ends_here_says_what_to_do_next(view: ProblemView) -> None:
     page = Read(pages.problem_page(view))
     assert page.all("h1")
-    assert view.what in page.text
+    assert view.explanation in page.text
     assert view.next_step in page.text
 
 
