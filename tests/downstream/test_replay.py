@@ -46,12 +46,12 @@ async def test_bytes_are_bounded_as_well_but_for_one_response_that_nobody_has_ye
     replay.is_known_to_host = True
     for _ in range(5):
         replay.send(b"x" * 300)
-    assert kept.bytes == 900
+    assert kept.stored_bytes == 900
     await ended(replay, b"y" * 5000)
-    assert (len(kept), kept.bytes) == (1, 5000)
+    assert (len(kept), kept.stored_bytes) == (1, 5000)
     assert resumed(kept, replay.event_id(0)) == [b"y" * 5000]
     replay.note_delivered()
-    assert (len(kept), kept.bytes) == (0, 0)
+    assert (len(kept), kept.stored_bytes) == (0, 0)
     assert kept.find(replay.event_id(0)) is None
 
 

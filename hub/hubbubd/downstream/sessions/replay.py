@@ -5,8 +5,8 @@
 
 A request goes on when its connection breaks; its response waits here. MCP 2025-11-25, basic/transports, resumability.
 
-An event's id says which request its stream is of, and which call that is. So a stream of an earlier process, or of
-another member of a fleet, is answered as well. Who makes an id up learns nothing by it: a call is its principal's own.
+An event's id names the request of its stream, and the request's call. So a host can also resume a stream of an earlier
+process, or of another member of a fleet. A made-up id discloses nothing, as only a call's principal gets its result.
 
     event id = base64url(["session", "process", stream, request id, "call key"]) "." number
 """
@@ -24,35 +24,35 @@ from hubbubd.downstream.hosts.host import HostOutbox, Presence
 from hubbubd.downstream.hosts.limits import HostLimits
 from hubbubd.downstream.protocol.messages import MAX_ID, Id
 
-_ID: Final = re.compile(r"([A-Za-z0-9_-]{1,2000})\.(\d{1,15})", re.ASCII)
+_EVENT_ID: Final = re.compile(r"([A-Za-z0-9_-]{1,2000})\.(\d{1,15})", re.ASCII)
 _MAX_KEY: Final = 100
-_SHORT: Final = 12
-"""Characters of a session's key that an event's id has."""
+_SESSION_CHARS: Final = 12
+"""Characters of a session's key that an event's id repeats."""
 
 
 @dataclass(frozen=True, slots=True)
 class LostStream:
-    """A stream that this process does not have: its name, the event that the host has of it, its request, and the key
-    of the call that this was, if any."""
+    """A stream that this process does not have: its name, the number of the last event that the host has got of it, the
+    id of its request, and the key of the request's call ("" if it became none)."""
 
-    stream: str
-    event: int
+    name: str
+    last_event: int
     request_id: Id
     call_key: str
 
 
 class ReplayStream:
-    """The stream of one request. One connection has it at a time, the newest; it begins with event 1."""
+    """The stream of one request, with events numbered from 1. The newest connection reads it, and no other."""
 
     def __init__(self, streams: "ReplayStreams", key: int, name: str, count: int = 0) -> None:
-        """`count` is how many events it had before."""
+        """`key` is its key in `streams`, `count` how many events it had in an earlier process."""
         self.name = name
-        """What the ids of its events begin with."""
+        """The first part of the ids of its events."""
         self.outlet = HostOutbox()
-        """What the newest connection is to be sent."""
+        """Messages for the newest connection."""
         self.presence = Presence()
         self.is_known_to_host = False
-        """Whether the host knows of the stream; else it cannot ask for it."""
+        """Whether the host was sent an id of the stream, without which it cannot resume it."""
         self._streams = streams
         self._key = key
         self._first = self._count = count
@@ -64,23 +64,23 @@ class ReplayStream:
         return self._count == self._first
 
     def send(self, message: bytes) -> None:
-        """Put a message into the stream."""
+        """Store a message as the next event, and send it; dropped once the stream has ended."""
         if not self._ended:
             self._add(message)
             self.outlet.send(message)
 
     def end_with(self, task: asyncio.Task[bytes]) -> None:
-        """End the stream once the task of its request is done, with the response."""
+        """End the stream with the response once the task that serves its request is done."""
         task.add_done_callback(self._end)
 
     def event_id(self, number: int) -> str:
-        """Return the id of an event, as the host gets it; number 0 is before the first event."""
+        """Return the id of an event as hosts see it; number 0 stands for the time before the first event."""
         return f"{self.name}.{number}"
 
     def reopen(self, after: int) -> tuple[HostOutbox, int]:
         """Return a new outlet for another connection, and the number of its first event.
 
-        The outlet has the events after number `after`, as far as they are kept; the older outlet is closed.
+        The outlet has the events after number `after`, as far as they are stored; the older outlet is closed.
         """
         self.outlet.close()
         self.outlet = HostOutbox()
@@ -93,12 +93,12 @@ class ReplayStream:
         return self.outlet, first_number
 
     def note_delivered(self) -> None:
-        """Note that a connection was sent all events: only the last one is kept, in case that it did not arrive."""
+        """Note that a connection was sent all events: of an ended stream only the last one stays: it may be lost."""
         if self._ended:
             self._streams.keep_only_last(self._key, self._count)
 
     def forget(self) -> None:
-        """Drop the stream and its events: the host does not know of it."""
+        """End the stream, and drop it with its events: the host does not know of it."""
         self._ended = True
         self._streams.forget(self._key)
 
@@ -108,7 +108,7 @@ class ReplayStream:
         self._streams.add(self._key, self._count, message)
 
     def _end(self, task: asyncio.Task[bytes]) -> None:
-        """End the stream with the response of its task, if the host knows of the stream; a failed task has none."""
+        """End the stream with the task's response, if the host may know of the stream and the task has not failed."""
         response = None if task.cancelled() or task.exception() is not None else task.result()
         if not self._ended and response is not None and (self.is_known_to_host or not self.is_unused):
             self._add(response)
@@ -123,62 +123,62 @@ class ReplayStreams:
 
     def __init__(self, limits: HostLimits, session: str = "") -> None:
         self._limits = limits
-        self._session = session[:_SHORT]
+        self._session = session[:_SESSION_CHARS]
         self._process_key = secrets.token_urlsafe(9)
-        self._next = 1
-        self._named: dict[str, int] = {}
-        """The streams by what hosts call them: one may go on under the name that it had in an earlier process."""
+        self._next_key = 1
+        self._keys: dict[str, int] = {}
+        """Keys by the names of the streams: a stream may go on under its name of an earlier process."""
         self._streams: dict[int, ReplayStream] = {}
-        self._open: set[int] = set()
+        self._open_keys: set[int] = set()
         self._events = OrderedDict[tuple[int, int], bytes]()
-        self._kept: dict[int, int] = {}
-        """How many events of each stream are kept."""
-        self.bytes = 0
-        """The bytes of all events that are kept."""
+        self._stored_counts: dict[int, int] = {}
+        """By key, how many events of a stream are stored."""
+        self.stored_bytes = 0
+        """The bytes of all stored events."""
 
     def __len__(self) -> int:
-        """Return how many events are kept."""
+        """Return how many events are stored."""
         return len(self._events)
 
     def open(self, request_id: Id, call_key: str | None = None) -> ReplayStream:
-        """Return the stream of a new request; `call_key` is the key of the call that the request may become."""
-        named = [self._session, self._process_key, self._next, request_id, call_key or ""]
-        return self._add_stream(base64.urlsafe_b64encode(payload.dumps(named)).rstrip(b"=").decode(), 0)
+        """Make the stream of a new request, and return it; `call_key` is the key of the request's call, if any."""
+        parts = [self._session, self._process_key, self._next_key, request_id, call_key or ""]
+        return self._add_stream(base64.urlsafe_b64encode(payload.dumps(parts)).rstrip(b"=").decode(), 0)
 
     def reopen_lost(self, lost: LostStream) -> ReplayStream:
-        """Make the stream of a request that goes on here; its events are numbered after the one that the host has."""
-        return self._add_stream(lost.stream, lost.event)
+        """Make the stream of a request that goes on here; its events are numbered after the last one the host has."""
+        return self._add_stream(lost.name, lost.last_event)
 
     def _add_stream(self, name: str, count: int) -> ReplayStream:
         """Make a stream under a name, and return it; `count` is how many events it had before."""
-        replay = self._streams[self._next] = ReplayStream(self, self._next, name, count)
-        self._named[name] = self._next
-        self._open.add(self._next)
-        self._next += 1
+        replay = self._streams[self._next_key] = ReplayStream(self, self._next_key, name, count)
+        self._keys[name] = self._next_key
+        self._open_keys.add(self._next_key)
+        self._next_key += 1
         return replay
 
     def find(self, event_id: str) -> tuple[ReplayStream, int] | None:
-        """Return the stream of an event with the event's number; None where it is not kept any more, or never was."""
-        parts = _ID.fullmatch(event_id)
-        key = self._named.get(parts[1]) if parts is not None else None
+        """Return the stream of an event and the event's number; None for a stream that is not stored (any more)."""
+        parts = _EVENT_ID.fullmatch(event_id)
+        key = self._keys.get(parts[1]) if parts is not None else None
         if parts is None or key is None:
             return None
         number = bounds.parse_whole(parts[2])
         return None if number is None else (self._streams[key], number)
 
     def parse_lost(self, event_id: str) -> LostStream | None:
-        """Return the stream of an event of this session, of an earlier process or another member; None for others."""
-        if (named := _ID.fullmatch(event_id)) is None:
+        """Return the stream that an event's id names, if another process has made it in this session; else None."""
+        if (match_ := _EVENT_ID.fullmatch(event_id)) is None:
             return None
         try:
-            parts = payload.loads(base64.b64decode(named[1] + "==", altchars=b"-_"))
+            parts = payload.loads(base64.b64decode(match_[1] + "==", altchars=b"-_"))
         except ValueError:
             return None
         match parts:
             case [self._session, str() as process_key, int(), str() | int() | float() as id_, str() as key] if (
                 process_key != self._process_key and len(str(id_)) <= MAX_ID and len(key) <= _MAX_KEY
             ):
-                return LostStream(named[1], bounds.parse_whole(named[2]) or 0, id_, key)
+                return LostStream(match_[1], bounds.parse_whole(match_[2]) or 0, id_, key)
             case _:
                 return None
 
@@ -190,58 +190,62 @@ class ReplayStreams:
     # For the streams
 
     def add(self, key: int, number: int, message: bytes) -> None:
-        """Store an event of a stream; the oldest events of all streams are dropped beyond the limits."""
-        if key not in self._streams:  # it was forgotten
+        """Store an event of a stream, unless the stream is forgotten; beyond the limits drop the oldest of all."""
+        if key not in self._streams:
             return
         self._events[key, number] = message
-        self._kept[key] = self._kept.get(key, 0) + 1
-        self.bytes += len(message)
-        self._enforce_limits(1)  # not this one: however long, it stays until the next one comes
+        self._stored_counts[key] = self._stored_counts.get(key, 0) + 1
+        self.stored_bytes += len(message)
+        self._enforce_limits(1)  # the newest stays, however long, until the next one comes
 
     def events_after(self, key: int, number: int, last: int) -> list[tuple[int, bytes]]:
-        """Return the numbers and messages of a stream's events after `number`, as far as kept; `last` is the newest."""
+        """Return number and message of a stream's stored events after `number`; `last` is the number of the newest."""
         first = max(number + 1, last - self._limits.replay_events)
         return [(each, self._events[key, each]) for each in range(first, last + 1) if (key, each) in self._events]
 
     def keep_only_last(self, key: int, last: int) -> None:
-        """Drop all but the last event of a stream, which is number `last`."""
+        """Drop all stored events of a stream but number `last`, its last one."""
         for each in range(max(1, last - self._limits.replay_events), last):
             self._drop(key, each)
         self._enforce_limits(0)
 
     def note_ended(self, key: int) -> None:
-        """Note that nothing more comes on a stream."""
-        self._open.discard(key)
+        """Note that a stream has ended: it is removed once none of its events is stored."""
+        self._open_keys.discard(key)
         self._remove_if_done(key)
 
     def forget(self, key: int) -> None:
         """Drop a stream and its events."""
-        self._open.discard(key)
-        if key in self._kept:
+        self._open_keys.discard(key)
+        if key in self._stored_counts:
             for number in [number for stream, number in self._events if stream == key]:
                 self._drop(key, number)
         self._remove_if_done(key)
 
-    def _enforce_limits(self, least: int) -> None:
-        """Drop the oldest events of all streams beyond the limits, but not the last `least` ones."""
+    def _enforce_limits(self, protected: int) -> None:
+        """Drop the oldest events of all streams beyond the limits, but not the newest `protected` ones."""
         limits = self._limits
-        while len(self._events) > least and (
-            len(self._events) > limits.replay_events or self.bytes > limits.replay_bytes
+        while len(self._events) > protected and (
+            len(self._events) > limits.replay_events or self.stored_bytes > limits.replay_bytes
         ):
             self._drop(*next(iter(self._events)))
 
     def _drop(self, key: int, number: int) -> None:
-        """Drop an event."""
+        """Drop an event, if it is stored, and its stream with the last one if the stream has ended."""
         message = self._events.pop((key, number), None)
         if message is None:
             return
-        self.bytes -= len(message)
-        self._kept[key] -= 1
-        if not self._kept[key]:
-            del self._kept[key]
+        self.stored_bytes -= len(message)
+        self._stored_counts[key] -= 1
+        if not self._stored_counts[key]:
+            del self._stored_counts[key]
             self._remove_if_done(key)
 
     def _remove_if_done(self, key: int) -> None:
-        """Remove a stream that has ended, and has no event left."""
-        if key not in self._open and key not in self._kept and (replay := self._streams.pop(key, None)) is not None:
-            self._named.pop(replay.name, None)
+        """Remove a stream, if it has ended and none of its events is stored."""
+        if (
+            key not in self._open_keys
+            and key not in self._stored_counts
+            and (replay := self._streams.pop(key, None)) is not None
+        ):
+            self._keys.pop(replay.name, None)

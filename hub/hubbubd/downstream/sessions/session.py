@@ -20,16 +20,17 @@ from hubbubd.downstream.sessions.replay import ReplayStreams
 from hubbubd.errors import ResourceExhausted
 
 WAITING_BYTES: Final = 256 * 1024
-"""Bytes of what belongs to no request that wait while the host listens to nothing; beyond it they are dropped."""
+"""Bytes of messages of no request that wait while the host has no stream open; with more all are dropped."""
 
 MAX_LATE_LISTENERS: Final = 100
-"""Requests to a host that were cancelled, but whose late responses are noted: the latest."""
+"""The most cancelled requests to a host whose late responses are still listened for: the latest."""
 
 Serve = Callable[[HostRequest], Coroutine[Any, Any, bytes]]
+"""Serves a request, and returns the response."""
 
 
 class EndpointSession:
-    """One host: the requests it has open, and the streams over which it gets messages."""
+    """The session of one host: its open requests, and the streams over which it gets messages."""
 
     def __init__(
         self,
@@ -48,35 +49,35 @@ class EndpointSession:
         self.host = host
         self.endpoint = endpoint
         self.outlet = HostOutbox(WAITING_BYTES)
-        """What belongs to no request: the host's own stream, or what waits for it."""
+        """Messages of no request: on the host's own stream, or waiting until the host opens it."""
         self.replays = ReplayStreams(limits, self.key)
         self.notifications = endpoint.make_notifications(host, self._send_notification)
         self.ended = False
         self.listening = 0
-        """How many streams of its own the host has open."""
+        """How many connections read the host's own stream."""
         self._clock = clock
         self._limits = limits
         self._on_use = on_use
-        self._running: dict[Id, asyncio.Task[bytes]] = {}
-        self._ids = (f"hubbub-{secrets.token_hex(6)}-{number}" for number in count(1))
-        """Ids of requests to the host. No other process or member uses them in this session (MCP, basic, requests): an
-        answer to a request of theirs must not be taken for one to a request of this process."""
+        self._running_tasks: dict[Id, asyncio.Task[bytes]] = {}
+        self._request_ids = (f"hubbub-{secrets.token_hex(6)}-{number}" for number in count(1))
+        """Ids of requests to the host. No other process or member uses them in this session (MCP, basic, requests): a
+        response to a request of another process must not be taken for one to a request of this process."""
         self._sent_requests: dict[Id, asyncio.Future[ResponseMessage]] = {}
         self._late_listeners = OrderedDict[Id, Callable[[ResponseMessage], None]]()
-        """By cancelled request, who is called with a response that comes all the same."""
+        """By id of a cancelled request, the listener that gets a response which comes nevertheless."""
         self.used_at = clock()
         host.is_listening = lambda: self.listening > 0
         endpoint.add_host(host)
 
     @property
     def is_busy(self) -> bool:
-        """Whether a request is being served, or the host listens."""
-        return bool(self._running) or self.listening > 0
+        """Whether a request is being served, or the host has its own stream open."""
+        return bool(self._running_tasks) or self.listening > 0
 
     @property
     def running(self) -> int:
         """How many requests are being served."""
-        return len(self._running)
+        return len(self._running_tasks)
 
     def begin(
         self,
@@ -88,18 +89,19 @@ class EndpointSession:
         hold_s: float | None = None,
         presence: Presence | None = None,
     ) -> asyncio.Task[bytes]:
-        """Start to serve a request; the task returns the response. `serve` is used instead of the endpoint's own.
+        """Start to serve a request; the task returns the response. `serve` replaces the endpoint's own method.
 
-        `hold_s` is for how many seconds the request says that it is to be held, `presence` whether its host waits.
+        `outlet` gets messages that belong to the request. `hold_s` is for how many seconds the request itself asks to
+        be held, `presence` whether the host waits for the response.
 
         Raises ResourceExhausted, and Refusal for an id that is in use.
         """
-        if request.id in self._running:
+        if request.id in self._running_tasks:
             raise Refusal(INVALID_REQUEST, "a request with this id is open; each has an id of its own")
-        most = self._limits.requests_per_session
-        if len(self._running) >= most:
+        limit = self._limits.requests_per_session
+        if len(self._running_tasks) >= limit:
             raise ResourceExhausted(
-                f"{most} requests of this session are open", reason="TOO_MANY_REQUESTS", metadata={"limit": str(most)}
+                f"{limit} requests of this session are open", reason="TOO_MANY_REQUESTS", metadata={"limit": str(limit)}
             )
         host_request = HostRequest(
             id=request.id,
@@ -114,12 +116,12 @@ class EndpointSession:
             presence=presence or Presence(),
         )
         task = asyncio.get_running_loop().create_task((serve or self.endpoint.serve)(host_request))
-        self._running[request.id] = task
+        self._running_tasks[request.id] = task
         task.add_done_callback(lambda _: self._on_done(request.id))
         return task
 
     def receive(self, message: NotificationMessage | ResponseMessage) -> None:
-        """Handle a notification or a response of the host."""
+        """Handle a notification or a response of the host; those that fit nothing are ignored."""
         self.touch()
         if isinstance(message, ResponseMessage):
             response = self._sent_requests.pop(message.id, None)
@@ -128,7 +130,7 @@ class EndpointSession:
             elif (on_late := self._late_listeners.pop(message.id, None)) is not None:
                 on_late(message)
         elif message.method == "notifications/cancelled":
-            task = self._running.get(_as_id(message.params.get("requestId")))
+            task = self._running_tasks.get(_as_id(message.params.get("requestId")))
             if task is not None:
                 task.cancel()
 
@@ -139,11 +141,11 @@ class EndpointSession:
         params: dict[str, Any],
         on_late: Callable[[ResponseMessage], None] | None = None,
     ) -> ResponseMessage:
-        """Send a request of the hub on a stream, and return the host's response; tell it if that is cancelled, and why.
+        """Send a request of the hub on a stream, and return the host's response.
 
-        `on_late` gets the response that comes all the same.
+        If this is cancelled, the host is notified, with the reason; `on_late` gets a response that comes nevertheless.
         """
-        id_ = next(self._ids)
+        id_ = next(self._request_ids)
         response = self._sent_requests[id_] = asyncio.get_running_loop().create_future()
         outlet.send(messages.make_request(id_, method, params))
         try:
@@ -160,16 +162,19 @@ class EndpointSession:
             self._sent_requests.pop(id_, None)
 
     def listen(self) -> HostOutbox:
-        """Return the host's own stream for a new connection, with what waits for it; an older connection loses it."""
-        before, self.outlet = self.outlet, HostOutbox()
-        for message in before.take_all():
+        """Open the host's own stream for a new connection, and return it; the stream of an older connection closes.
+
+        It has the messages that wait for the host.
+        """
+        previous, self.outlet = self.outlet, HostOutbox()
+        for message in previous.take_all():
             self.outlet.send(message)
-        before.close()
+        previous.close()
         self.listening += 1
         return self.outlet
 
     def end_listening(self, outlet: HostOutbox) -> None:
-        """Note that a connection of the host's own stream has ended; `outlet` is what `listen` returned for it."""
+        """Note that a connection of the host's own stream has ended, for which `listen` has returned `outlet`."""
         self.listening -= 1
         if self.outlet is outlet:
             self.outlet = HostOutbox(WAITING_BYTES)
@@ -180,21 +185,21 @@ class EndpointSession:
         if principal != self.host.principal:
             self.host.principal = principal
             if not self.listening:
-                self.outlet.take_all()  # dropped: the messages may be about what the principal may no longer know
+                self.outlet.take_all()  # the principal may no longer be allowed to see them
 
     def touch(self) -> None:
-        """Note that the session is in use."""
+        """Note that the session is used now."""
         self.used_at = self._clock()
         self._on_use(self)
 
     def end(self) -> None:
-        """End the session and what it has open."""
+        """End the session, its streams and its notifications, and cancel its open requests."""
         self.ended = True
         self.endpoint.remove_host(self.host)
         self.host.is_listening = lambda: False
         self.notifications.close()
         self.outlet.close()
-        for task in self._running.values():
+        for task in self._running_tasks.values():
             task.cancel()
         self.replays.clear()
 
@@ -203,11 +208,11 @@ class EndpointSession:
         (self.outlet.send_unless_queued if unless_queued else self.outlet.send)(message)
 
     def _on_done(self, id_: Id) -> None:
-        """Note that a request has ended: the session is in use until now."""
-        del self._running[id_]
+        """Forget a request that has ended, and note the use of the session until now."""
+        del self._running_tasks[id_]
         self.touch()
 
 
 def _as_id(value: Any) -> Id:
-    """Return what may be the id of a request; "", which no request has, for anything else."""
+    """Return a value if it may be the id of a request, else "", which is the id of no request."""
     return value if isinstance(value, str | int | float) else ""

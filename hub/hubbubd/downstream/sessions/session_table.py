@@ -1,10 +1,10 @@
 """All sessions of hosts over HTTP, of this process and of those before it.
 
-    begin ──> a record in the store, durable ──> the host hears of its session
-    request ──> the session as this process has it ── or taken up from its record ──> served
+    begin ──> a record in the store, durable ──> the host gets the id of its session
+    request ──> the session as this process has it ── or restored from its record ──> served
     at work ──> the record, every minute ──> no other member of a fleet ends it to make room
     subscription, level of log messages ──> the record ──> every member of a fleet that has the session, too
-    DELETE, idle for long, its token revoked ──> the record is deleted ──> no process takes it up again
+    DELETE, idle for long, its token revoked ──> the record is deleted ──> no process restores it
 
 docs/design/inbox.md says why sessions are stored, and not signed.
 """
@@ -32,7 +32,7 @@ from hubbubd.runtime.hub import Hub
 from hubbubd.timing.clock import Clock
 
 LEAST_PAUSE_S: Final = 1.0
-"""The least number of seconds between two looks for idle sessions."""
+"""The least number of seconds between two searches for idle sessions."""
 
 MAX_SESSIONS: Final = 10_000
 """Sessions of all principals; beyond it the one that was idle for the longest time ends."""
@@ -41,19 +41,19 @@ NOTE_EVERY_S: Final = 60.0
 """Seconds between two notes of one process in a session's record that it uses the session."""
 
 BUSY_EVERY_S: Final = 30.0
-"""Seconds between two looks for sessions at work, whose records are to say so to the other members."""
+"""Seconds between two notes in the records of sessions at work that they are in use, for the other members."""
 
 BUSY_AT_ONCE: Final = 500
 """How many busy sessions one turn of the event loop touches."""
 
 ELSEWHERE_S: Final = 2 * 60.0
-"""Seconds after which a session that another member has noted in use, and not again, counts as not in use there: more
-than NOTE_EVERY_S and BUSY_EVERY_S."""
+"""Seconds after another member's last note of use, after which a session counts as not in use there: more than
+NOTE_EVERY_S and BUSY_EVERY_S."""
 
 
 @dataclass(slots=True, kw_only=True)
 class _SessionEntry:
-    """A session of a principal, as far as this process knows it. Times are of the steady clock, but for `noted`."""
+    """A session as far as this process knows it. Times are of the steady clock, but for `noted`."""
 
     principal: str
     used_at: float
@@ -62,47 +62,50 @@ class _SessionEntry:
     noted_at: float = -math.inf
     """When this process has last noted in the record that it uses the session."""
     noted: float = -math.inf
-    """The time that it noted then, in epoch seconds."""
-    elsewhere_at: float = -math.inf
-    """When this process has last heard that another member uses the session."""
+    """The time of use that this process has last noted in the record, in epoch seconds."""
+    used_elsewhere_at: float = -math.inf
+    """When this process has last learned from the record that another member uses the session."""
 
 
 class EndpointSessions:
-    """All sessions of all endpoints. Each step costs the same however many there are."""
+    """All sessions of all endpoints. The cost of a step does not depend on the number of sessions."""
 
     def __init__(self, hub: Hub, limits: Callable[[], HostLimits] = HostLimits) -> None:
-        """`limits` returns the current ones; a session keeps those that it began with."""
+        """`limits` returns the current limits; a session keeps the limits with which it began."""
         self._hub = hub
         self._clock: Clock = hub.clock
         self._records = hub.host_sessions
         self._limits = limits
         self._entries = OrderedDict[str, _SessionEntry]()
-        """By the id of the record; the one that was idle for the longest time is first."""
-        self._taken_up = WeakValueDictionary[str, EndpointSession]()
-        """The sessions that this process has, by the ids that hosts know: so the digest of an id is made once."""
+        """By the id of the record, the one that was idle for the longest time first."""
+        self._by_host_id = WeakValueDictionary[str, EndpointSession]()
+        """The sessions that this process has, by the id that the host knows: so the hash of an id is made once."""
         self._by_principal: dict[str, OrderedDict[str, _SessionEntry]] = {}
-        """The entries of each principal, in the same order."""
+        """By principal and record id, the entries of `_entries` in the same order."""
         self._timer: asyncio.TimerHandle | None = None
         self._busy_timer: asyncio.Handle | None = None
         self._closed = False
         for record in self._records.all():
             entry = self._add(record.id, record.principal)
             if self._in_fleet:
-                entry.elsewhere_at = self._clock.steady()
-        self._records.follow(self._follow_record)
+                entry.used_elsewhere_at = self._clock.steady()
+        self._records.follow(self._on_record_change)
 
     def __iter__(self) -> Iterator[EndpointSession]:
-        """Iterate over the sessions that this process has begun or restored."""
+        """Iterate over the sessions that this process has started or restored."""
         return (entry.session for entry in self._entries.values() if entry.session is not None)
 
     def __len__(self) -> int:
-        """Return how many sessions there are, those included that nobody has used since the start."""
+        """Return how many sessions there are, with those that were not used since the start of the process."""
         return len(self._entries)
 
     async def begin(self, host: McpHost, endpoint: McpEndpoint) -> EndpointSession:
-        """Begin a session, make it durable, and return it. Raises ResourceExhausted."""
+        """Start a session, make it durable, and return it. Raises ResourceExhausted.
+
+        At a limit the session that was idle for the longest time ends for it.
+        """
         limits = self._limits()
-        self._make_room(host.principal.name, limits.sessions_per_principal)
+        self._ensure_capacity(host.principal.name, limits.sessions_per_principal)
         session = self._make_session(secrets.token_urlsafe(24), host, endpoint)
         entry = self._add(session.key, host.principal.name)
         entry.session, now = session, self._stamp_use(entry)
@@ -121,12 +124,12 @@ class EndpointSessions:
         return session
 
     async def find(self, id_: str, principal: Principal, endpoint: McpEndpoint) -> EndpointSession | None:
-        """Return a session, restored if need be, and note its use; None unless it is of this principal and endpoint.
+        """Return the session with an id, restored if need be, and note its use. Raises Unavailable.
 
-        Raises Unavailable.
+        None if there is no such session, or if it is of another principal or endpoint.
         """
-        taken_up = self._taken_up.get(id_)
-        key = record_id(id_) if taken_up is None else taken_up.key
+        session_here = self._by_host_id.get(id_)
+        key = record_id(id_) if session_here is None else session_here.key
         if key not in self._entries and await self._hub.find_host_session(key) is None:
             return None
         entry = self._entries.get(key)
@@ -139,7 +142,7 @@ class EndpointSessions:
         if session is None or session.endpoint is not endpoint:
             return None
         if self._hub.ownership.me and self._clock.steady() - entry.noted_at >= NOTE_EVERY_S:
-            # In a fleet the record says first that the session is used here, for members that make room.
+            # In a fleet the use is noted first, so that no other member ends the session to make room.
             self._move_to_end(session.key, entry)
             await self._records.note_use_durably(session.key, self._stamp_use(entry))
         if session.ended:
@@ -149,7 +152,7 @@ class EndpointSessions:
         return session
 
     async def end(self, session: EndpointSession) -> None:
-        """End a session and delete its record. Raises Unavailable: the next process would restore the session."""
+        """End a session and delete its record. Raises Unavailable if the record stays; the session then goes on."""
         await self._records.end(session.key)
         self._remove(session.key)
 
@@ -163,7 +166,9 @@ class EndpointSessions:
             entry = self._entries[key]
             if entry.session is not None and entry.session.is_busy:
                 entry.session.touch()
-            elif self._in_fleet and entry.used_at > now - idle_s - ELSEWHERE_S:  # its use elsewhere may come to light
+            elif (
+                self._in_fleet and entry.used_at > now - idle_s - ELSEWHERE_S
+            ):  # another member's use may not be known yet
                 break
             else:
                 self._drop(key)
@@ -185,8 +190,8 @@ class EndpointSessions:
         return bool(self._hub.ownership.me)
 
     def _make_session(self, id_: str, host: McpHost, endpoint: McpEndpoint) -> EndpointSession:
-        """Return a session whose notifications store their changes in its record."""
-        session = self._taken_up[id_] = EndpointSession(
+        """Make a session that stores changes of its subscriptions and level in its record; return it."""
+        session = self._by_host_id[id_] = EndpointSession(
             host, endpoint, self._clock.steady, self._limits(), on_use=self._on_touch, id_=id_
         )
         session.notifications.store_change = partial(self._records.change, session.key)
@@ -195,7 +200,7 @@ class EndpointSessions:
     def _restore_session(
         self, id_: str, entry: _SessionEntry, principal: Principal, endpoint: McpEndpoint
     ) -> EndpointSession | None:
-        """Restore a session that this process does not have, from its record; None if it is of another endpoint."""
+        """Restore a session from its record, and return it; None without a record, or if it is another endpoint's."""
         record = self._records.get(record_id(id_))
         if record is None or record.endpoint != endpoint.view.name:
             return None
@@ -206,7 +211,7 @@ class EndpointSessions:
         entry.session.notifications.resume(record.level, record.resources)
         return entry.session
 
-    def _follow_record(self, before: HostSession | None, after: HostSession | None) -> None:
+    def _on_record_change(self, before: HostSession | None, after: HostSession | None) -> None:
         """Apply a change of a session's record, which another member may have made, to the session here."""
         if self._closed:
             return
@@ -216,8 +221,8 @@ class EndpointSessions:
             return
         entry = self._entries.get(after.id) or self._add(after.id, after.principal)
         if before is None or before.used_at != after.used_at:
-            if after.used_at != entry.noted:  # else this process has noted that itself
-                entry.elsewhere_at = self._clock.steady()
+            if after.used_at != entry.noted:  # else the note is this process's own
+                entry.used_elsewhere_at = self._clock.steady()
             self._move_to_end(after.id, entry)
         if before is not None and entry.session is not None:
             entry.session.host.read_from.update(after.read_from)
@@ -235,9 +240,9 @@ class EndpointSessions:
         entry = self._entries.pop(key, None)
         if entry is None:
             return
-        own = self._by_principal[entry.principal]
-        del own[key]
-        if not own:
+        of_principal = self._by_principal[entry.principal]
+        del of_principal[key]
+        if not of_principal:
             del self._by_principal[entry.principal]
         if entry.session is not None:
             entry.session.end()
@@ -247,32 +252,38 @@ class EndpointSessions:
         self._records.drop(key, unless_used=self._in_fleet)
         self._remove(key)
 
-    def _make_room(self, principal: str, most: int) -> None:
-        """End the session that was idle for the longest time where a limit is reached. Raises ResourceExhausted."""
-        own = self._by_principal.get(principal, OrderedDict[str, _SessionEntry]())
-        for entries, limit, whose in ((own, most, principal), (self._entries, MAX_SESSIONS, "the hub")):
+    def _ensure_capacity(self, principal: str, limit_of_principal: int) -> None:
+        """Make room for one more session: at a limit, end the one that was idle for the longest time.
+
+        Raises ResourceExhausted if none is idle.
+        """
+        of_principal = self._by_principal.get(principal, OrderedDict[str, _SessionEntry]())
+        for entries, limit, owner in (
+            (of_principal, limit_of_principal, principal),
+            (self._entries, MAX_SESSIONS, "the hub"),
+        ):
             if len(entries) < limit:
                 continue
-            if (idle := self._find_idle(entries)) is None:
+            if (idle := self._find_idle_key(entries)) is None:
                 at_work_here = all(entry.session is not None and entry.session.is_busy for entry in entries.values())
                 raise ResourceExhausted(
-                    f"{whose} has {limit} sessions, and all are at work",
+                    f"{owner} has {limit} sessions, and all are at work",
                     reason="TOO_MANY_SESSIONS",
                     metadata={"limit": str(limit), "principal": principal},
                     retry_after_s=None if at_work_here else ELSEWHERE_S,
                 )
             self._drop(idle)
 
-    def _find_idle(self, entries: OrderedDict[str, _SessionEntry]) -> str | None:
-        """Return the key of the session that was idle the longest; None if all are at work, or may be elsewhere."""
-        elsewhere = self._clock.steady() - ELSEWHERE_S
+    def _find_idle_key(self, entries: OrderedDict[str, _SessionEntry]) -> str | None:
+        """Return the key of the session that was idle the longest; None if all are at work, or may be at a member."""
+        in_use_since = self._clock.steady() - ELSEWHERE_S
         for key, entry in entries.items():
-            if entry.elsewhere_at <= elsewhere and not (entry.session is not None and entry.session.is_busy):
+            if entry.used_elsewhere_at <= in_use_since and not (entry.session is not None and entry.session.is_busy):
                 return key
         return None
 
     def _on_touch(self, session: EndpointSession) -> None:
-        """Note the use of a session, in its record once per NOTE_EVERY_S."""
+        """Note the use of a session; in its record once per NOTE_EVERY_S at most."""
         entry = self._entries.get(session.key)
         if entry is None:
             return
@@ -283,12 +294,12 @@ class EndpointSessions:
             self._records.note_use(session.key, self._stamp_use(entry))
 
     def _stamp_use(self, entry: _SessionEntry) -> float:
-        """Note that the use of a session goes into its record now; return the time for that, in epoch seconds."""
+        """Note in the entry that its record gets a note of use now; return the time for it, in epoch seconds."""
         entry.noted_at, entry.noted = self._clock.steady(), self._clock.now()
         return entry.noted
 
     def _move_to_end(self, key: str, entry: _SessionEntry) -> None:
-        """Note that a session is used now: it is the last one that ends as idle."""
+        """Note that a session is used now: move its entry to the end, behind those that were idle for longer."""
         entry.used_at = self._clock.steady()
         self._entries.move_to_end(key)
         self._by_principal[entry.principal].move_to_end(key)
@@ -309,7 +320,7 @@ class EndpointSessions:
         self._start_timers()
 
     def _report_busy(self) -> None:
-        """Note in the records of busy sessions that they are in use, for the other members."""
+        """Touch all busy sessions, so that their records show the other members that they are in use."""
         self._touch_busy([session for session in self if session.is_busy])
 
     def _touch_busy(self, sessions: Sequence[EndpointSession]) -> None:
@@ -317,8 +328,8 @@ class EndpointSessions:
         for session in sessions[:BUSY_AT_ONCE]:
             if session.is_busy:
                 session.touch()
-        if rest := sessions[BUSY_AT_ONCE:]:
-            self._busy_timer = asyncio.get_running_loop().call_soon(self._touch_busy, rest)
+        if remaining := sessions[BUSY_AT_ONCE:]:
+            self._busy_timer = asyncio.get_running_loop().call_soon(self._touch_busy, remaining)
             return
         self._busy_timer = None
         self._start_timers()

@@ -372,7 +372,7 @@ class McpApplication:
         replays = session.replays
         found = replays.find(last)
         if found is None and (lost := replays.parse_lost(last)) is not None:
-            found = replays.reopen_lost(lost), lost.event
+            found = replays.reopen_lost(lost), lost.last_event
             message = RequestMessage(lost.request_id, RESUMED, {})
             serve = partial(self._serve_while_valid, caller, session.endpoint.resume)
             try:
