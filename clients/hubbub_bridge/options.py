@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hubbub_bridge.response_cache import ResponseCache
-from hubbub_client.transport.discovery import Where
+from hubbub_client.transport.discovery import HubLocation
 from hubbub_shared.platform.directories import default_data_dir
 
 
@@ -15,7 +15,7 @@ from hubbub_shared.platform.directories import default_data_dir
 class BridgeOptions:
     """What a host sees of which hub, under which name. `start`: start a hub if there is none."""
 
-    where: Where = field(repr=False)
+    where: HubLocation = field(repr=False)
     version: str
     name: str | None = None
     profile: str | None = None

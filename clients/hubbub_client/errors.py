@@ -187,16 +187,16 @@ FAULT_CATEGORIES: Mapping[str, StatusCode] = {
 
 
 def from_call(call_id: str, state: str, fault: Fault | None) -> HubbubError:
-    """Return the exception for a call that failed or was cancelled, the same one as a waiting caller gets."""
+    """Return the exception for a call that failed or was cancelled, the same one that a waiting caller gets."""
     if fault is None:
         return HubbubError(f"the call has ended as {state}, without a reason", metadata={"call_id": call_id})
     details = {key: _as_text(value) for key, value in payload.as_object(fault.details).items() if value is not None}
-    about = {"category": fault.category, "retryable": str(fault.retryable).lower(), "call_id": call_id}
+    metadata = {"category": fault.category, "retryable": str(fault.retryable).lower(), "call_id": call_id}
     code = FAULT_CODES.get(fault.code) or FAULT_CATEGORIES.get(fault.category, StatusCode.INTERNAL)
     return _BY_CODE.get(code, HubbubError)(
         fault.message or fault.code,
         reason=fault.code,
-        metadata={**about, **details},
+        metadata={**metadata, **details},
         help_url=fault.help_url,
         code=code,
     )
@@ -207,7 +207,7 @@ def _as_text(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
-FORGOTTEN: Final = "Internal error from Core"
+LOST_REASON_MESSAGE: Final = "Internal error from Core"
 """The message of gRPC for a stream that ended before its first message was written: it has lost the reason."""
 
 
@@ -217,18 +217,18 @@ def from_rpc(failure: aio.AioRpcError) -> HubbubError:
     document = next((value for key, value in trailers if key == DETAILS_KEY), None)
     details = _read_details(document) if isinstance(document, bytes) else {}
     code, message = failure.code(), failure.details()
-    forgotten = code is StatusCode.INTERNAL and message == FORGOTTEN
+    is_reason_lost = code is StatusCode.INTERNAL and message == LOST_REASON_MESSAGE
     # CANCELLED comes from a hub that stops (https://github.com/grpc/grpc/issues/41785), or from a proxy.
-    lost = code in (StatusCode.UNAVAILABLE, StatusCode.CANCELLED) or forgotten
-    if lost and "reason" not in details:  # from gRPC here, or from a proxy
-        problem, sent = f"the connection to the hub was lost ({message})", not _found_no_connection(message)
+    is_connection_lost = code in (StatusCode.UNAVAILABLE, StatusCode.CANCELLED) or is_reason_lost
+    if is_connection_lost and "reason" not in details:  # from gRPC here, or from a proxy
+        problem, sent = f"the connection to the hub was lost ({message})", not _had_no_connection(message)
         reason = "UNAVAILABLE" if sent else "HUB_UNREACHABLE"
         return ConnectionLost(problem, sent=sent, reason=reason, retry_after_s=details.get("retry_after_s"))
     return _make_error(code, message, details)
 
 
-def _found_no_connection(message: str | None) -> bool:
-    """Return whether an RPC failed for want of a connection, so that nothing was sent; only the text tells that."""
+def _had_no_connection(message: str | None) -> bool:
+    """Return whether an RPC failed without a connection, so that nothing was sent; only gRPC's message tells that."""
     return (message or "").startswith("failed to connect to all addresses")
 
 
@@ -254,26 +254,26 @@ def _read_details(document: bytes) -> dict[str, Any]:
     """Return the details of a serialized google.rpc.Status, under the names of HubbubError's fields."""
     from hubbub_client import status  # imported late, since few programs see an error
 
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     with suppress(DecodeError):  # from a proxy, not from a hub
         for name, detail in status.iterate_details(document):
-            _add_detail(name, detail, found)
-    return found
+            _add_detail(name, detail, fields)
+    return fields
 
 
-def _add_detail(name: str, detail: Any, found: dict[str, Any]) -> None:
-    """Add what a detail of a status says to `found`, under the names of the fields of HubbubError."""
+def _add_detail(name: str, detail: Any, fields: dict[str, Any]) -> None:
+    """Add the content of a detail of a status to `fields`, by the names of the fields of HubbubError."""
     match name:
         case "ErrorInfo" if detail.domain == DOMAIN:
-            found |= {"reason": detail.reason, "metadata": {each.key: each.value for each in detail.metadata}}
+            fields |= {"reason": detail.reason, "metadata": {each.key: each.value for each in detail.metadata}}
         case "RetryInfo":
             wait = detail.retry_delay
-            found["retry_after_s"] = (numbers.whole(wait.seconds) or 0) + (numbers.whole(wait.nanos) or 0) / 1e9
+            fields["retry_after_s"] = (numbers.whole(wait.seconds) or 0) + (numbers.whole(wait.nanos) or 0) / 1e9
         case "Help" if detail.links:
-            found["help_url"] = detail.links[0].url
+            fields["help_url"] = detail.links[0].url
         case "RevisionConflict":
-            found["conflict"] = detail.SerializeToString()
+            fields["conflict"] = detail.SerializeToString()
         case "BadRequest":
-            found["violations"] = tuple((each.field, each.description) for each in detail.field_violations)
+            fields["violations"] = tuple((each.field, each.description) for each in detail.field_violations)
         case _:
             pass

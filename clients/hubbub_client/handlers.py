@@ -29,7 +29,9 @@ CALLBACKS: Mapping[RequestKind, Literal["on_form", "on_page", "on_sampling", "on
 
 
 @dataclass(frozen=True)
-class _Registered:
+class _Registration:
+    """A function, and the pending requests that it answers; `server` None means those of all servers."""
+
     handler: OnRequest
     kind: RequestKind
     server: str | None
@@ -40,14 +42,14 @@ class Handlers:
 
     def __init__(self, inbox: Inbox) -> None:
         self._inbox = inbox
-        self._registered: list[_Registered] = []
+        self._registrations: list[_Registration] = []
 
     def on(self, kind: RequestKind, server: str | None) -> Callable[[H], H]:
         """Return a decorator that registers a function for pending requests of a kind, of one server or of all."""
 
         def register(handler: H) -> H:
             """Register a function, and return it unchanged."""
-            self._registered.append(_Registered(handler, kind, server))
+            self._registrations.append(_Registration(handler, kind, server))
             return handler
 
         return register
@@ -57,29 +59,29 @@ class Handlers:
 
         Raises ValueError if nothing is registered, HubbubError as `inbox.work`.
         """
-        if not self._registered:
+        if not self._registrations:
             raise ValueError(
                 "no handler is registered; decorate one with on_form, on_page, on_sampling, on_roots or on_approval"
             )
-        working = [asyncio.ensure_future(self._work(each, capacity, on_error)) for each in self._registered]
+        workers = [asyncio.ensure_future(self._work(each, capacity, on_error)) for each in self._registrations]
         try:
-            ended, _ = await asyncio.wait(working, return_when=asyncio.FIRST_EXCEPTION)
-            for each in ended:
+            done, _ = await asyncio.wait(workers, return_when=asyncio.FIRST_EXCEPTION)
+            for each in done:
                 each.result()
         finally:
-            for each in working:
+            for each in workers:
                 each.cancel()
-            await asyncio.gather(*working, return_exceptions=True)
+            await asyncio.gather(*workers, return_exceptions=True)
 
-    async def _work(self, registered: _Registered, capacity: int, on_error: OnError | None) -> None:
-        """Work as the hub's worker for one registered handler."""
+    async def _work(self, registration: _Registration, capacity: int, on_error: OnError | None) -> None:
+        """Run one of the hub's workers for a registered handler, until cancelled."""
 
         async def handle(request: PendingRequest) -> None:
             """Answer a pending request with what the registered function returns for it."""
-            await _answer_with(request, await _call_handler(registered.handler, request))
+            await _answer_with(request, await _call_handler(registration.handler, request))
 
         await self._inbox.work(
-            handle, server=registered.server, kinds=[registered.kind], capacity=capacity, on_error=on_error
+            handle, server=registration.server, kinds=[registration.kind], capacity=capacity, on_error=on_error
         )
 
 
@@ -90,7 +92,7 @@ class CallAnswers:
         self._inbox = inbox
         self._call_id = call_id
         self._by_kind: dict[RequestKind, OnRequest] = {
-            kind: found for kind, name in CALLBACKS.items() if (found := callbacks.get(name)) is not None
+            kind: callback for kind, name in CALLBACKS.items() if (callback := callbacks.get(name)) is not None
         }
 
     @property
@@ -129,8 +131,8 @@ class CallAnswers:
 class StreamedAnswers:
     """The callbacks of one call, for pending requests that come over the stream that carries the call."""
 
-    def __init__(self, link: HubConnection, answers: CallAnswers) -> None:
-        self._link = link
+    def __init__(self, connection: HubConnection, answers: CallAnswers) -> None:
+        self._connection = connection
         self._assignments = Assignments(answers.handle, _raise_error)
         self._steps: asyncio.Queue[tuple[CallStream, Step]] = asyncio.Queue()
         self._current_call: tuple[CallStream, int] | None = None
@@ -146,14 +148,14 @@ class StreamedAnswers:
         await run_in_task_group(self._serve)
 
     async def _serve(self, tasks: asyncio.TaskGroup) -> None:
-        """Begin and end handlers as the hub assigns and revokes requests of the call."""
+        """Start and cancel handlers as the hub assigns and revokes requests of the call."""
         while True:
             stream, step = await self._steps.get()
             if (stream, step.id) != self._current_call:  # made again after a break, which ended earlier requests
                 self._assignments.cancel_all()
                 self._current_call = stream, step.id
             if step.HasField("assigned"):
-                inbox = _StreamedInbox(self._link, stream, step.id)
+                inbox = _StreamedInbox(self._connection, stream, step.id)
                 self._assignments.start(tasks, inbox.read_request(step.assigned), inbox.skip)
             else:
                 self._assignments.revoke(step.revoked)
@@ -162,8 +164,8 @@ class StreamedAnswers:
 class _StreamedInbox(Inbox):
     """The inbox of one pending request of a call: the answer goes over the stream that brought the request."""
 
-    def __init__(self, link: HubConnection, stream: CallStream, call: int) -> None:
-        super().__init__(link)
+    def __init__(self, connection: HubConnection, stream: CallStream, call: int) -> None:
+        super().__init__(connection)
         self._stream = stream
         self._call = call
         self._accepted = False
@@ -175,8 +177,8 @@ class _StreamedInbox(Inbox):
     async def _send_answer(
         self, request: inbox_pb2.AnswerPendingRequestRequest
     ) -> inbox_pb2.AnswerPendingRequestResponse:
-        """Send an answer over the stream, and note that the hub has accepted it. Raises HubbubError."""
-        response = await self._link.answer(self._stream, request)
+        """Send an answer over the stream, and remember that the hub has accepted it. Raises HubbubError."""
+        response = await self._connection.answer(self._stream, request)
         self._accepted = True
         return response
 
@@ -187,6 +189,7 @@ class _StreamedInbox(Inbox):
 
 
 def _raise_error(_: PendingRequest, error: Exception) -> None:
+    """Raise the error of a handler: an `on_error` for the callbacks of a call."""
     raise error
 
 
@@ -197,10 +200,10 @@ async def _call_handler(function: OnRequest, request: PendingRequest) -> Answer:
 
 
 async def _answer_with(request: PendingRequest, answer: object) -> None:
-    """Answer with what a handler returned. Nothing is sent for None or a PendingRequest: the handler has answered by
-    itself, or leaves the request to others.
+    """Answer with the value that a handler returned; send nothing for None or a PendingRequest.
 
-    Raises TypeError for what is no answer to this kind of request, and as `Inbox.answer`.
+    Those two mean that the handler has answered by itself, or leaves the request to others. Raises TypeError for a
+    value that is no answer to this kind of request, and as `Inbox.answer`.
     """
     match answer:
         case None | PendingRequest():

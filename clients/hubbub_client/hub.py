@@ -14,7 +14,7 @@ from hubbub_client.options import CallOptions
 from hubbub_client.services.calls import TOOL_CALL, CallHandle, Calls
 from hubbub_client.services.inbox import Inbox
 from hubbub_client.transport.connection import HubConnection
-from hubbub_client.transport.discovery import Where
+from hubbub_client.transport.discovery import HubLocation
 from hubbub_client.worker import OnError
 
 if TYPE_CHECKING:
@@ -34,103 +34,103 @@ if TYPE_CHECKING:
 class Hub:
     """One hub, also after it restarts. Made by `connect`. A part is imported with its first use."""
 
-    def __init__(self, link: HubConnection) -> None:
-        self._link = link
-        self.inbox = Inbox(link)
-        self.calls = Calls(link)
+    def __init__(self, connection: HubConnection) -> None:
+        self._connection = connection
+        self.inbox = Inbox(connection)
+        self.calls = Calls(connection)
         self._handlers = Handlers(self.inbox)
 
     @property
     def address(self) -> str:
         """Return the address at which the hub was last found."""
-        return self._link.address
+        return self._connection.address
 
     @property
     def addresses(self) -> tuple[str, ...]:
         """Return all addresses of the hub, as last looked up; one, unless it has several members."""
-        return self._link.addresses
+        return self._connection.addresses
 
     @property
     def connected(self) -> bool:
         """Return whether there is a connection now; without one, the next RPC or an open watch reconnects."""
-        return self._link.connected
+        return self._connection.connected
 
     @cached_property
     def servers(self) -> "Servers":
         """The configured servers."""
         from hubbub_client.services.servers import Servers
 
-        return Servers(self._link)
+        return Servers(self._connection)
 
     @cached_property
     def tasks(self) -> "Tasks":
         """Tasks of the hub and of its servers."""
         from hubbub_client.services.tasks import Tasks
 
-        return Tasks(self._link)
+        return Tasks(self._connection)
 
     @cached_property
     def catalog(self) -> "Catalog":
         """What the servers offer."""
         from hubbub_client.services.catalog import Catalog
 
-        return Catalog(self._link)
+        return Catalog(self._connection)
 
     @cached_property
     def events(self) -> "Events":
         """Notifications, log lines and resource updates of the servers, live."""
         from hubbub_client.services.events import Events
 
-        return Events(self._link)
+        return Events(self._connection)
 
     @cached_property
     def store(self) -> "Store":
         """What the hub keeps on disk."""
         from hubbub_client.services.store import Store
 
-        return Store(self._link)
+        return Store(self._connection)
 
     @cached_property
     def tokens(self) -> "Tokens":
         """Who may use the hub, by API tokens."""
         from hubbub_client.services.tokens import Tokens
 
-        return Tokens(self._link)
+        return Tokens(self._connection)
 
     @cached_property
     def hosts(self) -> "Hosts":
         """Who uses the hub as an MCP server."""
         from hubbub_client.services.hosts import Hosts
 
-        return Hosts(self._link)
+        return Hosts(self._connection)
 
     @cached_property
     def admin(self) -> "Admin":
         """The hub itself."""
         from hubbub_client.services.admin import Admin
 
-        return Admin(self._link)
+        return Admin(self._connection)
 
     @cached_property
     def approvals(self) -> "Approvals":
         """The rules by which calls wait for approval, and the approvals that are remembered."""
         from hubbub_client.services.approvals import Approvals
 
-        return Approvals(self._link)
+        return Approvals(self._connection)
 
     @cached_property
     def fleet(self) -> "Fleet":
         """The members, if the hub is several."""
         from hubbub_client.services.fleet import Fleet
 
-        return Fleet(self._link)
+        return Fleet(self._connection)
 
     @cached_property
     def audit(self) -> "AuditLog":
         """Who changed what, and who was refused."""
         from hubbub_client.services.audit import AuditLog
 
-        return AuditLog(self._link)
+        return AuditLog(self._connection)
 
     async def call_tool(
         self, server: str, tool: str, args: Mapping[str, Any] | None = None, **options: Unpack[CallOptions]
@@ -295,12 +295,12 @@ async def connect(
     Raises Unavailable if there is no hub (HUB_UNREACHABLE) or the handshake fails (HANDSHAKE_FAILED), and
     InvalidArgument for an address or files that cannot be used.
     """
-    link = HubConnection(Where(address, token, data_dir, ca, cert, key), name, connect_timeout_s, silence_s)
+    connection = HubConnection(HubLocation(address, token, data_dir, ca, cert, key), name, connect_timeout_s, silence_s)
     try:
-        await link.connected_stubs(patient=patient)
-        yield Hub(link)
+        await connection.connected_stubs(patient=patient)
+        yield Hub(connection)
     finally:
-        await link.close()
+        await connection.close()
 
 
 def _tool_params(tool: str, args: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -62,15 +62,16 @@ def make_call_spec(
 ) -> call_pb2.CallSpec:
     """Return the CallSpec of a call. Raises TypeError or ValueError for params that JSON cannot express."""
     timeout_s, max_s = options.get("timeout_s"), options.get("max_s")
-    followed = any(options.get(name) is not None for name in CALLBACKS)  # callbacks need the id before the call begins
+    # Callbacks need the id before the call begins.
+    has_callbacks = any(options.get(name) is not None for name in CALLBACKS)
     if (level := options.get("log_level")) is not None:
-        given = params or {}
-        params = {**given, "_meta": {**payload.as_object(given.get("_meta")), LOG_LEVEL_KEY: level}}
+        base_params = params or {}
+        params = {**base_params, "_meta": {**payload.as_object(base_params.get("_meta")), LOG_LEVEL_KEY: level}}
     return call_pb2.CallSpec(
         server=server,
         method=method,
         params=b"" if params is None else payload.dumps(params),
-        call_id=options.get("call_id") or (secrets.token_hex(16) if followed else ""),
+        call_id=options.get("call_id") or (secrets.token_hex(16) if has_callbacks else ""),
         timeout=None if timeout_s is None else to_duration(timeout_s),
         max_duration=None if max_s is None else to_duration(max_s),
         as_task=options.get("as_task", False),
@@ -102,15 +103,15 @@ class Reporter:
     async def _report_pending(self, call: Call) -> None:
         """Call the callbacks for the pending requests of a call that were not reported yet."""
         # Reported again if it turns out to be certain that this call caused it.
-        for certain, ids in ((True, call.pending_ids), (False, call.perhaps_pending_ids)):
-            callback = self.callbacks.get("on_pending") if certain else self.callbacks.get("on_perhaps_pending")
+        for is_certain, ids in ((True, call.pending_ids), (False, call.perhaps_pending_ids)):
+            callback = self.callbacks.get("on_pending") if is_certain else self.callbacks.get("on_perhaps_pending")
             for id_ in ids:
-                if (certain, id_) not in self.reported:
-                    self.reported.add((certain, id_))
+                if (is_certain, id_) not in self.reported:
+                    self.reported.add((is_certain, id_))
                     await _call_callback(callback, id_)
 
 
 async def _call_callback(callback: Callable[[A], Awaitable[None] | None] | None, argument: A) -> None:
     """Call a callback, if there is one, and await its result if it is a coroutine function."""
-    if callback is not None and (waited := callback(argument)) is not None:
-        await waited
+    if callback is not None and (awaitable := callback(argument)) is not None:
+        await awaitable

@@ -27,7 +27,7 @@ def as_list(value: object) -> list[Any]:
 
 
 def labels_of(kind: str, entry: object) -> Mapping[str, Any]:
-    """Return what has the name, title and description of a catalog entry: a skill's frontmatter, or the entry."""
+    """Return the object with the name, title and description of an entry: a skill's frontmatter, or the entry."""
     return as_object(as_object(entry).get("frontmatter")) if kind == "skill" else as_object(entry)
 
 

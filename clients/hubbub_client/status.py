@@ -78,10 +78,10 @@ _DETAILS = {
 def read_summary(document: bytes) -> tuple[int, str]:
     """Return the code and the message of a status; UNKNOWN for one that cannot be read."""
     try:
-        found = _STATUS.FromString(document)
+        status = _STATUS.FromString(document)
     except DecodeError:
         return UNKNOWN, ""
-    return found.code, found.message
+    return status.code, status.message
 
 
 def iterate_details(document: bytes) -> Iterator[tuple[str, Any]]:

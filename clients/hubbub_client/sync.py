@@ -33,7 +33,7 @@ from hubbub_client.services.tokens import Tokens
 from hubbub_client.threads.portal import open_portal
 from hubbub_client.threads.wrappers import (
     Facade,
-    Home,
+    LoopRunner,
     SyncPendingRequest,
     make_blocking,
     make_iterating,
@@ -73,11 +73,12 @@ class SyncCallHandle(Facade[CallHandle[R]], Generic[R]):
 def make_handle_blocking(
     method: Callable[Concatenate[S, P], Awaitable[CallHandle[R]]],
 ) -> Callable[Concatenate[Facade[S], P], SyncCallHandle[R]]:
-    """Return the method as one that waits for its result, and returns the handle as a SyncCallHandle."""
+    """Return an async method as one that waits for its result, and returns the handle as a SyncCallHandle."""
     wait_for = make_blocking(method)
 
     def start(facade: Facade[S], /, *args: P.args, **kwargs: P.kwargs) -> SyncCallHandle[R]:
-        return SyncCallHandle(facade.home, wait_for(facade, *args, **kwargs))
+        """Start the call, wait until the hub has it, and return its handle."""
+        return SyncCallHandle(facade.runner, wait_for(facade, *args, **kwargs))
 
     start.__name__, start.__doc__ = method.__name__, method.__doc__
     return start
@@ -127,8 +128,8 @@ class SyncCalls(Facade[Calls]):
 
     def handle(self, id: str, **callbacks: Unpack[CallCallbacks]) -> SyncCallHandle[ToolResult | dict[str, Any]]:  # noqa: A002
         """Return a handle of any call, even one that does not exist yet; its methods wait."""
-        given = cast("CallCallbacks", self.wrap_callbacks(callbacks))
-        return SyncCallHandle(self._home, self._part.handle(id, **given))
+        wrapped = cast("CallCallbacks", self.wrap_callbacks(callbacks))
+        return SyncCallHandle(self._runner, self._part.handle(id, **wrapped))
 
 
 class SyncTasks(Facade[Tasks]):
@@ -248,21 +249,21 @@ class SyncStore(Facade[Store]):
 class SyncHub(Facade[Hub]):
     """As `Hub`, but each method waits. Made by `connect`."""
 
-    def __init__(self, home: Home, hub: Hub) -> None:
-        super().__init__(home, hub)
-        self.servers = SyncServers(home, hub.servers)
-        self.inbox = SyncInbox(home, hub.inbox)
-        self.calls = SyncCalls(home, hub.calls)
-        self.tasks = SyncTasks(home, hub.tasks)
-        self.catalog = SyncCatalog(home, hub.catalog)
-        self.events = SyncEvents(home, hub.events)
-        self.fleet = SyncFleet(home, hub.fleet)
-        self.store = SyncStore(home, hub.store)
-        self.tokens = SyncTokens(home, hub.tokens)
-        self.approvals = SyncApprovals(home, hub.approvals)
-        self.hosts = SyncHosts(home, hub.hosts)
-        self.admin = SyncAdmin(home, hub.admin)
-        self.audit = SyncAuditLog(home, hub.audit)
+    def __init__(self, runner: LoopRunner, hub: Hub) -> None:
+        super().__init__(runner, hub)
+        self.servers = SyncServers(runner, hub.servers)
+        self.inbox = SyncInbox(runner, hub.inbox)
+        self.calls = SyncCalls(runner, hub.calls)
+        self.tasks = SyncTasks(runner, hub.tasks)
+        self.catalog = SyncCatalog(runner, hub.catalog)
+        self.events = SyncEvents(runner, hub.events)
+        self.fleet = SyncFleet(runner, hub.fleet)
+        self.store = SyncStore(runner, hub.store)
+        self.tokens = SyncTokens(runner, hub.tokens)
+        self.approvals = SyncApprovals(runner, hub.approvals)
+        self.hosts = SyncHosts(runner, hub.hosts)
+        self.admin = SyncAdmin(runner, hub.admin)
+        self.audit = SyncAuditLog(runner, hub.audit)
 
     call_tool = make_blocking(Hub.call_tool)
     call = make_blocking(Hub.call)
@@ -306,7 +307,7 @@ def connect(
     patient: bool = True,
 ) -> Generator[SyncHub, Any, None]:
     """Connect to a hub for a `with` block; arguments and errors are those of `hubbub_client.connect`."""
-    connecting = hubbub_client.connect(
+    connection_context = hubbub_client.connect(
         address,
         token,
         data_dir,
@@ -320,16 +321,16 @@ def connect(
     )
     with ExitStack() as stack:
         portal = stack.enter_context(open_portal())
-        home = Home(portal)
-        hub = portal.start(connecting.__aenter__).result()
+        runner = LoopRunner(portal)
+        hub = portal.start(connection_context.__aenter__).result()
 
         def leave_connection(*error: Any) -> bool | None:
             """Close the connection on the loop, and wait for that; True would swallow the block's error."""
-            return portal.start(connecting.__aexit__, *error).result()
+            return portal.start(connection_context.__aexit__, *error).result()
 
         stack.push(leave_connection)
         try:
-            yield SyncHub(home, hub)
+            yield SyncHub(runner, hub)
         finally:
-            if not home.is_own_process:  # a fork has no loop; the parent process closes the connection
+            if not runner.is_own_process:  # a fork has no loop; the parent process closes the connection
                 stack.pop_all()

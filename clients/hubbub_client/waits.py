@@ -17,14 +17,14 @@ def within(seconds: float) -> asyncio.Timeout:
 
 async def run_in_thread(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
     """Run a blocking function in a thread and return its result; wait for its end even if the caller is cancelled."""
-    running = asyncio.ensure_future(asyncio.to_thread(function, *args, **kwargs))
+    task = asyncio.ensure_future(asyncio.to_thread(function, *args, **kwargs))
     try:
-        return await asyncio.shield(running)
+        return await asyncio.shield(task)
     except asyncio.CancelledError:
-        while not running.done():
+        while not task.done():
             with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.wait((running,))
-        running.exception()  # read, or asyncio would log that nobody did
+                await asyncio.wait((task,))
+        task.exception()  # read, or asyncio would log that nobody did
         raise
 
 
@@ -35,26 +35,26 @@ async def run_beside(work: Coroutine[Any, Any, None]) -> AsyncGenerator[None]:
     If the work fails, cancel the block and raise the work's exception here. (If the work fails while a task group of
     Python 3.11 waits for its end, the caller is left with a cancellation that nobody requested.)
     """
-    caller, inside = asyncio.current_task(), True
+    caller, is_in_block = asyncio.current_task(), True
     assert caller is not None
 
     def cancel_caller_on_failure(task: asyncio.Task[None]) -> None:
-        """Cancel the caller if the work failed before the end of the block, and note that in `failed`."""
+        """Cancel the caller if the work failed before the end of the block, and set `failed`."""
         nonlocal failed
-        if not task.cancelled() and task.exception() is not None and inside:
+        if not task.cancelled() and task.exception() is not None and is_in_block:
             failed = caller.cancel()
 
-    failed = False  # whether the failure has cancelled the caller, and that is not taken back yet
+    failed = False  # whether the failure has cancelled the caller, and `uncancel` has not undone that yet
     task = asyncio.ensure_future(work)
     task.add_done_callback(cancel_caller_on_failure)
     try:
         yield
     except asyncio.CancelledError:
-        ours, failed = failed, False
-        if not ours or caller.uncancel():  # somebody else has cancelled the caller, too
+        is_own_cancellation, failed = failed, False
+        if not is_own_cancellation or caller.uncancel():  # somebody else has cancelled the caller, too
             raise
     finally:
-        inside = False
+        is_in_block = False
         task.cancel()
         cancelled: asyncio.CancelledError | None = None
         while not task.done():

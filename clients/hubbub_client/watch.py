@@ -51,7 +51,7 @@ E = TypeVar("E")
 
 
 async def follow_watch(
-    link: HubConnection,
+    connection: HubConnection,
     method: Callable[[Stubs], aio.UnaryStreamMultiCallable[Q, A]],
     request: Q,
     parse: Callable[[A], E | None],
@@ -59,21 +59,23 @@ async def follow_watch(
 ) -> AsyncGenerator[E, None]:
     """Yield the events of a watch without end; after a break, resume from the last token.
 
-    `request` is the RPC's, without the token, which is set here. `parse` returns the event of a response, None for one
-    to leave out. Raises HubbubError only if a retry cannot help.
+    `request` is the RPC's request; its token is set here. `parse` returns the event of a response, None to leave it
+    out. Raises HubbubError only if a retry cannot help.
     """
     request.resume_token, request.allow_batches = resume_token or "", True
-    async with contextlib.aclosing(follow_stream(link, lambda: link.stream(method, request))) as responses:
+    async with contextlib.aclosing(follow_stream(connection, lambda: connection.stream(method, request))) as responses:
         async for response in responses:
-            link.note_resume_token(response.resume_token)
+            connection.note_resume_token(response.resume_token)
             for step in response.batch or (response,):
                 request.resume_token = step.resume_token or request.resume_token
-                seen = parse(step)
-                if seen is not None:
-                    yield seen
+                event = parse(step)
+                if event is not None:
+                    yield event
 
 
-async def follow_stream(link: HubConnection, stream: Callable[[], AsyncGenerator[L, None]]) -> AsyncGenerator[L, None]:
+async def follow_stream(
+    connection: HubConnection, stream: Callable[[], AsyncGenerator[L, None]]
+) -> AsyncGenerator[L, None]:
     """Yield the responses of a stream without end; after a break, open the stream again.
 
     Raises HubbubError only if a retry cannot help.
@@ -86,8 +88,8 @@ async def follow_stream(link: HubConnection, stream: Callable[[], AsyncGenerator
                     pause_s = FIRST_PAUSE_S
                     yield step
         except HubbubError as error:
-            if not (isinstance(error, Unauthenticated) and await link.refresh_if_found()):
-                error = link.explain_refusal(error)
+            if not (isinstance(error, Unauthenticated) and await connection.refresh_if_found()):
+                error = connection.explain_refusal(error)
                 if _is_final(error):
                     raise error from None
         await asyncio.sleep(random.uniform(pause_s / 2, pause_s))  # noqa: S311 - jitter, not a secret
@@ -95,9 +97,9 @@ async def follow_stream(link: HubConnection, stream: Callable[[], AsyncGenerator
 
 
 def _is_final(error: HubbubError) -> bool:
-    """Return whether a stream need not be opened again after an error, since it would fail again."""
+    """Return whether a stream that failed with this error would fail again."""
     # Without a reason of the hub, gRPC in this process refused a message as too large.
-    too_large = isinstance(error, ResourceExhausted) and error.reason == StatusCode.RESOURCE_EXHAUSTED.name
+    is_too_large = isinstance(error, ResourceExhausted) and error.reason == StatusCode.RESOURCE_EXHAUSTED.name
     # UNKNOWN without a reason means that the connection broke; with one, it is the MCP server's own error.
-    refused = isinstance(error, UpstreamError) and error.reason != StatusCode.UNKNOWN.name
-    return error.code in FINAL or too_large or refused
+    is_refused = isinstance(error, UpstreamError) and error.reason != StatusCode.UNKNOWN.name
+    return error.code in FINAL or is_too_large or is_refused

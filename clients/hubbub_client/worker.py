@@ -37,33 +37,33 @@ class Assignments:
     def __init__(self, handle: Callable[[PendingRequest], Awaitable[object]], on_error: OnError | None) -> None:
         self._handle = handle
         self._on_error = on_error or log_error
-        self._busy: dict[str, asyncio.Task[None]] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
 
     def start(self, tasks: asyncio.TaskGroup, request: PendingRequest, skip: Callable[[str], Awaitable[None]]) -> None:
         """Start a task that handles a pending request, then calls `skip`; what `on_error` raises ends all tasks."""
-        handling = self._busy[request.id] = tasks.create_task(self._answer(request, skip))
-        handling.add_done_callback(partial(self._remove_task, request.id))  # a task can be cancelled before it begins
+        task = self._tasks[request.id] = tasks.create_task(self._answer(request, skip))
+        task.add_done_callback(partial(self._remove_task, request.id))  # a task can be cancelled before it begins
 
     def revoke(self, revoked: inbox_pb2.WorkResponse.Revoked) -> None:
         """Cancel the handling of a pending request that the hub has revoked."""
         # Not after an answer: it may be this worker's own, which must not be cancelled halfway.
         if revoked.state != inbox_pb2.PENDING_REQUEST_STATE_ANSWERED:
-            handling = self._busy.get(revoked.id)
-            if handling is not None:
-                handling.cancel()
+            task = self._tasks.get(revoked.id)
+            if task is not None:
+                task.cancel()
 
     def cancel_all(self) -> None:
         """Cancel the handling of all pending requests."""
-        for handling in self._busy.values():
-            handling.cancel()
+        for task in self._tasks.values():
+            task.cancel()
 
-    def _remove_task(self, id_: str, handling: "asyncio.Task[None] | None") -> None:
+    def _remove_task(self, id_: str, task: "asyncio.Task[None] | None") -> None:
         """Forget a task, unless another one handles the same pending request by now."""
-        if self._busy.get(id_) is handling:
-            del self._busy[id_]
+        if self._tasks.get(id_) is task:
+            del self._tasks[id_]
 
     async def _answer(self, request: PendingRequest, skip: Callable[[str], Awaitable[None]]) -> None:
-        """Handle a request, then skip it at the hub, in case its handler has left it to other workers."""
+        """Handle a request, then skip it at the hub, in case its handler left it to other workers."""
         try:
             await self._handle(request)
         except Exception as error:  # noqa: BLE001 - one failure must not end the others
@@ -89,7 +89,7 @@ class Worker:
 
     def __init__(
         self,
-        link: HubConnection,
+        connection: HubConnection,
         *,
         read: Callable[[inbox_pb2.PendingRequest], PendingRequest],
         handle: Callable[[PendingRequest], Awaitable[object]],
@@ -102,7 +102,7 @@ class Worker:
 
         The hub assigns pending requests that match `condition`, up to `capacity` at once.
         """
-        self._link = link
+        self._connection = connection
         self._read = read
         self._assignments = Assignments(handle, on_error)
         self._ready = inbox_pb2.WorkRequest.Ready(filter=condition, capacity=capacity)
@@ -113,8 +113,8 @@ class Worker:
         await run_in_task_group(self._listen)
 
     async def _listen(self, tasks: asyncio.TaskGroup) -> None:
-        """Handle what the hub assigns, over one stream after the other."""
-        async with contextlib.aclosing(follow_stream(self._link, self._stream_steps)) as steps:
+        """Handle the requests that the hub assigns, over one stream after the other."""
+        async with contextlib.aclosing(follow_stream(self._connection, self._stream_steps)) as steps:
             async for send, step in steps:
                 match step.WhichOneof("event"):
                     case "assigned":
@@ -128,7 +128,7 @@ class Worker:
 
     async def _stream_steps(self) -> AsyncGenerator[tuple[SendStep, inbox_pb2.WorkResponse], None]:
         """Open a stream, and yield each step with the function that writes to it."""
-        async with self._link.open_dialogue(lambda hub: hub.inbox.Work) as (send, responses):
+        async with self._connection.open_dialogue(lambda hub: hub.inbox.Work) as (send, responses):
             try:
                 await send(inbox_pb2.WorkRequest(ready=self._ready))
                 async for response in responses:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from hubbub_client.transport.discovery import Where, client_file
+from hubbub_client.transport.discovery import HubLocation, client_file
 from hubbub_shared import platform
 from hubbub_shared.platform.directories import default_config_file, settings_directory
 
@@ -43,4 +43,4 @@ def find_data_dir(data_dir_option: str | None) -> Path:
 
     Raises Unavailable if this user has no home directory.
     """
-    return client_file(Where(data_dir=data_dir_option)).parent
+    return client_file(HubLocation(data_dir=data_dir_option)).parent

@@ -18,7 +18,7 @@ from hubbub_client.errors import InvalidArgument, Unavailable
 from hubbub_client.transport import discovery, retries
 from hubbub_client.transport.addresses import order_to_try
 from hubbub_client.transport.channel import MAX_RETIRED, Channels
-from hubbub_client.transport.discovery import MAX_ADDRESSES, Where, discover_all
+from hubbub_client.transport.discovery import MAX_ADDRESSES, HubLocation, discover_all
 from hubbub_client.transport.revisions import SeenRevision
 
 from .conftest import Ran, Refusal, ScriptedHub
@@ -34,7 +34,7 @@ def _plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_process_has_an_order_of_its_own_and_keeps_it() -> None:
     given = ",".join(f"127.0.0.1:{port}" for port in range(1, 17))
-    orders = [[each.address for each in discover_all(Where(given, "t"))] for _ in range(3)]
+    orders = [[each.address for each in discover_all(HubLocation(given, "t"))] for _ in range(3)]
     assert orders[0] == orders[1] == orders[2]
     assert sorted(orders[0]) == sorted(given.split(","))
 
@@ -53,11 +53,11 @@ def test_a_process_has_an_order_of_its_own_and_keeps_it() -> None:
 )
 def test_an_address_that_is_none_is_named(given: str, says: str) -> None:
     with pytest.raises(InvalidArgument, match=says.replace("(", r"\(")):
-        discover_all(Where(given, "t"))
+        discover_all(HubLocation(given, "t"))
 
 
 def test_all_addresses_come_with_the_same_token_and_those_off_this_machine_with_tls() -> None:
-    found = discover_all(Where("127.0.0.1:1, a:2,dns:///b:3,dns:///localhost:4,https://127.0.0.1:5", "t"))
+    found = discover_all(HubLocation("127.0.0.1:1, a:2,dns:///b:3,dns:///localhost:4,https://127.0.0.1:5", "t"))
     assert {(each.target, each.token, each.tls is not None) for each in found} == {
         ("127.0.0.1:1", "t", False),
         ("a:2", "t", True),
@@ -70,7 +70,7 @@ def test_all_addresses_come_with_the_same_token_and_those_off_this_machine_with_
 def test_the_token_of_client_json_is_for_its_own_addresses_in_any_order(tmp_path: Path) -> None:
     (tmp_path / "client.json").write_text('{"address": "127.0.0.1:1, 127.0.0.1:2", "token": "filed"}')
     for given, token in [(None, "filed"), ("127.0.0.1:2,127.0.0.1:1", "filed"), ("127.0.0.1:1,127.0.0.1:3", None)]:
-        assert {each.token for each in discover_all(Where(given, None, tmp_path))} == {token}
+        assert {each.token for each in discover_all(HubLocation(given, None, tmp_path))} == {token}
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_the_token_of_client_json_is_for_its_own_addresses_in_any_order(tmp_path
     ],
 )
 def test_the_next_address_is_the_one_after_that_left_last(at: str | None, left: str | None, order: str) -> None:
-    found = discover_all(Where("127.0.0.1:1,127.0.0.1:2,127.0.0.1:3", "t"))
+    found = discover_all(HubLocation("127.0.0.1:1,127.0.0.1:2,127.0.0.1:3", "t"))
     whole = {None: None, **{str(n): f"127.0.0.1:{n}" for n in range(1, 10)}}
     endpoints = sorted(found, key=lambda each: each.address)
     assert "".join(each.address[-1] for each in order_to_try(endpoints, whole[at], whole[left])) == order
@@ -218,7 +218,7 @@ async def test_whoever_hears_late_that_an_address_has_failed_does_not_leave_the_
 
 async def test_of_channels_that_are_retired_the_oldest_are_closed() -> None:
     channels = Channels()
-    endpoints = discover_all(Where(",".join(f"127.0.0.1:{port}" for port in range(1, 3 + MAX_RETIRED)), "t"))
+    endpoints = discover_all(HubLocation(",".join(f"127.0.0.1:{port}" for port in range(1, 3 + MAX_RETIRED)), "t"))
     opened = [channels.channel_to(each) for each in endpoints]
     for each in endpoints:
         await channels.retire(each)

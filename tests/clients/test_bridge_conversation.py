@@ -9,7 +9,7 @@ import pytest
 from hubbub_bridge.conversation import MAX_REQUESTS, Conversation
 from hubbub_bridge.options import BridgeOptions
 from hubbub_bridge.response_cache import ResponseCache
-from hubbub_client.transport.discovery import Where
+from hubbub_client.transport.discovery import HubLocation
 
 LONGEST = 1000
 HELLO = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "host", "version": "1"}}
@@ -444,6 +444,6 @@ def test_what_the_hub_gave_last_is_kept_in_the_data_directory_that_hubs_have(
     ):
         monkeypatch.setenv("XDG_DATA_HOME", base)
         (tmp_path / kept).mkdir(parents=True, exist_ok=True)
-        BridgeOptions(where=Where(data_dir=given), version="1").open_cache().store("tools/list", "", TOOLS)
+        BridgeOptions(where=HubLocation(data_dir=given), version="1").open_cache().store("tools/list", "", TOOLS)
         (file,) = (tmp_path / kept / "mcp").iterdir()
         file.unlink()

@@ -8,7 +8,7 @@ import pytest
 
 from hubbub_bridge import bridge, uplink
 from hubbub_bridge.options import BridgeOptions
-from hubbub_client.transport.discovery import Where
+from hubbub_client.transport.discovery import HubLocation
 
 LIMIT_S = 60
 LINE = b'{"jsonrpc":"2.0","method":"notifications/x"}\n'
@@ -42,7 +42,7 @@ async def test_the_bridge_ends_though_the_hub_does_not_read(tmp_path: Path, monk
 
     monkeypatch.setattr(uplink, "Uplink", make)
     (stdin, host_out), (host_in, stdout) = os.pipe(), os.pipe()
-    endpoint = BridgeOptions(where=Where(data_dir=str(tmp_path)), version="1")
+    endpoint = BridgeOptions(where=HubLocation(data_dir=str(tmp_path)), version="1")
     try:
         async with asyncio.timeout(LIMIT_S):
             serving = asyncio.create_task(bridge.serve(endpoint, stdin, stdout))

@@ -11,7 +11,7 @@ from hubbub.v1 import mcp_pb2 as pb
 from hubbub_bridge.options import BridgeOptions
 from hubbub_bridge.uplink import Outbox, Uplink
 from hubbub_client.errors import Unavailable
-from hubbub_client.transport.discovery import Where
+from hubbub_client.transport.discovery import HubLocation
 
 from .conftest import staying
 
@@ -47,7 +47,9 @@ async def test_requests_wait_for_their_hub_while_another_one_has_its_address(hub
         answer_from_cache=lambda: None,
         fail_requests=failed.append,
     )
-    uplink = Uplink(BridgeOptions(where=Where(data_dir=hub.data_dir), version="1"), conversation, anyio.sleep_forever)
+    uplink = Uplink(
+        BridgeOptions(where=HubLocation(data_dir=hub.data_dir), version="1"), conversation, anyio.sleep_forever
+    )
     with anyio.fail_after(LIMIT_S):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(uplink.run)

@@ -118,7 +118,7 @@ async def test_calls_that_were_not_sent_when_the_connection_is_closed_are_told_t
     hub.replies["CallMethod"], hub.streams["StreamCalls"] = done, deaf
     with anyio.fail_after(LIMIT_S):
         async with anyio.create_task_group() as group, connect(data_dir=hub.data_dir) as client:
-            while client._link._calls._stream is None:
+            while client._connection._call_streams._stream is None:
                 await client.call("s", "m")
             for _ in range(200):
                 group.start_soon(call, client)
@@ -140,7 +140,7 @@ async def test_a_call_that_the_stream_does_not_take_is_an_rpc_of_its_own(hub: An
         async with connect(data_dir=hub.data_dir) as client:
             await carried(client, came)
             hub.seen.clear()
-            await client.call("s", "m", {"long": "x" * call_stream.LONGEST_REQUEST})
+            await client.call("s", "m", {"long": "x" * call_stream.MAX_REQUEST_BYTES})
             assert len(hub.requests("CallMethod")) == 1
             hub.replies["CallMethod"] = reply
             async with anyio.create_task_group() as group:
@@ -162,7 +162,7 @@ async def test_a_stream_without_calls_is_closed_and_opened_again(
             for count in (1, 2):
                 await carried(client, came)
                 assert len(hub.requests("StreamCalls")) >= count
-                while client._link._calls._stream.alive:
+                while client._connection._call_streams._stream.alive:
                     await anyio.sleep(0)
 
 

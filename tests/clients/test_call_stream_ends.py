@@ -126,7 +126,7 @@ async def test_a_stream_that_was_replaced_is_ended_with_the_connection(hub: Any,
     with anyio.fail_after(LIMIT_S):
         async with anyio.create_task_group() as group:
             async with connect(data_dir=hub.data_dir) as client:
-                while (opened := client._link._calls._stream) is None:
+                while (opened := client._connection._call_streams._stream) is None:
                     await client.call("s", "m")
                 group.start_soon(under_way, client)
                 while opened.alive:
@@ -164,7 +164,7 @@ async def test_a_stream_whose_hub_shuts_down_takes_no_more_calls_and_those_under
         async with connect(data_dir=hub.data_dir) as client, anyio.create_task_group() as group:
             while not came:
                 await client.call("s", "m")
-            opened = client._link._calls._stream
+            opened = client._connection._call_streams._stream
             group.start_soon(under_way, client)
             while opened.alive:
                 await anyio.sleep(0)
@@ -270,7 +270,7 @@ async def test_a_call_that_was_not_begun_is_made_at_the_next_member_that_is_kept
 
     with anyio.fail_after(LIMIT_S):
         async with connect(f"{first.address},{second.address}", "secret") as client:
-            while (opened := client._link._calls._stream) is None or not came:
+            while (opened := client._connection._call_streams._stream) is None or not came:
                 await client.call("s", "m")
             async with anyio.create_task_group() as group:
                 group.start_soon(not_begun, client)

@@ -10,7 +10,7 @@ import pytest
 from hubbub_cli.run.session import DEFAULT_CONNECT_TIMEOUT_S, Settings
 from hubbub_client import hub
 from hubbub_client.errors import Unavailable
-from hubbub_client.transport.discovery import Where, default_data_dir, discover, mcp_url
+from hubbub_client.transport.discovery import HubLocation, default_data_dir, discover, mcp_url
 
 
 @pytest.fixture(autouse=True)
@@ -28,7 +28,7 @@ def _client_file(folder: Path, address: str = "127.0.0.1:7", token: str = "filed
 def _found(
     address: str | None = None, token: str | None = None, data_dir: Path | None = None
 ) -> tuple[str, str | None]:
-    endpoint = discover(Where(address, token, data_dir))
+    endpoint = discover(HubLocation(address, token, data_dir))
     return endpoint.address, endpoint.token
 
 
@@ -65,7 +65,7 @@ def test_the_token_in_the_file_is_shown_to_no_other_hub(tmp_path: Path) -> None:
 def test_a_useless_file_is_named(tmp_path: Path, content: str) -> None:
     (tmp_path / "client.json").write_text(content)
     with pytest.raises(Unavailable, match=r"client\.json") as refused:
-        discover(Where(data_dir=tmp_path))
+        discover(HubLocation(data_dir=tmp_path))
     assert refused.value.reason == "HUB_UNREACHABLE"
 
 
@@ -105,7 +105,7 @@ def test_the_file_of_another_user_is_refused_unless_it_is_the_superuser_s(
         return os.stat_result((*found[:4], uid["owner"], *found[5:])) if path.name == "client.json" else found
 
     monkeypatch.setattr(Path, "stat", of_another)
-    for look in (lambda: discover(Where(data_dir=tmp_path)), lambda: mcp_url(Where(data_dir=tmp_path))):
+    for look in (lambda: discover(HubLocation(data_dir=tmp_path)), lambda: mcp_url(HubLocation(data_dir=tmp_path))):
         with pytest.raises(Unavailable, match=r"belongs to another user \(uid 4242\)"):
             look()
     assert _found("127.0.0.1:9", "given", tmp_path) == ("127.0.0.1:9", "given")

@@ -17,7 +17,7 @@ ENDED = STEP(upsert=call_pb2.Call(id="c", state=call_pb2.CALL_STATE_COMPLETED, r
 
 
 async def test_progress_that_comes_after_the_response_is_reported(hub: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calls, "LAST_NEWS_S", LIMIT_S)
+    monkeypatch.setattr(calls, "LAST_UPDATE_WAIT_S", LIMIT_S)
     responding, seen = anyio.Event(), list[float]()
 
     async def call(_: Any) -> Any:

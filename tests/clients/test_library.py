@@ -28,7 +28,7 @@ from hubbub_client import (
 )
 from hubbub_client.hub import Hub
 from hubbub_client.transport.connection import HubConnection
-from hubbub_client.transport.discovery import Where
+from hubbub_client.transport.discovery import HubLocation
 
 from .conftest import staying
 
@@ -347,7 +347,7 @@ ENDLESS = {"Inbox.work", "Hub.serve"}
 
 
 def test_the_facade_without_async_has_every_part_and_every_method_of_the_library() -> None:
-    link = HubConnection(Where(), None, 1, 1)
+    link = HubConnection(HubLocation(), None, 1, 1)
     hub = Hub(link)
     facade = sync.SyncHub(None, hub)  # pyright: ignore[reportArgumentType] - nothing is called
     parts = {

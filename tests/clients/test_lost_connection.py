@@ -11,14 +11,14 @@ from hubbub.v1 import server_pb2
 from hubbub_client import Unavailable
 from hubbub_client.transport.channel import Stubs, open_channel
 from hubbub_client.transport.connection import HubConnection
-from hubbub_client.transport.discovery import Where, discover
+from hubbub_client.transport.discovery import HubLocation, discover
 
 LIMIT_S = 60
 
 
 @pytest.fixture
 async def link(hub: Any) -> AsyncIterator[HubConnection]:
-    made = HubConnection(Where(None, None, hub.data_dir), None, 10, 10)
+    made = HubConnection(HubLocation(None, None, hub.data_dir), None, 10, 10)
     yield made
     await made.close()
 
@@ -35,7 +35,7 @@ async def test_an_rpc_that_found_no_connection_is_sent_over_the_next_one(
     link: HubConnection, hub: Any, free_port: int
 ) -> None:
     hub.replies["RemoveServer"] = _removed
-    gone = open_channel(discover(Where(f"127.0.0.1:{free_port}", "t")))
+    gone = open_channel(discover(HubLocation(f"127.0.0.1:{free_port}", "t")))
     first = [Stubs(gone)]  # as a channel that says for a moment too long that it is connected
     with anyio.fail_after(LIMIT_S):
         request = server_pb2.RemoveServerRequest(name="a")

@@ -9,14 +9,14 @@ import pytest
 import hubbub_client
 from hubbub_client.errors import HubbubError, InvalidArgument, Unavailable
 from hubbub_client.transport import connection, discovery
-from hubbub_client.transport.discovery import Where
+from hubbub_client.transport.discovery import HubLocation
 
 
 @pytest.mark.parametrize("address", [None, "127.0.0.1:1"])
 async def test_who_is_not_patient_looks_for_a_hub_once(
     address: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    looks: list[Where] = []
+    looks: list[HubLocation] = []
     monkeypatch.delenv("HUBBUB_ADDRESS", raising=False)
     monkeypatch.setattr(
         connection, "discover_all", lambda where: (looks.append(where), discovery.discover_all(where))[1]
@@ -38,12 +38,12 @@ async def test_metadata_that_grpc_refuses_is_an_error_and_never_waited_for(
 
 @pytest.mark.parametrize("token", ["x\n", " x\r\n"])
 def test_the_line_end_of_a_token_is_not_of_it(token: str, tmp_path: Path) -> None:
-    assert discovery.discover(Where("127.0.0.1:1", token, tmp_path)).token == "x"
+    assert discovery.discover(HubLocation("127.0.0.1:1", token, tmp_path)).token == "x"
 
 
 @pytest.mark.parametrize("token", ["a\nb", "é", "\udcff", "a\x00"])
 def test_a_token_that_cannot_be_sent_is_refused_and_not_repeated(token: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidArgument) as refused:
-        discovery.discover(Where("127.0.0.1:1", token, tmp_path))
+        discovery.discover(HubLocation("127.0.0.1:1", token, tmp_path))
     assert refused.value.reason == "TOKEN_INVALID"
     assert token not in refused.value.message

@@ -16,7 +16,7 @@ from hubbub_cli.run import exit_status
 from hubbub_client import hub
 from hubbub_client.errors import HubbubError, InvalidArgument, Unavailable
 from hubbub_client.transport import discovery
-from hubbub_client.transport.discovery import Where
+from hubbub_client.transport.discovery import HubLocation
 
 from .test_at_a_terminal import COMMANDS, ROOT, Nobody
 
@@ -64,7 +64,7 @@ def test_an_address_that_none_can_be_is_refused_by_name(address: str, tmp_path: 
 def test_a_client_file_that_cannot_be_read_names_no_hub(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "client.json").write_bytes(content)
     with pytest.raises(Unavailable, match=r"client\.json"):
-        discovery.discover(Where(data_dir=tmp_path))
+        discovery.discover(HubLocation(data_dir=tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_a_client_file_that_cannot_be_read_names_no_hub(content: bytes, tmp_path
 def test_a_client_file_with_what_cannot_be_sent_is_refused(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "client.json").write_bytes(content)
     with pytest.raises(InvalidArgument) as refused:
-        discovery.discover(Where(data_dir=tmp_path))
+        discovery.discover(HubLocation(data_dir=tmp_path))
     assert refused.value.reason in ("ADDRESS_INVALID", "TOKEN_INVALID")
     refused.value.message.encode()
 

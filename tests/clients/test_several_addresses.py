@@ -314,7 +314,7 @@ async def test_a_silent_watch_goes_on_at_the_next_member(two: Two) -> None:
 async def test_a_frozen_member_is_noticed_by_keepalive_and_left(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
     _name(two)
     soon = (("grpc.keepalive_time_ms", 100), ("grpc.keepalive_timeout_ms", 200), ("grpc.http2.ping_timeout_ms", 200))
-    monkeypatch.setattr(channel, "WATCHFUL", (*soon, *channel.WATCHFUL[3:]))
+    monkeypatch.setattr(channel, "FREQUENT_KEEPALIVE", (*soon, *channel.FREQUENT_KEEPALIVE[3:]))
     _watched(two[0], "1")
     _watched(two[1], "2")
     async with proxy(two[0].port) as member, connected(member.address, two[1], silence_s=LIMIT_S) as client:
@@ -364,7 +364,7 @@ async def test_a_bridge_goes_on_at_the_next_member_with_the_session_of_its_host(
 
     bridged(two[0], "a")
     bridged(two[1], "b")
-    where = discovery.Where(address=f"{two[0].address},{two[1].address}", token="secret", data_dir=str(tmp_path))
+    where = discovery.HubLocation(address=f"{two[0].address},{two[1].address}", token="secret", data_dir=str(tmp_path))
     endpoint = BridgeOptions(where=where, version="1")
     conversation = Conversation(lambda _: None, endpoint.open_cache(), "1", lambda: None)
     bridge = Uplink(endpoint, conversation, anyio.lowlevel.checkpoint)

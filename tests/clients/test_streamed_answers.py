@@ -104,12 +104,12 @@ async def test_an_answer_whose_stream_has_broken_goes_by_an_rpc_as_the_same_answ
         with anyio.fail_after(LIMIT_S):
             await carried(client, asking)
             request = inbox_pb2.AnswerPendingRequestRequest(id="r", answer_id="once")
-            stream = client.calls._link._calls._stream
+            stream = client.calls._connection._call_streams._stream
             assert stream is not None
-            group.start_soon(lambda: client.calls._link.answer(stream, request))
+            group.start_soon(lambda: client.calls._connection.answer(stream, request))
             while not hub.requests("AnswerPendingRequest"):
                 await anyio.sleep(0)
-            await client.calls._link.answer(stream, request)
+            await client.calls._connection.answer(stream, request)
     assert [each.answer_id for each in hub.requests("AnswerPendingRequest")] == ["once", "once"]
     assert [step.answer.request.answer_id for step in asking if step.HasField("answer")] == ["once"]
 

@@ -119,7 +119,7 @@ async def test_records_answer_by_their_own_methods_wherever_they_come_from(hub: 
             claimed = plain.inbox.claim("r1")
             assert claimed.claim
             plain.inbox.release("r1", str(claimed.claim.id))
-            assert "_home" not in plain.inbox.get("r1").to_json()
+            assert "_runner" not in plain.inbox.get("r1").to_json()
 
     await anyio.to_thread.run_sync(script)
     assert given == ["accept"] * 3 + ["decline", "cancel", "text", "result", "reject", "ClaimPendingRequestRequest"]

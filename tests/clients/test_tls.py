@@ -16,7 +16,7 @@ import hubbub_client
 from hubbub_cli.app import app
 from hubbub_client.errors import HubbubError, InvalidArgument, Unavailable
 from hubbub_client.transport import handshake
-from hubbub_client.transport.discovery import ClientTls, Where, discover
+from hubbub_client.transport.discovery import ClientTls, HubLocation, discover
 from hubbub_frontend.certs import Authority, CertificateFiles
 from hubbubd.config import HubSettings
 from hubbubd.config.sections.fleet import FleetSettings
@@ -125,7 +125,7 @@ async def test_a_certificate_for_another_name_is_told_apart(hub: Hub, authority:
 
 def test_only_loopback_is_spoken_to_without_tls() -> None:
     def secured(address: str) -> tuple[str, bool]:
-        endpoint = discover(Where(address, "token"))
+        endpoint = discover(HubLocation(address, "token"))
         return endpoint.target, endpoint.tls is not None
 
     assert secured("127.0.0.1:7878") == ("127.0.0.1:7878", False)
@@ -137,16 +137,16 @@ def test_only_loopback_is_spoken_to_without_tls() -> None:
     assert secured("localhost.example.com:7878") == ("localhost.example.com:7878", True)
     for address in ("http://hub.example.com:7878", "http://192.0.2.1:7878", "http://127.0.0.1.example.com:1"):
         with pytest.raises(InvalidArgument, match="use https://") as refused:
-            discover(Where(address, "token"))
+            discover(HubLocation(address, "token"))
         assert refused.value.reason == "PLAINTEXT_REFUSED"
     for address in ("https://hub.example.com", "nonsense", ":1", "https://h:1/path", "dns:///h:x"):
         with pytest.raises(InvalidArgument, match="HOST:PORT"):
-            discover(Where(address, "token"))
+            discover(HubLocation(address, "token"))
 
 
 def test_one_file_may_hold_certificate_and_key_and_a_missing_one_is_named(tmp_path: Path) -> None:
     (tmp_path / "both.pem").write_text("both")
-    where = Where("https://h:1", "token", cert=tmp_path / "both.pem")
+    where = HubLocation("https://h:1", "token", cert=tmp_path / "both.pem")
     assert discover(where).tls == ClientTls(None, b"both", b"both")
     with pytest.raises(InvalidArgument, match=r"ca: .*gone\.pem cannot be read"):
         discover(where._replace(ca=tmp_path / "gone.pem"))

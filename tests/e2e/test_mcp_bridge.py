@@ -19,7 +19,7 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 from hubbub_bridge import bridge, uplink
 from hubbub_bridge.bridge import serve
 from hubbub_bridge.options import BridgeOptions
-from hubbub_client.transport.discovery import Where
+from hubbub_client.transport.discovery import HubLocation
 from hubbub_local.stdio import read_lines
 
 from .. import forks
@@ -129,7 +129,7 @@ class Piped(Host):
 async def piped(data_dir: Path) -> AsyncIterator[Piped]:
     """As `hosted`, in the process of the test."""
     (to_bridge, said), (told, from_bridge) = ends = os.pipe(), os.pipe()
-    endpoint = BridgeOptions(where=Where(data_dir=str(data_dir)), version="0", server="plain")
+    endpoint = BridgeOptions(where=HubLocation(data_dir=str(data_dir)), version="0", server="plain")
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(serve, endpoint, to_bridge, from_bridge)
         host = Piped(said, told)

@@ -80,7 +80,7 @@ def print_next_steps(settings: Settings, server: str, agent: str) -> None:
 def _is_local(settings: Settings) -> bool:
     """Return whether the hub is on this machine; True also if no hub can be found, since it is then started here."""
     try:
-        return all(each.here for each in discover_all(settings.where))
+        return all(each.is_local for each in discover_all(settings.where))
     except HubbubError:
         return True
 

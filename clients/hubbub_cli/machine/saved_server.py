@@ -53,7 +53,7 @@ async def save_server(hub: "Hub", settings: Settings, spec: "ServerSpec") -> "Se
 def _check_is_local(settings: Settings) -> None:
     """Raise Usage if the hub is on another machine."""
     for each in discover_all(settings.where):
-        if not each.here:
+        if not each.is_local:
             raise Usage(f"--save: the hub at {each.address} has its configuration on another machine; add it there")
 
 

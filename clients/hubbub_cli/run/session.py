@@ -16,7 +16,7 @@ import typer
 from hubbub_cli.run import exit_status, streams
 from hubbub_cli.syntax.usage import Failed
 from hubbub_client import payload
-from hubbub_client.transport.discovery import Where, discover
+from hubbub_client.transport.discovery import HubLocation, discover
 
 if TYPE_CHECKING:
     from hubbub_client.hub import Hub
@@ -70,9 +70,9 @@ class Settings:
         )
 
     @property
-    def where(self) -> Where:
+    def where(self) -> HubLocation:
         """Return how the library finds the hub."""
-        return Where(self.address, self.token, self.data_dir, self.ca, self.cert, self.key)
+        return HubLocation(self.address, self.token, self.data_dir, self.ca, self.cert, self.key)
 
     @property
     def interactive(self) -> bool:

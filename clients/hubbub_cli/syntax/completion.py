@@ -117,7 +117,7 @@ def _list_matching_names(
     `rpc` lists, up to `max_pages` pages; its messages are in `module` of the API. `find_names` takes the names out of
     a response.
     """
-    from hubbub_client.transport.discovery import Where, discover_all
+    from hubbub_client.transport.discovery import HubLocation, discover_all
 
     root_params: dict[str, Any] = context.find_root().params
     messages = import_module(f"hubbub.v1.{module}_pb2")
@@ -125,7 +125,7 @@ def _list_matching_names(
     names: list[str] = []
     give_up_at = time.monotonic() + LIMIT_S
     try:
-        endpoints = deque(discover_all(Where(*(root_params.get(name) for name in Where._fields))))
+        endpoints = deque(discover_all(HubLocation(*(root_params.get(name) for name in HubLocation._fields))))
         kind = getattr(messages, f"{method}Request")
         paged = "page_token" in kind.DESCRIPTOR.fields_by_name
         request = kind(filter=condition or {}, page_size=PAGE_SIZE) if paged else kind()

@@ -11,7 +11,7 @@ from hubbub_cli.output.printer import note
 from hubbub_cli.terminal.browser import open_page
 from hubbub_cli.terminal.prompts import choose_letter, edit_text, print_text, read_line
 from hubbub_cli.terminal.wait import wait_until_closed
-from hubbub_client.data.records import How, PendingRequest
+from hubbub_client.data.records import AnswerOptions, PendingRequest
 from hubbub_client.errors import HubbubError, InvalidArgument
 from hubbub_client.hub import Hub
 from hubbub_client.payload import as_object, as_objects
@@ -36,7 +36,7 @@ TYPED_ENDINGS = {
 """What can be typed instead of a value."""
 
 
-async def ask_for_answer(hub: Hub, request: PendingRequest, how: How) -> PendingRequest | None:
+async def ask_for_answer(hub: Hub, request: PendingRequest, how: AnswerOptions) -> PendingRequest | None:
     """Ask the person at the terminal and return their answer; None if they leave it open.
 
     `how` has the options of their answer, such as the id of the claim that they hold. If the hub refuses an answer as
@@ -60,7 +60,7 @@ async def ask_for_answer(hub: Hub, request: PendingRequest, how: How) -> Pending
         return None
 
 
-async def _ask_for_form(request: PendingRequest, how: How) -> PendingRequest | None:
+async def _ask_for_form(request: PendingRequest, how: AnswerOptions) -> PendingRequest | None:
     """Have the person fill in a form, and send it, decline or cancel; return the answered request.
 
     None if they leave the form open, which they may at any field. A form by which a coding agent asks for a decision
@@ -117,7 +117,7 @@ def _print_extra_members(request: PendingRequest) -> None:
     print_text(page.text)
 
 
-async def _ask_for_decision(request: PendingRequest, how: How) -> PendingRequest | None:
+async def _ask_for_decision(request: PendingRequest, how: AnswerOptions) -> PendingRequest | None:
     """Ask whether a coding agent may do what it asks for, and return the answered request.
 
     None if the person leaves the request open.
@@ -137,7 +137,9 @@ async def _ask_for_decision(request: PendingRequest, how: How) -> PendingRequest
             return None
 
 
-async def _ask_for_option(request: PendingRequest, choices: Sequence[AgentDecision], how: How) -> PendingRequest | None:
+async def _ask_for_option(
+    request: PendingRequest, choices: Sequence[AgentDecision], how: AnswerOptions
+) -> PendingRequest | None:
     """Ask for one of the options that a coding agent offers, by its number, and return the answered request.
 
     None if the person leaves the request open.
@@ -234,7 +236,7 @@ def _describe_input(field: Field) -> str:
     return f" ({', '.join(hints)})" if hints else ""
 
 
-async def _ask_to_visit(hub: Hub, request: PendingRequest, how: How) -> PendingRequest | None:
+async def _ask_to_visit(hub: Hub, request: PendingRequest, how: AnswerOptions) -> PendingRequest | None:
     """Print where a page leads, and open it or answer as the person decides; return the answered request.
 
     None if they leave it open.
@@ -263,7 +265,7 @@ async def _ask_to_visit(hub: Hub, request: PendingRequest, how: How) -> PendingR
                 return None
 
 
-async def _ask_to_authorize(hub: Hub, request: PendingRequest, url: str, how: How) -> PendingRequest | None:
+async def _ask_to_authorize(hub: Hub, request: PendingRequest, url: str, how: AnswerOptions) -> PendingRequest | None:
     """Have the person log the hub in at a server, and return the closed request; None if they leave it open.
 
     The browser answers the request when it comes back to the hub. Else they paste the address where it ended.
@@ -310,7 +312,7 @@ async def _wait_for_browser(hub: Hub, request: PendingRequest) -> PendingRequest
     return closed_request
 
 
-async def _ask_for_message(request: PendingRequest, how: How) -> PendingRequest | None:
+async def _ask_for_message(request: PendingRequest, how: AnswerOptions) -> PendingRequest | None:
     """Have the person reply to a sampling or refuse it, and return the answered request; None if it is left open."""
     _print_sampling(as_object(request.request))
     _print_extra_members(request)
@@ -346,7 +348,7 @@ def _print_sampling(params: Mapping[str, Any]) -> None:
         note(f"at most {params['maxTokens']} tokens")
 
 
-async def _ask_for_roots(request: PendingRequest, how: How) -> PendingRequest | None:
+async def _ask_for_roots(request: PendingRequest, how: AnswerOptions) -> PendingRequest | None:
     """Have the person type the roots or refuse them, and return the answered request; None if it is left open."""
     note(question_text(request))
     _print_extra_members(request)

@@ -7,7 +7,7 @@ from typing import Any, cast
 from hubbub_cli.output.printer import note
 from hubbub_cli.terminal.prompts import choose_letter, edit_text, print_text, read_line
 from hubbub_client.data.approvals import ApprovalRequest
-from hubbub_client.data.records import How, PendingRequest
+from hubbub_client.data.records import AnswerOptions, PendingRequest
 from hubbub_client.errors import FailedPrecondition, InvalidArgument
 from hubbub_client.hub import Hub
 from hubbub_client.numbers import whole_text
@@ -19,7 +19,7 @@ from hubbub_frontend.forms import parse_json
 DENY, LATER = "[d]eny", "[l]ater"
 
 
-async def ask_to_approve(hub: Hub, request: PendingRequest, how: How) -> PendingRequest | None:
+async def ask_to_approve(hub: Hub, request: PendingRequest, how: AnswerOptions) -> PendingRequest | None:
     """Show a call, approve or deny it as the person says, and return the answered request; None if they leave it open.
 
     If the arguments have changed meanwhile, the call is shown and asked about again. Raises HubbubError.
@@ -42,7 +42,7 @@ def _print_approval(request: PendingRequest) -> None:
     print_text(page.text)
 
 
-async def _ask_for_decision(request: PendingRequest, how: How) -> PendingRequest | None:
+async def _ask_for_decision(request: PendingRequest, how: AnswerOptions) -> PendingRequest | None:
     """Ask the person until the hub accepts a decision, and return the answered request; None if they leave it open."""
     approval = request.approval
     if approval is None:  # what would be approved is not known
@@ -78,7 +78,9 @@ async def _ask_for_decision(request: PendingRequest, how: How) -> PendingRequest
             note(error.to_json()["message"])
 
 
-async def _approve_and_remember(request: PendingRequest, approval: ApprovalRequest, how: How) -> PendingRequest:
+async def _approve_and_remember(
+    request: PendingRequest, approval: ApprovalRequest, how: AnswerOptions
+) -> PendingRequest:
     """Ask for how long, and for which arguments; approve the call and those like it; return the answered request."""
     spans_s = approval.rule.remember_s
     for number, seconds in enumerate(spans_s, 1):

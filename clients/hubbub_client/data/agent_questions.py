@@ -22,7 +22,7 @@ SHELL_OPTIONS = frozenset(("-c", "-lc", "-ic", "-command"))
 
 @dataclass(frozen=True, slots=True)
 class AgentMembers:
-    """The names under which an agent sends what it would do; `grant`: a folder to write to from then on."""
+    """The names of the members in which an agent sends its question; `grant`: a folder to write to from then on."""
 
     command: str
     folder: str
@@ -37,14 +37,14 @@ TOOL_CALL: Final = "acp/toolCall"
 
 READ_OF_TOOL_CALL = frozenset(("toolCallId", "title", "kind", "status", "rawInput", "content", "locations"))
 READ_BESIDE = frozenset(("session", "cwd", "toolCall", "options", "truncated", "omittedBytes"))
-"""Members that `AgentQuestion` is read from: those of the tool call, and those that stand beside it in TOOL_CALL."""
+"""Members from which `AgentQuestion` is read: those of the tool call, and those beside it in TOOL_CALL."""
 
 COMMANDS = ("command", "cmd")
 FOLDERS = ("cwd", "workdir", "directory")
 """Names that agents have for a command and its folder in the input of their tools."""
 
 MAX_OPTIONS = 100
-"""Options of a question that are read."""
+"""The most options of a question that are read."""
 
 MCP_MEMBERS: Mapping[str, frozenset[str]] = {
     "elicitation_form": frozenset(("message", "requestedSchema", "mode", "task", "_meta")),
@@ -64,7 +64,7 @@ MCP_MEMBERS: Mapping[str, frozenset[str]] = {
 class FileChange:
     """A change of one file: all of its `content` if it is added or deleted, else the unified `diff`, or both texts.
 
-    Of an `unknown` kind, `content` is what was sent, as JSON.
+    For an `unknown` kind, `content` is the change as JSON.
     """
 
     path: str
@@ -108,7 +108,7 @@ class AgentQuestion:
 
     @property
     def shell(self) -> str:
-        """Return the shell that runs the command, with its options; empty if none does."""
+        """Return the shell that runs the command, with its options; empty if no shell does."""
         return shlex.join(self.command[:2]) if self._is_shell else ""
 
     @property
@@ -128,11 +128,11 @@ class AgentQuestion:
 
 
 def read_agent_question(params: Mapping[str, Any]) -> AgentQuestion | None:
-    """Return what an agent asks to do; None if the question has no member that is known."""
+    """Return the question of an agent; None if it has no known member."""
     members, meta = _find_members(params), as_object(params.get("_meta"))
     if members is None:
-        asked = as_object(meta.get(TOOL_CALL))
-        return _read_tool_call(asked) if asked else None
+        tool_call = as_object(meta.get(TOOL_CALL))
+        return _read_tool_call(tool_call) if tool_call else None
 
     def find_value(name: str) -> object:
         """Return a member of the question, else of its `_meta`; None if neither has it."""
@@ -154,23 +154,25 @@ def read_agent_question(params: Mapping[str, Any]) -> AgentQuestion | None:
 
 
 def other_members(kind: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the members that neither MCP nor `AgentQuestion` has a field for; those of `_meta` as `_meta.NAME`."""
+    """Return the members that neither MCP nor `AgentQuestion` has a field for; members of `_meta` as `_meta.NAME`."""
     members = _find_members(params) if kind == "elicitation_form" else None
     meta = as_object(params.get("_meta"))
-    read = {members.command, members.folder, members.changes, members.grant} if members is not None else set[str]()
+    read_names = (
+        {members.command, members.folder, members.changes, members.grant} if members is not None else set[str]()
+    )
     tool_call = as_object(meta.get(TOOL_CALL) if kind == "elicitation_form" and members is None else None)
-    unread_of_call = _unread_of_tool_call(tool_call)
+    unread_of_tool_call = _unread_of_tool_call(tool_call)
     if tool_call:
-        read.add(TOOL_CALL)
-    of_mcp = MCP_MEMBERS.get(kind, ())
-    unread = {name: value for name, value in params.items() if name not in of_mcp and name not in read}
+        read_names.add(TOOL_CALL)
+    mcp_names = MCP_MEMBERS.get(kind, ())
+    unread = {name: value for name, value in params.items() if name not in mcp_names and name not in read_names}
     # Of a member that is in `params` as well as in `_meta`, only that in `params` was read.
-    unread_meta = {f"_meta.{name}": value for name, value in meta.items() if name not in read or name in params}
-    return unread | unread_meta | unread_of_call
+    unread_meta = {f"_meta.{name}": value for name, value in meta.items() if name not in read_names or name in params}
+    return unread | unread_meta | unread_of_tool_call
 
 
 def _find_members(params: Mapping[str, Any]) -> AgentMembers | None:
-    """Return the names that the agent of a question uses; None if it is no known agent."""
+    """Return the names of the members that the agent of a question uses; None for an unknown agent."""
     meta = as_object(params.get("_meta"))
     for each in AGENTS:
         if any(name in params or name in meta for name in (each.command, each.changes)):
@@ -179,7 +181,7 @@ def _find_members(params: Mapping[str, Any]) -> AgentMembers | None:
 
 
 def _read_changes(value: object) -> tuple[FileChange, ...]:
-    """Return the changes of files that an agent names, by their paths."""
+    """Return the changes of files in a question; an `unknown` change if they cannot be read."""
     if value is None:
         return ()
     if not isinstance(value, Mapping):
@@ -202,43 +204,43 @@ def _read_change(path: str, value: object) -> FileChange:
     return FileChange(path=path, kind="unknown", content=_as_text(value))
 
 
-def _read_tool_call(asked: Mapping[str, Any]) -> AgentQuestion:
+def _read_tool_call(document: Mapping[str, Any]) -> AgentQuestion:
     """Return the question of an agent behind the bridge, from its tool call of ACP."""
-    call = as_object(asked.get("toolCall"))
-    given, title, kind = as_object(call.get("rawInput")), _as_text(call.get("title")), call.get("kind")
+    call = as_object(document.get("toolCall"))
+    tool_input, title, kind = as_object(call.get("rawInput")), _as_text(call.get("title")), call.get("kind")
     content = as_objects(call.get("content"))
     changes = tuple(_read_diff(each, kind) for each in content if each.get("type") == "diff")
     # What an agent runs may stand in the title alone.
-    command, is_line = _find_command(given, title if kind == "execute" and not changes else "")
-    folder = next((given[name] for name in FOLDERS if isinstance(given.get(name), str)), asked.get("cwd"))
+    command, is_line = _find_command(tool_input, title if kind == "execute" and not changes else "")
+    folder = next((tool_input[name] for name in FOLDERS if isinstance(tool_input.get(name), str)), document.get("cwd"))
     says = (as_object(each.get("content")).get("text") for each in content if each.get("type") == "content")
-    places = (each.get("path") for each in as_objects(call.get("locations")))
-    options = as_objects(asked.get("options"))[:MAX_OPTIONS]
+    locations = (each.get("path") for each in as_objects(call.get("locations")))
+    options = as_objects(document.get("options"))[:MAX_OPTIONS]
     return AgentQuestion(
         command=command,
         is_line=is_line,
         folder=_as_text(folder),
         changes=changes,
-        session=_as_text(asked.get("session")),
+        session=_as_text(document.get("session")),
         title=title,
         says=tuple(each for each in says if isinstance(each, str) and each.strip()),
-        files=tuple(each for each in places if isinstance(each, str)),
-        input=given,
+        files=tuple(each for each in locations if isinstance(each, str)),
+        input=tool_input,
         options=tuple(
             AgentOption(id=id_, name=_as_text(each.get("name")) or id_, kind=_as_text(each.get("kind")))
             for each in options
             if isinstance(id_ := each.get("optionId"), str)
         ),
-        omitted_bytes=(whole(asked.get("omittedBytes"), 0) or 0) if asked.get("truncated") else None,
+        omitted_bytes=(whole(document.get("omittedBytes"), 0) or 0) if document.get("truncated") else None,
     )
 
 
-def _find_command(given: Mapping[str, Any], title: str) -> tuple[tuple[str, ...], bool]:
+def _find_command(tool_input: Mapping[str, Any], title: str) -> tuple[tuple[str, ...], bool]:
     """Return the words of a command and False, or its line alone and True; () and False without a command.
 
     `title` is the line if the input of the tool has no command.
     """
-    command: object = next((given[name] for name in COMMANDS if given.get(name)), title or None)
+    command: object = next((tool_input[name] for name in COMMANDS if tool_input.get(name)), title or None)
     words = as_list(command)
     if words and all(isinstance(each, str) for each in words):
         return tuple(cast("list[str]", words)), False
@@ -257,18 +259,18 @@ def _read_diff(change: Mapping[str, Any], kind: object) -> FileChange:
     return FileChange(path=path, kind="update", texts=(old, new))
 
 
-def _unread_of_tool_call(asked: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the members of a tool call that `AgentQuestion` does not have, those of its input as `input.NAME`.
+def _unread_of_tool_call(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the members of a tool call that `AgentQuestion` does not have; members of its input as `input.NAME`.
 
-    Without a command or changes the whole input is shown, as `AgentQuestion.input`; else only the command in the input.
+    Without a command or changes, `AgentQuestion.input` has the whole input, so none of it is returned.
     """
-    call = as_object(asked.get("toolCall"))
+    call = as_object(document.get("toolCall"))
     unread = {f"toolCall.{name}": value for name, value in call.items() if name not in READ_OF_TOOL_CALL}
-    unread |= {name: value for name, value in asked.items() if name not in READ_BESIDE}
-    read = _read_tool_call(asked)
-    if read.command or read.changes:
-        shown = COMMANDS if read.command else ()
-        unread |= {f"input.{name}": value for name, value in read.input.items() if name not in shown}
+    unread |= {name: value for name, value in document.items() if name not in READ_BESIDE}
+    question = _read_tool_call(document)
+    if question.command or question.changes:
+        read_names = COMMANDS if question.command else ()
+        unread |= {f"input.{name}": value for name, value in question.input.items() if name not in read_names}
     return unread
 
 

@@ -12,7 +12,7 @@ from hubbub_client.payload import as_list, as_object, as_objects
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalTerms:
-    """The rule that asks: how many have to approve and who, and what they may do beside that.
+    """The rule that wants an approval: how many have to approve and who, and their further options.
 
     No `approvers` means everybody with the permission to approve; `remember_s` are the seconds for which an approval
     may be extended to later calls.
@@ -53,7 +53,7 @@ class ApprovalCaller:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalSuggestion:
-    """What a host suggests to allow beside this one use of its tool, in the hub's words.
+    """A further permission that a host suggests to grant, in the hub's words.
 
     A `lasting` one goes into the host's settings; others end with its session.
     """
@@ -91,10 +91,10 @@ class ApprovalRequest:
 
 
 class ApproveOptions(TypedDict, total=False):
-    """What goes with an approval: other arguments, for how many seconds it is remembered, and what there is to say.
+    """Options of an approval: other arguments, for how many seconds it is remembered, and a comment.
 
-    With `same_arguments` it is remembered for these arguments only. `suggestions` are the indices of those taken.
-    `digest` is that of the arguments that were shown: the record's `arguments_digest`.
+    With `same_arguments` it is remembered for these arguments only. `suggestions` are the indices of the accepted ones.
+    `digest` is the `arguments_digest` of the record whose arguments a person has seen.
     """
 
     arguments: Mapping[str, Any]
@@ -106,7 +106,7 @@ class ApproveOptions(TypedDict, total=False):
 
 
 def read_approval(document: Mapping[str, Any], changed: object = None) -> ApprovalRequest:
-    """Return a call to approve from its document, and from what its arguments were changed to."""
+    """Return a call to approve from its document; `changed` has the changed arguments, if a person changed them."""
     rule, tool, caller = (as_object(document.get(key)) for key in ("rule", "tool", "caller"))
     return ApprovalRequest(
         message=_text_or_empty(document.get("message")),
@@ -149,6 +149,7 @@ def read_approval(document: Mapping[str, Any], changed: object = None) -> Approv
 
 
 def _text_or_empty(value: object) -> str:
+    """Return a string; empty for any other value."""
     return value if isinstance(value, str) else ""
 
 

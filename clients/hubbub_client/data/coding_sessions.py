@@ -39,7 +39,7 @@ class PlanEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolStep:
-    """A tool call of an agent's own: what it did; ACP has the states pending, in_progress, completed and failed."""
+    """A tool call that an agent made; ACP has the states pending, in_progress, completed and failed."""
 
     title: str
     kind: str
@@ -107,24 +107,24 @@ def _read_document(result: object) -> Any:
         raise ValueError("the resource is not JSON") from None
 
 
-def _read_session(server: str, given: Mapping[str, Any]) -> CodingSession:
-    """Return a session of a server from its JSON, all of it bounded; what is missing is empty."""
-    agent, waiting = as_object(given.get("agent")), as_object(given.get("waiting"))
+def _read_session(server: str, document: Mapping[str, Any]) -> CodingSession:
+    """Return a session of a server from its JSON, with bounded texts and lists; missing values are empty."""
+    agent, waiting = as_object(document.get("agent")), as_object(document.get("waiting"))
     title, version = _bounded_text(agent.get("title") or agent.get("name")), _bounded_text(agent.get("version"))
-    state: SessionState = given["state"] if given.get("state") in STATES else "unknown"
+    state: SessionState = document["state"] if document.get("state") in STATES else "unknown"
     return CodingSession(
         server=server,
-        id=_bounded_text(given.get("id")),
+        id=_bounded_text(document.get("id")),
         agent=f"{title} {version}".strip(),
-        cwd=_bounded_text(given.get("cwd")),
-        title=_bounded_text(given.get("title")),
+        cwd=_bounded_text(document.get("cwd")),
+        title=_bounded_text(document.get("title")),
         state=state,
-        started_at=_read_time(given.get("startedAt")),
-        updated_at=_read_time(given.get("updatedAt")),
-        turns=whole(given.get("turns")) or 0,
+        started_at=_read_time(document.get("startedAt")),
+        updated_at=_read_time(document.get("updatedAt")),
+        turns=whole(document.get("turns")) or 0,
         plan=tuple(
             PlanEntry(content=_bounded_text(each.get("content")), status=_bounded_text(each.get("status")))
-            for each in as_objects(given.get("plan"))[:MAX_ENTRIES]
+            for each in as_objects(document.get("plan"))[:MAX_ENTRIES]
         ),
         tools=tuple(
             ToolStep(
@@ -133,13 +133,13 @@ def _read_session(server: str, given: Mapping[str, Any]) -> CodingSession:
                 status=_bounded_text(each.get("status")),
                 paths=_bounded_texts(each.get("paths")),
             )
-            for each in as_objects(given.get("tools"))[-MAX_ENTRIES:]
+            for each in as_objects(document.get("tools"))[-MAX_ENTRIES:]
         ),
         waiting_for=_bounded_text(waiting.get("title") or waiting.get("question")) or ("a person" if waiting else ""),
-        text=_bounded_end(given.get("text")),
-        changed=_bounded_texts(given.get("changed")),
-        stop_reason=_bounded_text(given.get("stopReason")),
-        error=_bounded_text(given.get("error")),
+        text=_bounded_end(document.get("text")),
+        changed=_bounded_texts(document.get("changed")),
+        stop_reason=_bounded_text(document.get("stopReason")),
+        error=_bounded_text(document.get("error")),
     )
 
 
@@ -149,7 +149,7 @@ def _bounded_text(value: object) -> str:
 
 
 def _bounded_end(value: object) -> str:
-    """Return a text, of a long text the end, where the news is; empty for any other value."""
+    """Return a text; only the end of a long one, which is the newest part. Empty for any other value."""
     return value[-MAX_TEXT_CHARS:] if isinstance(value, str) else ""
 
 

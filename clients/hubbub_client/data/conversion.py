@@ -70,12 +70,12 @@ def read_result(data: bytes) -> Any:
     try:
         return payload.loads(data)
     except UNREADABLE as problem:
-        said = f"the response of the hub cannot be read: {problem}"
-        raise HubbubError(said, reason="ANSWER_UNREADABLE", code=StatusCode.DATA_LOSS) from None
+        message = f"the response of the hub cannot be read: {problem}"
+        raise HubbubError(message, reason="ANSWER_UNREADABLE", code=StatusCode.DATA_LOSS) from None
 
 
 def read_document(data: bytes) -> Any:
-    """Return the value of a payload, None if it cannot be read."""
+    """Return the value of a payload; None if it cannot be read."""
     try:
         return payload.loads(data)
     except UNREADABLE:
@@ -85,9 +85,9 @@ def read_document(data: bytes) -> Any:
 def enum_number(enum: EnumDescriptor, name: str) -> Any:
     """Return the number of a short name such as `connected`. Raises ValueError, which lists the known names."""
     prefix = _enum_prefix(enum)
-    known = [each.name.removeprefix(prefix).lower() for each in enum.values if each.number]
-    if name not in known:
-        raise ValueError(f"{name!r} is not one of {', '.join(known)}")
+    short_names = [each.name.removeprefix(prefix).lower() for each in enum.values if each.number]
+    if name not in short_names:
+        raise ValueError(f"{name!r} is not one of {', '.join(short_names)}")
     return enum.values_by_name[prefix + name.upper()].number
 
 
@@ -98,14 +98,14 @@ def enum_numbers(enum: EnumDescriptor, names: Collection[str]) -> list[Any]:
 
 def enum_name(message: Message, field: str) -> str:
     """Return the short name of an enum field's value, such as `connected`."""
-    found: str = _make_value_converter(cast("FieldDescriptor", message.DESCRIPTOR.fields_by_name[field]), "")(
+    name: str = _make_value_converter(cast("FieldDescriptor", message.DESCRIPTOR.fields_by_name[field]), "")(
         getattr(message, field)
     )
-    return found
+    return name
 
 
 def _enum_prefix(enum: EnumDescriptor) -> str:
-    """Return what the names of an enum's values begin with: `CALL_STATE_` of CALL_STATE_UNSPECIFIED and the others."""
+    """Return the prefix of the names of an enum's values: `CALL_STATE_` of CALL_STATE_UNSPECIFIED and the others."""
     zero = enum.values_by_number[0].name
     return zero.removesuffix("UNSPECIFIED")
 
@@ -114,10 +114,10 @@ def _enum_prefix(enum: EnumDescriptor) -> str:
 def _field_readers(message: Descriptor, kind: type[Record]) -> tuple[tuple[str, Callable[[Any], Any]], ...]:
     """Return the name of each field of a record, with a function that takes its value from a message."""
     # The annotations are texts, such as `datetime | None`.
-    declared = {each.name: str(each.type) for each in dataclasses.fields(kind)}
+    annotations = {each.name: str(each.type) for each in dataclasses.fields(kind)}
     names = NAMES.get(message.name, {})
     return tuple(
-        (name, _make_field_reader(each, may_be_none="None" in declared.get(name, "None")))
+        (name, _make_field_reader(each, may_be_none="None" in annotations.get(name, "None")))
         for each in message.fields
         for name in [names.get(each.name, each.name)]
     )
@@ -148,10 +148,10 @@ def _make_value_converter(spec: FieldDescriptor, unset: str | None) -> Callable[
             return lambda value: value or unset
         case FieldDescriptor.TYPE_ENUM:
             assert spec.enum_type is not None
-            prefix, nothing = _enum_prefix(spec.enum_type), None if unset is None else UNKNOWN
-            short = {each.number: each.name.removeprefix(prefix).lower() for each in spec.enum_type.values}
+            prefix, zero_name = _enum_prefix(spec.enum_type), None if unset is None else UNKNOWN
+            short_names = {each.number: each.name.removeprefix(prefix).lower() for each in spec.enum_type.values}
             # A newer hub may send numbers that this client does not know.
-            return lambda number: short.get(number, str(number)) if number else nothing
+            return lambda number: short_names.get(number, str(number)) if number else zero_name
         case FieldDescriptor.TYPE_MESSAGE:
             assert spec.message_type is not None
             if spec.message_type.full_name == "google.protobuf.Timestamp":

@@ -18,7 +18,7 @@ class HostRequest(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class AskedKind(Record):
-    """A kind of what servers ask (form, url, sampling, roots), and why a host is not asked; None if it is."""
+    """A kind of question (form, url, sampling, roots); `why_not` says why the host is not asked, None if it is."""
 
     kind: str
     why_not: str | None
@@ -26,9 +26,9 @@ class AskedKind(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class ConnectedHost(Record):
-    """A host; `name` and `version` are what it says of itself. `endpoint` is `p/PROFILE` or `s/SERVER`.
+    """A host; `name` and `version` are its own words about itself. `endpoint` is `p/PROFILE` or `s/SERVER`.
 
-    One that is `gone` has nothing open, and has said nothing for a while.
+    A host that is `gone` has nothing open, and has sent no message for a while.
     """
 
     id: str

@@ -16,7 +16,7 @@ P = TypeVar("P")
 
 
 class FormParams(TypedDict):
-    """A form to fill in: `message` says what for, `requestedSchema` is an object schema with flat properties."""
+    """A form to fill in: `message` says for what, `requestedSchema` is an object schema with flat properties."""
 
     message: str
     requestedSchema: dict[str, Any]
@@ -33,7 +33,7 @@ class PageParams(TypedDict):
 
 
 class SamplingParams(TypedDict):
-    """Messages to go on with as a model would, in at most `maxTokens`."""
+    """Messages to continue as a model would, in at most `maxTokens`."""
 
     messages: list[dict[str, Any]]
     maxTokens: int
@@ -48,7 +48,7 @@ class SamplingParams(TypedDict):
 
 
 class TypedParams:
-    """What a pending request asks, with the type that its kind has. Nothing is copied or read a second time."""
+    """The params of a pending request, with the type of its kind. Nothing is copied or read a second time."""
 
     kind: RequestKind
     request: Any
@@ -72,20 +72,20 @@ class TypedParams:
     @property
     def approval(self) -> ApprovalRequest | None:
         """Return `request`, as data, if it is a call to approve, and an object; else None."""
-        asked = self._cast_request(dict[str, Any], "approval")
-        return None if asked is None else read_approval(asked, self.changed_arguments)
+        document = self._cast_request(dict[str, Any], "approval")
+        return None if document is None else read_approval(document, self.changed_arguments)
 
     @property
     def agent(self) -> AgentQuestion | None:
-        """Return what an agent asks to do; None unless `request` has the command or changes of a known agent."""
+        """Return the question of an agent; None unless `request` has the command or changes of a known agent."""
         return read_agent_question(as_object(self.request)) if self.kind == "elicitation_form" else None
 
     @property
     def more(self) -> Mapping[str, Any]:
-        """Return what the server sends beside all that has a name here, with `_meta.NAME` for members of `_meta`."""
+        """Return the members of `request` that no other property has; members of `_meta` as `_meta.NAME`."""
         return {} if self.kind == "approval" else other_members(self.kind, as_object(self.request))
 
     def _cast_request(self, _: type[P], kind: RequestKind) -> P | None:
         """Return `request` as this type if it is an object and of this kind, else None."""
-        asked: object = self.request
-        return cast("P", asked) if self.kind == kind and isinstance(asked, Mapping) else None
+        request: object = self.request
+        return cast("P", request) if self.kind == kind and isinstance(request, Mapping) else None

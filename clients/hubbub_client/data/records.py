@@ -101,7 +101,7 @@ class Claim(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class AskedHost(Record):
-    """An MCP host of the call that caused a pending request, and why it was not asked; None if it was."""
+    """An MCP host of the call that caused a pending request; `why_not` says why it was not asked, None if it was."""
 
     host: str
     why_not: str | None
@@ -112,7 +112,7 @@ class AskedHost(Record):
 class Moment(Record):
     """An event of a pending request, and who caused it; `agent` is true if that was an agent.
 
-    `via` is the program through which it was done, as that calls itself.
+    `via` is the program that they used, by the name that the program gives itself.
     """
 
     at: datetime
@@ -124,21 +124,21 @@ class Moment(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Approval(Record):
-    """One of several approvals that a call needs: who approved it, when, and what they had to say."""
+    """One of several approvals that a call needs: who gave it, when, and their comment."""
 
     by: str
     at: datetime
     comment: str | None = None
 
 
-class How(TypedDict, total=False):
+class AnswerOptions(TypedDict, total=False):
     """Options of any answer: a claim (default: the record's own, if it has one), and an id for safe repetition."""
 
     claim_id: str
     answer_id: str
 
 
-class Answering(Protocol):
+class AnsweringInbox(Protocol):
     """The inbox, as far as a pending request needs it."""
 
     def answer(
@@ -164,7 +164,7 @@ class Answering(Protocol):
 class PendingRequest(Record, TypedParams):
     """A request of a server that a person or an agent answers; `request` has its MCP params, `form` those of a form.
 
-    Its methods answer it through the hub that it came from, and return it as answered. They raise as `Inbox.answer`.
+    Its methods answer it through its hub, and return the answered request. They raise as `Inbox.answer`.
     """
 
     id: str
@@ -194,32 +194,34 @@ class PendingRequest(Record, TypedParams):
     approvals: tuple[Approval, ...] = ()
     changed_arguments: Any = None
     arguments_digest: str | None = None
-    _inbox: Answering | None = field(default=None, repr=False, compare=False)
+    _inbox: AnsweringInbox | None = field(default=None, repr=False, compare=False)
 
-    async def accept(self, content: Mapping[str, Any] | None = None, **how: Unpack[How]) -> PendingRequest:
+    async def accept(
+        self, content: Mapping[str, Any] | None = None, **options: Unpack[AnswerOptions]
+    ) -> PendingRequest:
         """Accept an elicitation with the form's `content`, or with the form's defaults."""
         accepted = True if content is None else content
-        return await self._inbox_or_raise.answer(self.id, accept=accepted, **self._with_own_claim(how))
+        return await self._inbox_or_raise.answer(self.id, accept=accepted, **self._with_own_claim(options))
 
-    async def decline(self, **how: Unpack[How]) -> PendingRequest:
+    async def decline(self, **options: Unpack[AnswerOptions]) -> PendingRequest:
         """Decline an elicitation."""
-        return await self._inbox_or_raise.answer(self.id, decline=True, **self._with_own_claim(how))
+        return await self._inbox_or_raise.answer(self.id, decline=True, **self._with_own_claim(options))
 
-    async def cancel(self, **how: Unpack[How]) -> PendingRequest:
+    async def cancel(self, **options: Unpack[AnswerOptions]) -> PendingRequest:
         """Cancel an elicitation: neither accept nor decline it."""
-        return await self._inbox_or_raise.answer(self.id, cancel=True, **self._with_own_claim(how))
+        return await self._inbox_or_raise.answer(self.id, cancel=True, **self._with_own_claim(options))
 
-    async def reply_text(self, text: str, **how: Unpack[How]) -> PendingRequest:
+    async def reply_text(self, text: str, **options: Unpack[AnswerOptions]) -> PendingRequest:
         """Answer a sampling with an assistant message."""
-        return await self._inbox_or_raise.answer(self.id, text=text, **self._with_own_claim(how))
+        return await self._inbox_or_raise.answer(self.id, text=text, **self._with_own_claim(options))
 
-    async def reply(self, result: Mapping[str, Any], **how: Unpack[How]) -> PendingRequest:
+    async def reply(self, result: Mapping[str, Any], **options: Unpack[AnswerOptions]) -> PendingRequest:
         """Answer a pending request of any kind with the MCP result."""
-        return await self._inbox_or_raise.answer(self.id, result=result, **self._with_own_claim(how))
+        return await self._inbox_or_raise.answer(self.id, result=result, **self._with_own_claim(options))
 
-    async def reject(self, message: str, **how: Unpack[How]) -> PendingRequest:
+    async def reject(self, message: str, **options: Unpack[AnswerOptions]) -> PendingRequest:
         """Reject a sampling or a roots request with an error message."""
-        return await self._inbox_or_raise.answer(self.id, reject=message, **self._with_own_claim(how))
+        return await self._inbox_or_raise.answer(self.id, reject=message, **self._with_own_claim(options))
 
     async def approve(
         self,
@@ -229,10 +231,10 @@ class PendingRequest(Record, TypedParams):
         same_arguments: bool = False,
         suggestions: Sequence[int] = (),
         comment: str = "",
-        **how: Unpack[How],
+        **options: Unpack[AnswerOptions],
     ) -> PendingRequest:
-        """Approve the call that this record shows, with other `arguments` if given; the rest is as `Inbox.approve`."""
-        given: ApproveOptions = {
+        """Approve the call of this record, with other `arguments` if given; other options are as `Inbox.approve`."""
+        approval: ApproveOptions = {
             "remember_s": remember_s,
             "same_arguments": same_arguments,
             "suggestions": suggestions,
@@ -240,20 +242,20 @@ class PendingRequest(Record, TypedParams):
             "digest": self.arguments_digest or "",
         }
         if arguments is not None:
-            given["arguments"] = arguments
-        return await self._inbox_or_raise.answer(self.id, approve=given, **self._with_own_claim(how))
+            approval["arguments"] = arguments
+        return await self._inbox_or_raise.answer(self.id, approve=approval, **self._with_own_claim(options))
 
-    async def deny(self, reason: str = "", **how: Unpack[How]) -> PendingRequest:
+    async def deny(self, reason: str = "", **options: Unpack[AnswerOptions]) -> PendingRequest:
         """Deny the call, with the reason that its caller gets."""
-        return await self._inbox_or_raise.answer(self.id, deny=reason, **self._with_own_claim(how))
+        return await self._inbox_or_raise.answer(self.id, deny=reason, **self._with_own_claim(options))
 
-    def _with_own_claim(self, how: How) -> How:
+    def _with_own_claim(self, options: AnswerOptions) -> AnswerOptions:
         """Return the options of an answer with the claim of this record, unless they name one."""
         claim_id = self.claim.id if self.claim is not None else None
-        return how if claim_id is None or "claim_id" in how else {**how, "claim_id": claim_id}
+        return options if claim_id is None or "claim_id" in options else {**options, "claim_id": claim_id}
 
     @property
-    def _inbox_or_raise(self) -> Answering:
+    def _inbox_or_raise(self) -> AnsweringInbox:
         """Return the inbox through which this record is answered. Raises RuntimeError if it comes from no hub."""
         if self._inbox is None:
             raise RuntimeError("this record does not come from a hub")
@@ -272,7 +274,7 @@ class CallOrigin(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class CallApproval(Record):
-    """The approval that a rule wants for a call: by whom, or the remembered one; and what its arguments became."""
+    """The approval that a rule wants for a call: who gave it, or the id of a remembered one, and changed arguments."""
 
     rule: str
     pending_request_id: str | None

@@ -34,8 +34,8 @@ class ServerSpec(SpecOptions):
     def to_json(self) -> dict[str, Any]:
         """Return the options that are set, by key."""
         # An empty `withheld` is its default; other options are set also by an empty value, as their default is None.
-        found = super().to_json()
-        return {key: value for key, value in found.items() if value is not None and (key != "withheld" or value)}
+        options = super().to_json()
+        return {key: value for key, value in options.items() if value is not None and (key != "withheld" or value)}
 
 
 KEYS = tuple(each.name for each in fields(ServerSpec) if each.name != "withheld")
@@ -72,13 +72,13 @@ def raise_conflicts() -> Generator[None]:
     except Aborted as refusal:
         if refusal.conflict is None:
             raise
-        now = server_pb2.RevisionConflict.FromString(refusal.conflict)
+        current = server_pb2.RevisionConflict.FromString(refusal.conflict)
         error = RevisionConflict(
             refusal.message, reason=refusal.reason, metadata=refusal.metadata, help_url=refusal.help_url
         )
-        error.revision = now.revision
-        error.spec = from_message(now.spec, now.withheld) if now.HasField("spec") else None
-        error.roots = read_roots(now.roots) if now.HasField("roots") else None
+        error.revision = current.revision
+        error.spec = from_message(current.spec, current.withheld) if current.HasField("spec") else None
+        error.roots = read_roots(current.roots) if current.HasField("roots") else None
         raise error from None
 
 
@@ -130,13 +130,13 @@ def read_roots(message: server_pb2.Roots) -> Roots:
     return [payload.as_object(conversion.read_document(each)) for each in message.fixed.roots]
 
 
-def roots_message(given: Roots) -> server_pb2.Roots:
+def roots_message(roots: Roots) -> server_pb2.Roots:
     """Return the roots as a message of the API. Raises ValueError for a string other than `ask`."""
-    if isinstance(given, str):
-        if given != "ask":
+    if isinstance(roots, str):
+        if roots != "ask":
             raise ValueError("roots: must be `ask`, or a list of MCP roots")
         return server_pb2.Roots(ask=server_pb2.Roots.Ask())
-    return server_pb2.Roots(fixed=server_pb2.Roots.Fixed(roots=[payload.dumps(each) for each in given]))
+    return server_pb2.Roots(fixed=server_pb2.Roots.Fixed(roots=[payload.dumps(each) for each in roots]))
 
 
 def field_paths(*keys: str) -> list[str]:

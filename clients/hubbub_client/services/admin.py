@@ -107,27 +107,29 @@ class Admin(HubService):
 
     async def status(self) -> HubStatus:
         """Return the state of the hub and its parts."""
-        return read(HubStatus, await self._link.call(lambda hub: hub.admin.GetStatus, admin_pb2.GetStatusRequest()))
+        return read(
+            HubStatus, await self._connection.call(lambda hub: hub.admin.GetStatus, admin_pb2.GetStatusRequest())
+        )
 
     async def reload(self) -> Reload:
         """Make the hub read its configuration again, and return the changes.
 
         Raises FailedPrecondition (CONFIG_REJECTED) if the configuration is wrong; then nothing changes.
         """
-        answer = await self._link.call(lambda hub: hub.admin.ReloadConfig, admin_pb2.ReloadConfigRequest())
-        return read(Reload, answer.changes)
+        response = await self._connection.call(lambda hub: hub.admin.ReloadConfig, admin_pb2.ReloadConfigRequest())
+        return read(Reload, response.changes)
 
     async def check(self) -> list[Finding]:
         """Make the hub check its configuration, its data directory and its servers, and return the findings."""
-        answer = await self._link.call(lambda hub: hub.admin.CheckHub, admin_pb2.CheckHubRequest())
-        return [read(Finding, each) for each in answer.findings]
+        response = await self._connection.call(lambda hub: hub.admin.CheckHub, admin_pb2.CheckHubRequest())
+        return [read(Finding, each) for each in response.findings]
 
     async def whoami(self) -> Caller:
         """Return the caller's principal and grants."""
-        answer = await self._link.call(lambda hub: hub.admin.GetSelf, admin_pb2.GetSelfRequest())
-        return read(Caller, answer.caller)
+        response = await self._connection.call(lambda hub: hub.admin.GetSelf, admin_pb2.GetSelfRequest())
+        return read(Caller, response.caller)
 
     async def well(self) -> bool:
         """Return whether the hub takes new work, from the standard health service (grpc.health.v1)."""
-        found = await self._link.call(lambda hub: hub.healthy, StringValue())
-        return found.value == SERVING
+        response = await self._connection.call(lambda hub: hub.healthy, StringValue())
+        return response.value == SERVING

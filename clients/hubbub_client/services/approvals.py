@@ -21,7 +21,7 @@ ApprovalAction = Literal["allow", "ask", "deny"]
 
 @dataclass(frozen=True, kw_only=True)
 class ApprovalRule(Record):
-    """A rule. `preset` is the option that it was made from, None for one of the file."""
+    """A rule. `preset` is the option from which it was made, None for a rule of the file."""
 
     name: str
     servers: tuple[str, ...]
@@ -64,7 +64,7 @@ class RememberedApproval(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class ApprovalCheck(Record):
-    """What the rules say of a call, and why. `rule` is None where the default counts."""
+    """The decision of the rules on a call, and why. `rule` is None if the default decides."""
 
     action: ApprovalAction
     rule: ApprovalRule | None
@@ -74,7 +74,7 @@ class ApprovalCheck(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayedCalls(Record):
-    """Calls that are alike, and what rules would have done with them. `callers` are at most 20 of those who made them.
+    """Similar calls, and the decision of rules on them. `callers` are at most 20 of those who made them.
 
     `rule` is None for the default; `server` and `tool` are None in rows of calls that are allowed, one per rule. No
     `approvers` means everybody with the permission to approve.
@@ -93,7 +93,7 @@ class ReplayedCalls(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class ApprovalReplay(Record):
-    """What rules would have done with the calls in the history: how many they would have asked about and denied."""
+    """The decisions of rules on the calls in the history; `asked` and `denied` are numbers of calls."""
 
     rows: tuple[ReplayedCalls, ...]
     calls: int
@@ -114,23 +114,23 @@ class Approvals(HubService):
 
         async def fetch_page(page_fields: PageFields) -> tuple[Sequence[RememberedApproval], str]:
             """Return the records of one page, and the token of the next page; "" after the last."""
-            chosen = approval_pb2.RememberedApprovalFilter(server=server or "")
-            request = approval_pb2.ListRememberedApprovalsRequest(filter=chosen, **page_fields)
-            answer = await self._link.call(lambda hub: hub.approvals.ListRememberedApprovals, request)
-            return [read(RememberedApproval, each) for each in answer.approvals], answer.next_page_token
+            condition = approval_pb2.RememberedApprovalFilter(server=server or "")
+            request = approval_pb2.ListRememberedApprovalsRequest(filter=condition, **page_fields)
+            response = await self._connection.call(lambda hub: hub.approvals.ListRememberedApprovals, request)
+            return [read(RememberedApproval, each) for each in response.approvals], response.next_page_token
 
         return await fetch_pages(fetch_page, limit)
 
     async def revoke(self, id: str) -> RememberedApproval:  # noqa: A002 - the field's name
         """Forget a remembered approval and return it: people are asked about the next such call again."""
         request = approval_pb2.RevokeRememberedApprovalRequest(id=id)
-        answer = await self._link.call(lambda hub: hub.approvals.RevokeRememberedApproval, request)
-        return read(RememberedApproval, answer.approval)
+        response = await self._connection.call(lambda hub: hub.approvals.RevokeRememberedApproval, request)
+        return read(RememberedApproval, response.approval)
 
     async def rules(self) -> ApprovalRules:
         """Return the rules."""
         request = approval_pb2.GetApprovalRulesRequest()
-        return read(ApprovalRules, await self._link.call(lambda hub: hub.approvals.GetApprovalRules, request))
+        return read(ApprovalRules, await self._connection.call(lambda hub: hub.approvals.GetApprovalRules, request))
 
     async def check(
         self,
@@ -153,16 +153,16 @@ class Approvals(HubService):
             host=host or "",
             profile=profile or "",
         )
-        return read(ApprovalCheck, await self._link.call(lambda hub: hub.approvals.CheckApproval, request))
+        return read(ApprovalCheck, await self._connection.call(lambda hub: hub.approvals.CheckApproval, request))
 
     async def replay(
         self, *, server: str | None = None, since_s: float | None = None, rules: str | None = None
     ) -> ApprovalReplay:
-        """Return what rules would have done with the calls in the history, or with those of the last `since_s` seconds.
+        """Return what rules would have decided on the calls in the history, or on those of the last `since_s` seconds.
 
         `rules` is the table `[approvals]` in TOML; without it the rules in use are tried.
         """
         request = approval_pb2.ReplayApprovalsRequest(
             server=server or "", since=None if since_s is None else to_duration(since_s), rules=rules or ""
         )
-        return read(ApprovalReplay, await self._link.call(lambda hub: hub.approvals.ReplayApprovals, request))
+        return read(ApprovalReplay, await self._connection.call(lambda hub: hub.approvals.ReplayApprovals, request))

@@ -65,8 +65,8 @@ class AuditLog(HubService):
     ) -> tuple[Sequence[AuditEntry], str]:
         """Return one page of entries, and the token of the next; empty after the last."""
         request = admin_pb2.ListAuditEntriesRequest(filter=condition, **page_fields)
-        answer = await self._link.call(lambda hub: hub.admin.ListAuditEntries, request)
-        return [read(AuditEntry, each) for each in answer.entries], answer.next_page_token
+        response = await self._connection.call(lambda hub: hub.admin.ListAuditEntries, request)
+        return [read(AuditEntry, each) for each in response.entries], response.next_page_token
 
 
 def _audit_filter(

@@ -21,15 +21,15 @@ from hubbub_client.transport.connection import HubConnection
 from hubbub_client.waits import run_beside, within
 from hubbub_client.watch import follow_watch
 
-# How long to wait for the last progress of a call that has ended.
-LAST_NEWS_S = 1.0
+# Seconds to wait for the last progress of a call that has ended.
+LAST_UPDATE_WAIT_S = 1.0
 TOOL_CALL = "tools/call"
 
 R = TypeVar("R")
 
 
 class CallHandle(Generic[R]):
-    """Follows one call for as long as the hub keeps it. Made by `start` and `calls.handle`.
+    """Follows one call for as long as the hub stores it. Made by `start` and `calls.handle`.
 
     Every method raises HubbubError; NotFound if the hub has no such call, or no longer.
     """
@@ -77,7 +77,7 @@ class CallHandle(Generic[R]):
         last: Call | None = None
         reporter = Reporter(self._callbacks)
         async with (
-            _answer_meanwhile(CallAnswers(self._inbox, self._id, self._callbacks)),
+            _answer_during_block(CallAnswers(self._inbox, self._id, self._callbacks)),
             contextlib.aclosing(self._events()) as events,
         ):
             async for event in events:
@@ -96,7 +96,7 @@ class CallHandle(Generic[R]):
     async def pending_requests(self) -> AsyncGenerator[PendingRequest, None]:
         """Yield each open pending request that this call caused, once the cause is certain; end with the call.
 
-        Claims nothing.
+        No request is claimed.
         """
         seen: set[str] = set()
         async with contextlib.aclosing(self._events()) as events:
@@ -134,9 +134,9 @@ class CallHandle(Generic[R]):
                         raise NotFound(f"no call {self._id!r}", reason="CALL_NOT_FOUND", metadata={"call": self._id})
                     case Synced() if not is_call_seen:
                         # A new call is readable at once, but watches show it only when it is on disk.
-                        now, is_call_seen = await self.get(), True
-                        if now.ended:
-                            yield Upsert(event.resume_token, now)
+                        current, is_call_seen = await self.get(), True
+                        if current.ended:
+                            yield Upsert(event.resume_token, current)
                             return
                     case _:
                         pass
@@ -144,18 +144,18 @@ class CallHandle(Generic[R]):
     async def _get_if_open(self, id_: str) -> PendingRequest | None:
         """Return a pending request if it is open and visible to this caller, else None."""
         try:
-            found = await self._inbox.get(id_)
+            request = await self._inbox.get(id_)
         except NotFound:
             return None
-        return found if found.state == "open" else None
+        return request if request.state == "open" else None
 
 
 class Calls:
     """CallService. Every method raises HubbubError; NotFound if the call does not exist."""
 
-    def __init__(self, link: HubConnection) -> None:
-        self._link = link
-        self._inbox = Inbox(link)
+    def __init__(self, connection: HubConnection) -> None:
+        self._connection = connection
+        self._inbox = Inbox(connection)
 
     async def call(
         self, server: str, method: str, params: Mapping[str, Any] | None = None, **options: Unpack[CallOptions]
@@ -172,7 +172,7 @@ class Calls:
         try:
             return await self._call_on_stream(spec, reporter, answers)
         except NotSent:  # no stream takes the call: RPCs of their own carry what is asked, and the answers
-            async with _answer_meanwhile(answers):
+            async with _answer_during_block(answers):
                 return await (self._call_with_reports(spec, reporter) if reporter.has_callbacks else self._call(spec))
 
     async def start(
@@ -183,8 +183,8 @@ class Calls:
         The callbacks run only while the handle's `result` or `wait` is awaited.
         """
         request = call_pb2.StartCallRequest(spec=make_call_spec(server, method, params, options))
-        answer = await self._link.call(lambda hub: hub.calls.StartCall, request)
-        call = read(Call, answer.call)
+        response = await self._connection.call(lambda hub: hub.calls.StartCall, request)
+        call = read(Call, response.call)
         return CallHandle(self, self._inbox, call.id, options, call)
 
     def handle(self, id: str, **callbacks: Unpack[CallCallbacks]) -> CallHandle[ToolResult | dict[str, Any]]:  # noqa: A002 - the field's name
@@ -202,32 +202,32 @@ class Calls:
             return await self._call_with_watch(spec, reporter)
 
     async def _call_on_stream(self, spec: call_pb2.CallSpec, reporter: Reporter, answers: CallAnswers) -> Call:
-        """Make a call on the stream of calls, which also carries its news and pending requests. Raises NotSent."""
-        news, asked = _CallNews(reporter), StreamedAnswers(self._link, answers)
+        """Make a call on the stream of calls, which also carries its progress and pending requests. Raises NotSent."""
+        updates, streamed_answers = _CallUpdates(reporter), StreamedAnswers(self._connection, answers)
         outcome: Call | HubbubError | NotSent | None = None
 
         def on_step(stream: CallStream, step: Step) -> None:
-            """Pass a step on to both; each ignores the steps that are for the other."""
-            news.receive_step(step)
-            asked.receive_step(stream, step)
+            """Pass a step to the updates and to the answers; each ignores the steps for the other."""
+            updates.receive_step(step)
+            streamed_answers.receive_step(stream, step)
 
         async with (
-            run_beside(news.report()) if reporter.has_callbacks else contextlib.nullcontext(),
-            run_beside(asked.serve()) if answers.has_callbacks else contextlib.nullcontext(),
+            run_beside(updates.report()) if reporter.has_callbacks else contextlib.nullcontext(),
+            run_beside(streamed_answers.serve()) if answers.has_callbacks else contextlib.nullcontext(),
         ):
             try:
                 request = call_pb2.CallMethodRequest(spec=spec)
-                answer = await self._link.follow_call(
+                response = await self._connection.follow_call(
                     request, on_step, follow=reporter.has_callbacks, answers=answers.kinds
                 )
             except (HubbubError, NotSent) as error:
                 outcome = error
             else:
-                outcome = read(Call, answer.call)
+                outcome = read(Call, response.call)
                 if reporter.has_callbacks:
                     with contextlib.suppress(TimeoutError):
-                        async with within(LAST_NEWS_S):
-                            await news.report_end(outcome)
+                        async with within(LAST_UPDATE_WAIT_S):
+                            await updates.report_end(outcome)
         # An error of the call is raised only here: what a callback has raised comes first.
         if isinstance(outcome, Call):
             return outcome
@@ -236,18 +236,18 @@ class Calls:
     async def _call_with_watch(self, spec: call_pb2.CallSpec, reporter: Reporter) -> Call:
         """Make a call by an RPC of its own, and report its progress and pending requests from a watch beside it."""
         outcome: Call | HubbubError | None = None
-        following, ended = asyncio.Event(), asyncio.Event()
+        watch_started, end_reported = asyncio.Event(), asyncio.Event()
         # An exception in a callback, or in the watch that feeds it, aborts the call.
-        async with run_beside(self._report_events(spec.call_id, reporter, following, ended)):
-            await following.wait()
+        async with run_beside(self._report_events(spec.call_id, reporter, watch_started, end_reported)):
+            await watch_started.wait()
             try:
                 outcome = await self._call(spec)
             except HubbubError as error:
                 outcome = error
             else:
                 with contextlib.suppress(TimeoutError):
-                    async with within(LAST_NEWS_S):
-                        await ended.wait()
+                    async with within(LAST_UPDATE_WAIT_S):
+                        await end_reported.wait()
         if isinstance(outcome, Call):
             return outcome
         raise outcome or AssertionError("the block ends with an outcome or raises")
@@ -261,32 +261,32 @@ class Calls:
         async def fetch_page(page_fields: PageFields) -> tuple[Sequence[Call], str]:
             """Return the records of one page, and the token of the next page; "" after the last."""
             request = call_pb2.ListCallsRequest(filter=condition, **page_fields)
-            answer = await self._link.call(lambda hub: hub.calls.ListCalls, request)
-            return [read(Call, each) for each in answer.calls], answer.next_page_token
+            response = await self._connection.call(lambda hub: hub.calls.ListCalls, request)
+            return [read(Call, each) for each in response.calls], response.next_page_token
 
         return await fetch_pages(fetch_page, limit)
 
     async def get(self, id: str) -> Call:  # noqa: A002 - the field's name
         """Return one call."""
-        answer = await self._link.call(lambda hub: hub.calls.GetCall, call_pb2.GetCallRequest(id=id))
-        return read(Call, answer.call)
+        response = await self._connection.call(lambda hub: hub.calls.GetCall, call_pb2.GetCallRequest(id=id))
+        return read(Call, response.call)
 
     async def cancel(self, id: str, *, abort: bool = False) -> Call:  # noqa: A002
         """Cancel a call that is queued or waits for input, with `abort` also one in progress; return the call."""
         request = call_pb2.CancelCallRequest(id=id, abort=abort)
-        answer = await self._link.call(lambda hub: hub.calls.CancelCall, request)
-        return read(Call, answer.call)
+        response = await self._connection.call(lambda hub: hub.calls.CancelCall, request)
+        return read(Call, response.call)
 
     async def queue(self, server: str) -> QueueCounts:
         """Return the number of a server's calls in each state."""
-        answer = await self._link.call(lambda hub: hub.calls.GetQueue, call_pb2.GetQueueRequest(server=server))
-        return read(QueueCounts, answer.counts)
+        response = await self._connection.call(lambda hub: hub.calls.GetQueue, call_pb2.GetQueueRequest(server=server))
+        return read(QueueCounts, response.counts)
 
     async def clear_queue(self, server: str) -> QueueCounts:
         """Cancel all queued calls of a server and return the counts afterwards."""
         request = call_pb2.ClearQueueRequest(server=server)
-        answer = await self._link.call(lambda hub: hub.calls.ClearQueue, request)
-        return read(QueueCounts, answer.counts)
+        response = await self._connection.call(lambda hub: hub.calls.ClearQueue, request)
+        return read(QueueCounts, response.counts)
 
     def watch(
         self,
@@ -299,7 +299,7 @@ class Calls:
         """Watch calls: a snapshot, then changes, with progress and log lines in between (these live only)."""
         condition = _call_filter(server, states, ids)
         return follow_watch(
-            self._link,
+            self._connection,
             lambda hub: hub.calls.WatchCalls,
             call_pb2.WatchCallsRequest(filter=condition),
             read_call,
@@ -308,36 +308,36 @@ class Calls:
 
     async def _call(self, spec: call_pb2.CallSpec) -> Call:
         """Make a call without callbacks."""
-        answer = await self._link.make_call(call_pb2.CallMethodRequest(spec=spec))
-        return read(Call, answer.call)
+        response = await self._connection.make_call(call_pb2.CallMethodRequest(spec=spec))
+        return read(Call, response.call)
 
     async def _report_events(
-        self, call_id: str, reporter: Reporter, following: asyncio.Event, ended: asyncio.Event
+        self, call_id: str, reporter: Reporter, watch_started: asyncio.Event, end_reported: asyncio.Event
     ) -> None:
         """Report the events of a call until cancelled.
 
-        Set `following` once no event can be missed, and `ended` once the end of the call is reported.
+        Set `watch_started` once no event can be missed, and `end_reported` once the end of the call is reported.
         """
         async with contextlib.aclosing(self.watch(ids=[call_id])) as events:
             async for event in events:
                 await reporter.report(event)
                 if isinstance(event, Synced):
-                    following.set()
+                    watch_started.set()
                 elif isinstance(event, Upsert) and event.record.ended:
-                    ended.set()
+                    end_reported.set()
 
 
-class _CallNews:
-    """News of a call that its callbacks have not got yet; newer news replace those of their kind."""
+class _CallUpdates:
+    """The events of a call that its callbacks did not get yet; a newer event replaces an older one of its kind."""
 
     def __init__(self, reporter: Reporter) -> None:
         self._reporter = reporter
         self._unreported: dict[str, CallEvent] = {}
-        self._news_came = asyncio.Event()
+        self._has_updates = asyncio.Event()
         self._end_reported = asyncio.Event()
 
     def receive_step(self, step: call_pb2.StreamCallsResponse.Step) -> None:
-        """Queue the progress or the change that a step of the call's stream tells; ignore other steps."""
+        """Queue the progress or the change in a step of the call's stream; ignore other steps."""
         # The events get "" for a resume token: a call's stream has none.
         if step.HasField("progress"):
             self._enqueue("progress", Progressed("", read(Progress, step.progress)))
@@ -345,21 +345,21 @@ class _CallNews:
             self._enqueue("changed", Upsert("", read(Call, step.changed)))
 
     async def report_end(self, call: Call) -> None:
-        """Report the call as it ended, after all other news, and wait until that is done."""
+        """Report the call as it ended, after all queued events, and wait until that is done."""
         self._enqueue("ended", Upsert("", call))
         await self._end_reported.wait()
 
     def _enqueue(self, kind: str, event: CallEvent) -> None:
-        """Add an event to the news, in place of an older one of its kind, and wake `report`."""
+        """Queue an event, in place of an older one of its kind, and wake `report`."""
         self._unreported.pop(kind, None)
         self._unreported[kind] = event
-        self._news_came.set()
+        self._has_updates.set()
 
     async def report(self) -> None:
-        """Call the callbacks for all news until the end of the call is reported. Raises what a callback raises."""
+        """Call the callbacks for queued events until the end of the call is reported. Raises what a callback raises."""
         while not self._end_reported.is_set():
-            await self._news_came.wait()
-            self._news_came.clear()
+            await self._has_updates.wait()
+            self._has_updates.clear()
             while self._unreported:
                 kind = next(iter(self._unreported))
                 await self._reporter.report(self._unreported.pop(kind))
@@ -368,8 +368,8 @@ class _CallNews:
 
 
 @contextlib.asynccontextmanager
-async def _answer_meanwhile(answers: CallAnswers) -> AsyncGenerator[None]:
-    """Answer the call's pending requests with its callbacks during the block; an exception in one ends the block."""
+async def _answer_during_block(answers: CallAnswers) -> AsyncGenerator[None]:
+    """Answer the call's pending requests by its callbacks during the block; an exception in one ends the block."""
     if not answers.has_callbacks:
         yield
         return

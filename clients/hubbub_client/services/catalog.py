@@ -49,9 +49,9 @@ class Catalog(HubService):
         async def fetch_page(page_fields: PageFields) -> tuple[Sequence[CatalogEntry], str]:
             """Return the records of one page, and the token of the next page; "" after the last."""
             request = catalog_pb2.ListCatalogEntriesRequest(filter=condition, **page_fields)
-            answer = await self._link.call(lambda hub: hub.catalog.ListCatalogEntries, request)
-            lists.extend(read(CatalogList, each) for each in answer.lists)
-            return [read(CatalogEntry, each) for each in answer.entries], answer.next_page_token
+            response = await self._connection.call(lambda hub: hub.catalog.ListCatalogEntries, request)
+            lists.extend(read(CatalogList, each) for each in response.lists)
+            return [read(CatalogEntry, each) for each in response.entries], response.next_page_token
 
         return await fetch_pages(fetch_page), lists
 
@@ -61,8 +61,8 @@ class Catalog(HubService):
         Raises FailedPrecondition (SERVER_NOT_CONNECTED).
         """
         request = catalog_pb2.RefreshCatalogRequest(server=server)
-        answer = await self._link.call(lambda hub: hub.catalog.RefreshCatalog, request)
-        return [read(CatalogList, each) for each in answer.lists]
+        response = await self._connection.call(lambda hub: hub.catalog.RefreshCatalog, request)
+        return [read(CatalogList, each) for each in response.lists]
 
     def watch(
         self, *, server: str | None = None, kinds: Collection[CatalogKind] = (), resume_token: str | None = None
@@ -70,7 +70,7 @@ class Catalog(HubService):
         """Watch the lists that match all given conditions: a snapshot, then changes."""
         condition = _catalog_filter(server, kinds)
         return follow_watch(
-            self._link,
+            self._connection,
             lambda hub: hub.catalog.WatchCatalogLists,
             catalog_pb2.WatchCatalogListsRequest(filter=condition),
             lambda step: watch_events.read(CatalogList, step),

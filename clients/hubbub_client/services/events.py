@@ -29,29 +29,29 @@ class Events(HubService):
         """
         numbers = enum_numbers(event_pb2.EventKind.DESCRIPTOR, kinds)
         request = event_pb2.WatchEventsRequest(filter=event_pb2.EventFilter(server=server or "", kinds=numbers))
-        dropped, begun = 0, False
+        dropped_count, has_begun = 0, False
 
         def open_stream() -> AsyncGenerator[event_pb2.WatchEventsResponse, None]:
             """Open a stream, whose dropped events the hub counts from 0 again."""
-            nonlocal dropped, begun
-            dropped, begun = 0, False
-            return self._link.stream(lambda hub: hub.events.WatchEvents, request)
+            nonlocal dropped_count, has_begun
+            dropped_count, has_begun = 0, False
+            return self._connection.stream(lambda hub: hub.events.WatchEvents, request)
 
-        async with contextlib.aclosing(follow_stream(self._link, open_stream)) as steps:
+        async with contextlib.aclosing(follow_stream(self._connection, open_stream)) as steps:
             async for step in steps:
-                if not begun and on_listening is not None:
+                if not has_begun and on_listening is not None:
                     on_listening()
-                begun = True
-                if step.dropped > dropped and on_dropped is not None:
+                has_begun = True
+                if step.dropped > dropped_count and on_dropped is not None:
                     on_dropped(step.dropped)
-                dropped = step.dropped
+                dropped_count = step.dropped
                 if step.HasField("event"):
                     yield read(ServerEvent, step.event)
 
     async def logs(self, server: str, *, lines: int = 100) -> Sequence[ServerEvent]:
         """Return the last log messages and stderr lines of a server, oldest first; the hub keeps at most 500."""
         request = event_pb2.TailLogsRequest(server=server, lines=lines)
-        async with contextlib.aclosing(self._link.stream(lambda hub: hub.events.TailLogs, request)) as steps:
+        async with contextlib.aclosing(self._connection.stream(lambda hub: hub.events.TailLogs, request)) as steps:
             return [read(ServerEvent, step.event) async for step in steps if step.HasField("event")]
 
     async def follow_logs(self, server: str, *, lines: int = 100) -> AsyncGenerator[ServerEvent, None]:
@@ -64,9 +64,9 @@ class Events(HubService):
             """Open a stream, and note up to which time its lines were yielded before."""
             nonlocal seen
             seen = last
-            return self._link.stream(lambda hub: hub.events.TailLogs, request)
+            return self._connection.stream(lambda hub: hub.events.TailLogs, request)
 
-        async with contextlib.aclosing(follow_stream(self._link, open_stream)) as steps:
+        async with contextlib.aclosing(follow_stream(self._connection, open_stream)) as steps:
             async for step in steps:
                 line = read(ServerEvent, step.event) if step.HasField("event") else None
                 if line is not None and line.at > seen:
@@ -76,8 +76,8 @@ class Events(HubService):
     async def resource(self, server: str, uri: str) -> AsyncGenerator[ResourceUpdate, None]:
         """Yield the contents of a resource now and after each change; closing the iterator unsubscribes."""
         request = event_pb2.WatchResourceRequest(server=server, uri=uri)
-        open_stream = partial(self._link.stream, lambda hub: hub.events.WatchResource, request)
-        async with contextlib.aclosing(follow_stream(self._link, open_stream)) as steps:
+        open_stream = partial(self._connection.stream, lambda hub: hub.events.WatchResource, request)
+        async with contextlib.aclosing(follow_stream(self._connection, open_stream)) as steps:
             async for step in steps:
                 if step.HasField("update"):
                     yield read(ResourceUpdate, step.update)

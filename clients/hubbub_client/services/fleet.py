@@ -1,4 +1,4 @@
-"""`hub.fleet`: the members of a hub that is several, and who has which server."""
+"""`hub.fleet`: the members of a hub that is several, and which member has which server."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -13,11 +13,12 @@ MemberState = Literal["live", "draining", "gone"]
 
 @dataclass(frozen=True, kw_only=True)
 class FleetMember(Record):
-    """A member, and the servers that it has.
+    """A member, and its servers.
 
-    `life` is the number of its start, `forward` where other members reach it (HOST:PORT). `position` is the revision of
-    the store up to which it had read, `lag` by how many revisions it was behind, `silent_ms` for how long it was not
-    heard of, `overdue` whether that is too long, `schema` the newest version of the store's schema that it knows.
+    `life` is the number of its start, `forward` is its address for other members (HOST:PORT). `position` is the
+    revision of the store up to which it had read, and `lag` by how many revisions it was behind. `silent_ms` is the
+    time since its last sign of life, `overdue` whether that is too long, `schema` the newest version of the store's
+    schema that it knows.
     """
 
     name: str
@@ -59,7 +60,7 @@ class FleetStatus(Record):
     required_schema: int
 
     def owner(self, server: str) -> str | None:
-        """Return the name of the member that has a server; None if nobody has it."""
+        """Return the name of the member that has a server; None if no member has it."""
         return next((each.name for each in self.members if server in each.servers), None)
 
     def find(self, name: str) -> FleetMember | None:
@@ -69,7 +70,7 @@ class FleetStatus(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Moved(Record):
-    """A server is free for `member` since this revision of the store."""
+    """A server was moved: since this `revision` of the store, `member` may take it."""
 
     member: str
     revision: int
@@ -77,7 +78,7 @@ class Moved(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Rotation(Record):
-    """How many rows of the vault are sealed with the first key, of how many."""
+    """How many of the `rows` of the vault are sealed with the first key."""
 
     sealed: int
     rows: int
@@ -100,25 +101,27 @@ class Fleet(HubService):
 
     async def status(self) -> FleetStatus:
         """Return the members, the servers that they have, and those that nobody has."""
-        return read(FleetStatus, await self._link.call(lambda hub: hub.fleet.GetFleet, fleet_pb2.GetFleetRequest()))
+        return read(
+            FleetStatus, await self._connection.call(lambda hub: hub.fleet.GetFleet, fleet_pb2.GetFleetRequest())
+        )
 
     async def move(self, server: str, member: str | None = None) -> Moved:
-        """Hand a server on to a member, by default one that the hub chooses.
+        """Move a server to a member, by default one that the hub chooses.
 
         That member takes the server within seconds, as a `status` of a later revision shows.
         """
         request = fleet_pb2.MoveServerRequest(server=server, member=member or "")
-        return read(Moved, await self._link.call(lambda hub: hub.fleet.MoveServer, request))
+        return read(Moved, await self._connection.call(lambda hub: hub.fleet.MoveServer, request))
 
     async def drain(self, member: str | None = None) -> str:
-        """Have a member, by default the one that is connected, hand all its servers on; return its name at once."""
+        """Start to move all servers away from a member, by default the connected one; return its name at once."""
         request = fleet_pb2.DrainMemberRequest(member=member or "")
-        return (await self._link.call(lambda hub: hub.fleet.DrainMember, request)).member
+        return (await self._connection.call(lambda hub: hub.fleet.DrainMember, request)).member
 
     async def resume(self, member: str | None = None) -> str:
-        """Have a member take servers again, and return its name."""
+        """Let a member take servers again, and return its name."""
         request = fleet_pb2.ResumeMemberRequest(member=member or "")
-        return (await self._link.call(lambda hub: hub.fleet.ResumeMember, request)).member
+        return (await self._connection.call(lambda hub: hub.fleet.ResumeMember, request)).member
 
     async def expel(self, member: str, *, dead: bool = False, force: bool = False) -> str:
         """Declare a member gone that is overdue, and return its name.
@@ -127,17 +130,17 @@ class Fleet(HubService):
         must not answer the member that is connected; with `force`, it may answer.
         """
         request = fleet_pb2.ExpelMemberRequest(member=member, dead=dead, force=force)
-        return (await self._link.call(lambda hub: hub.fleet.ExpelMember, request)).member
+        return (await self._connection.call(lambda hub: hub.fleet.ExpelMember, request)).member
 
     async def rotate_key(self) -> Rotation:
-        """Seal all secrets of servers with the first key of the member that is connected; return how many are so."""
+        """Seal all secrets of servers with the first key of the connected member; return how many are sealed so."""
         request = fleet_pb2.RotateVaultKeyRequest()
-        return read(Rotation, await self._link.call(lambda hub: hub.fleet.RotateVaultKey, request))
+        return read(Rotation, await self._connection.call(lambda hub: hub.fleet.RotateVaultKey, request))
 
     async def finish_upgrade(self) -> int:
-        """End an upgrade: have hubs of an older version refused, and return the version of the store's schema.
+        """End an upgrade: refuse hubs of an older version from now on, and return the version of the store's schema.
 
         Raises FailedPrecondition (MEMBERS_OUTDATED) while a member is of an older version.
         """
         request = fleet_pb2.FinishUpgradeRequest()
-        return (await self._link.call(lambda hub: hub.fleet.FinishUpgrade, request)).schema
+        return (await self._connection.call(lambda hub: hub.fleet.FinishUpgrade, request)).schema

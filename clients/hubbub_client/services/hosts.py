@@ -14,9 +14,9 @@ from hubbub_client.services.service import HubService
 
 @dataclass(frozen=True, kw_only=True)
 class LoginCode(Record):
-    """A code that tells the hub, once, who sits at a browser; `link` is the page with the code in it.
+    """A code that identifies, once, the person at a browser; `link` is the address of the page with the code in it.
 
-    Who has it speaks for the person who asked for it. `endpoint` is the address to give to a host.
+    A program with the code speaks for the person who requested it. `endpoint` is the address to give to a host.
     """
 
     code: str = field(repr=False)
@@ -48,8 +48,8 @@ class Hosts(HubService):
         async def fetch_page(page_fields: PageFields) -> tuple[Sequence[ConnectedHost], str]:
             """Return the records of one page, and the token of the next page; "" after the last."""
             request = mcp_pb2.ListHostsRequest(filter=condition, **page_fields)
-            answer = await self._link.call(lambda hub: hub.mcp.ListHosts, request)
-            return [read(ConnectedHost, each) for each in answer.hosts], answer.next_page_token
+            response = await self._connection.call(lambda hub: hub.mcp.ListHosts, request)
+            return [read(ConnectedHost, each) for each in response.hosts], response.next_page_token
 
         return await fetch_pages(fetch_page, limit)
 
@@ -59,4 +59,4 @@ class Hosts(HubService):
         Raises FailedPrecondition (LOGIN_OFF) where hosts cannot log in.
         """
         request = login_pb2.CreateLoginCodeRequest()
-        return read(LoginCode, await self._link.call(lambda hub: hub.logins.CreateLoginCode, request))
+        return read(LoginCode, await self._connection.call(lambda hub: hub.logins.CreateLoginCode, request))

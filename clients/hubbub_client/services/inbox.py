@@ -10,7 +10,7 @@ from hubbub_client import payload
 from hubbub_client.data import conversion, watch_events
 from hubbub_client.data.approvals import ApproveOptions
 from hubbub_client.data.conversion import enum_numbers
-from hubbub_client.data.records import Answering, PendingRequest, RequestKind, RequestState
+from hubbub_client.data.records import AnsweringInbox, PendingRequest, RequestKind, RequestState
 from hubbub_client.data.watch_events import Upsert, WatchEvent
 from hubbub_client.services.pages import PageFields, fetch_pages
 from hubbub_client.services.service import HubService
@@ -37,17 +37,17 @@ class Inbox(HubService):
         async def fetch_page(page_fields: PageFields) -> tuple[Sequence[PendingRequest], str]:
             """Return the records of one page, and the token of the next page; "" after the last."""
             request = inbox_pb2.ListPendingRequestsRequest(filter=condition, **page_fields)
-            answer = await self._link.call(lambda hub: hub.inbox.ListPendingRequests, request)
-            return [self._read_request(each) for each in answer.pending_requests], answer.next_page_token
+            response = await self._connection.call(lambda hub: hub.inbox.ListPendingRequests, request)
+            return [self._read_request(each) for each in response.pending_requests], response.next_page_token
 
         return await fetch_pages(fetch_page, limit)
 
     async def get(self, id: str) -> PendingRequest:  # noqa: A002 - the field's name
         """Return one pending request."""
-        answer = await self._link.call(
+        response = await self._connection.call(
             lambda hub: hub.inbox.GetPendingRequest, inbox_pb2.GetPendingRequestRequest(id=id)
         )
-        return self._read_request(answer.pending_request)
+        return self._read_request(response.pending_request)
 
     async def claim(
         self,
@@ -67,20 +67,20 @@ class Inbox(HubService):
         request = inbox_pb2.ClaimPendingRequestRequest(
             id=id, ttl=to_duration(ttl_s), claim_id=claim_id or "", take_over=take_over
         )
-        answer = await self._link.call(lambda hub: hub.inbox.ClaimPendingRequest, request)
-        return self._read_request(answer.pending_request)
+        response = await self._connection.call(lambda hub: hub.inbox.ClaimPendingRequest, request)
+        return self._read_request(response.pending_request)
 
     async def renew(self, id: str, claim_id: str, ttl_s: float = 60) -> PendingRequest:  # noqa: A002
         """Renew a claim to `ttl_s` seconds from now, and return the pending request."""
         request = inbox_pb2.RenewClaimRequest(id=id, claim_id=claim_id, ttl=to_duration(ttl_s))
-        answer = await self._link.call(lambda hub: hub.inbox.RenewClaim, request)
-        return self._read_request(answer.pending_request)
+        response = await self._connection.call(lambda hub: hub.inbox.RenewClaim, request)
+        return self._read_request(response.pending_request)
 
     async def release(self, id: str, claim_id: str) -> PendingRequest:  # noqa: A002
         """Release a claim and return the pending request."""
         request = inbox_pb2.ReleasePendingRequestRequest(id=id, claim_id=claim_id)
-        answer = await self._link.call(lambda hub: hub.inbox.ReleasePendingRequest, request)
-        return self._read_request(answer.pending_request)
+        response = await self._connection.call(lambda hub: hub.inbox.ReleasePendingRequest, request)
+        return self._read_request(response.pending_request)
 
     async def answer(
         self,
@@ -156,7 +156,7 @@ class Inbox(HubService):
         Raises FailedPrecondition (ARGUMENTS_CHANGED, ALREADY_APPROVED), PermissionDenied (NOT_AN_APPROVER), and else as
         `answer`.
         """
-        given: ApproveOptions = {
+        approval: ApproveOptions = {
             "remember_s": remember_s,
             "same_arguments": same_arguments,
             "suggestions": suggestions,
@@ -164,8 +164,8 @@ class Inbox(HubService):
             "digest": digest,
         }
         if arguments is not None:
-            given["arguments"] = arguments
-        return await self.answer(id, approve=given, claim_id=claim_id, answer_id=answer_id)
+            approval["arguments"] = arguments
+        return await self.answer(id, approve=approval, claim_id=claim_id, answer_id=answer_id)
 
     async def deny(
         self,
@@ -184,8 +184,8 @@ class Inbox(HubService):
     async def _send_answer(
         self, request: inbox_pb2.AnswerPendingRequestRequest
     ) -> inbox_pb2.AnswerPendingRequestResponse:
-        """Send an answer by an RPC of its own, and return the response. Raises HubbubError."""
-        return await self._link.call(lambda hub: hub.inbox.AnswerPendingRequest, request)
+        """Send an answer by an RPC, and return the response. Raises HubbubError."""
+        return await self._connection.call(lambda hub: hub.inbox.AnswerPendingRequest, request)
 
     def watch(
         self,
@@ -199,7 +199,7 @@ class Inbox(HubService):
         """Watch the pending requests that match all given conditions: a snapshot, then changes."""
         condition = _request_filter(server, kinds, states, call_id)
         return follow_watch(
-            self._link,
+            self._connection,
             lambda hub: hub.inbox.WatchPendingRequests,
             inbox_pb2.WatchPendingRequestsRequest(filter=condition),
             self._parse_event,
@@ -225,7 +225,7 @@ class Inbox(HubService):
         `on_listening` is called repeatedly while requests can come. Raises HubbubError as `watch`.
         """
         worker = Worker(
-            self._link,
+            self._connection,
             read=self._read_request,
             handle=handle,
             condition=_request_filter(server, kinds, (), call_id),
@@ -236,30 +236,30 @@ class Inbox(HubService):
         await worker.run()
 
     def _parse_event(self, step: inbox_pb2.WatchPendingRequestsResponse) -> WatchEvent[PendingRequest] | None:
-        """Return the event of a watch's step, with a record that can answer; None for a type that newer hubs send."""
+        """Return the event of a watch's step, its record bound to this inbox; None for a type that newer hubs send."""
         event = watch_events.read(PendingRequest, step)
         return replace(event, record=self._bind_to_inbox(event.record)) if isinstance(event, Upsert) else event
 
     def _read_request(self, message: inbox_pb2.PendingRequest) -> PendingRequest:
-        """Return the record of a message, whose methods answer through this inbox."""
+        """Return the record of a message, bound to this inbox."""
         return self._bind_to_inbox(conversion.read(PendingRequest, message))
 
     def _bind_to_inbox(self, request: PendingRequest) -> PendingRequest:
         """Return a record whose methods answer through this inbox."""
-        here: Answering = self
-        return replace(request, _inbox=here)
+        inbox: AnsweringInbox = self
+        return replace(request, _inbox=inbox)
 
 
-def _approve_message(given: ApproveOptions) -> inbox_pb2.AnswerPendingRequestRequest.Approve:
+def _approve_message(options: ApproveOptions) -> inbox_pb2.AnswerPendingRequestRequest.Approve:
     """Return an approval as a message of the API; missing options are empty."""
-    arguments, remember_s = given.get("arguments"), given.get("remember_s", 0.0)
+    arguments, remember_s = options.get("arguments"), options.get("remember_s", 0.0)
     return inbox_pb2.AnswerPendingRequestRequest.Approve(
         arguments=b"" if arguments is None else payload.dumps(arguments),
         remember=to_duration(remember_s) if remember_s else None,
-        same_arguments=given.get("same_arguments", False),
-        suggestions=given.get("suggestions", ()),
-        comment=given.get("comment", ""),
-        digest=given.get("digest", ""),
+        same_arguments=options.get("same_arguments", False),
+        suggestions=options.get("suggestions", ()),
+        comment=options.get("comment", ""),
+        digest=options.get("digest", ""),
     )
 
 

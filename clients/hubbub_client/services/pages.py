@@ -19,12 +19,12 @@ async def fetch_pages(
     fetch: Callable[[PageFields], Awaitable[tuple[Sequence[A], str]]], limit: int | None = None
 ) -> list[A]:
     """Fetch a list page by page and return at most `limit` records of it."""
-    found: list[A] = []
+    collected: list[A] = []
     token = ""
-    while limit is None or len(found) < limit:
-        size = PAGE_SIZE if limit is None else min(PAGE_SIZE, limit - len(found))
+    while limit is None or len(collected) < limit:
+        size = PAGE_SIZE if limit is None else min(PAGE_SIZE, limit - len(collected))
         records, token = await fetch(PageFields(page_size=size, page_token=token))
-        found += records
+        collected += records
         if not token:
             break
-    return found
+    return collected

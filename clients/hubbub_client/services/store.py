@@ -46,21 +46,21 @@ class Store(HubService):
 
     async def stats(self) -> StoreStatus:
         """Return size and revisions of the store."""
-        answer = await self._link.call(lambda hub: hub.admin.GetStoreStats, admin_pb2.GetStoreStatsRequest())
-        return read(StoreStatus, answer.store)
+        response = await self._connection.call(lambda hub: hub.admin.GetStoreStats, admin_pb2.GetStoreStatsRequest())
+        return read(StoreStatus, response.store)
 
     async def compact(self) -> Compaction:
         """Delete now what exceeds the history limits, free the space, and return the result."""
-        answer = await self._link.call(lambda hub: hub.admin.CompactStore, admin_pb2.CompactStoreRequest())
-        return read(Compaction, answer.compaction)
+        response = await self._connection.call(lambda hub: hub.admin.CompactStore, admin_pb2.CompactStoreRequest())
+        return read(Compaction, response.compaction)
 
     async def trust_clock(self) -> float:
-        """Say that the hub's clock is right: the time by which the clock jumped ahead (`doubted_ms`) counts now.
+        """Confirm that the hub's clock is right: the time by which the clock jumped ahead (`doubted_ms`) counts now.
 
         Return that time in seconds.
         """
-        answer = await self._link.call(lambda hub: hub.admin.TrustClock, admin_pb2.TrustClockRequest())
-        return answer.trusted_time.ToMicroseconds() / 1e6
+        response = await self._connection.call(lambda hub: hub.admin.TrustClock, admin_pb2.TrustClockRequest())
+        return response.trusted_time.ToMicroseconds() / 1e6
 
     async def backup(self, path: str | Path, *, replace: bool = False, on_copied: OnCopied | None = None) -> Backup:
         """Write a copy of the store to a file on this machine that only its owner can read.
@@ -85,7 +85,7 @@ class Store(HubService):
     async def _fetch_backup(self, file: BinaryIO, on_copied: OnCopied | None) -> tuple[int, str]:
         """Write the backup to a file; return its size and digest. Raises Unavailable (BACKUP_INCOMPLETE)."""
         size, digest = 0, hashlib.sha256()
-        steps = self._link.stream(lambda hub: hub.admin.BackupStore, admin_pb2.BackupStoreRequest())
+        steps = self._connection.stream(lambda hub: hub.admin.BackupStore, admin_pb2.BackupStoreRequest())
         async with contextlib.aclosing(steps):
             async for step in steps:
                 if step.WhichOneof("step") == "end":
@@ -96,9 +96,9 @@ class Store(HubService):
                 digest.update(step.chunk)
                 size += len(step.chunk)
                 if on_copied is not None:
-                    waited = on_copied(size, step.size_bytes)
-                    if waited is not None:
-                        await waited
+                    awaitable = on_copied(size, step.size_bytes)
+                    if awaitable is not None:
+                        await awaitable
         raise Unavailable("the backup is incomplete; try again", reason="BACKUP_INCOMPLETE")
 
 

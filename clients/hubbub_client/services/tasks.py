@@ -30,25 +30,27 @@ class Tasks(HubService):
         async def fetch_page(page_fields: PageFields) -> tuple[Sequence[Task], str]:
             """Return the records of one page, and the token of the next page; "" after the last."""
             request = task_pb2.ListTasksRequest(filter=condition, **page_fields)
-            answer = await self._link.call(lambda hub: hub.tasks.ListTasks, request)
-            return [read(Task, each) for each in answer.tasks], answer.next_page_token
+            response = await self._connection.call(lambda hub: hub.tasks.ListTasks, request)
+            return [read(Task, each) for each in response.tasks], response.next_page_token
 
         return await fetch_pages(fetch_page, limit)
 
     async def get(self, id: str) -> Task:  # noqa: A002 - the field's name
         """Return one task."""
-        answer = await self._link.call(lambda hub: hub.tasks.GetTask, task_pb2.GetTaskRequest(id=id))
-        return read(Task, answer.task)
+        response = await self._connection.call(lambda hub: hub.tasks.GetTask, task_pb2.GetTaskRequest(id=id))
+        return read(Task, response.task)
 
     async def result(self, id: str) -> Any:  # noqa: A002
         """Return the MCP result of an ended task. Raises FailedPrecondition (TASK_NOT_FINISHED, TASK_CANCELLED)."""
-        answer = await self._link.call(lambda hub: hub.tasks.GetTaskResult, task_pb2.GetTaskResultRequest(id=id))
-        return read_result(answer.result)
+        response = await self._connection.call(
+            lambda hub: hub.tasks.GetTaskResult, task_pb2.GetTaskResultRequest(id=id)
+        )
+        return read_result(response.result)
 
     async def cancel(self, id: str) -> Task:  # noqa: A002
         """Cancel a task that has not ended, and return it; its pending requests are withdrawn."""
-        answer = await self._link.call(lambda hub: hub.tasks.CancelTask, task_pb2.CancelTaskRequest(id=id))
-        return read(Task, answer.task)
+        response = await self._connection.call(lambda hub: hub.tasks.CancelTask, task_pb2.CancelTaskRequest(id=id))
+        return read(Task, response.task)
 
     def watch(
         self,
@@ -61,7 +63,7 @@ class Tasks(HubService):
         """Watch the tasks that match all given conditions: a snapshot, then changes."""
         condition = _task_filter(server, role, statuses)
         return follow_watch(
-            self._link,
+            self._connection,
             lambda hub: hub.tasks.WatchTasks,
             task_pb2.WatchTasksRequest(filter=condition),
             lambda step: watch_events.read(Task, step),

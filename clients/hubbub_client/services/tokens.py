@@ -26,7 +26,7 @@ class Grant(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class TokenLogin(Record):
-    """The log-in of a host that a token was given for. `client_name` is what the program calls itself, unverified.
+    """The log-in of a host that led to a token. `client_name` is the name that the program gives itself, unverified.
 
     `endpoint` is the path that the token is good for; it ends with the credential of the person, `granted_by`.
     """
@@ -116,7 +116,7 @@ class Tokens(HubService):
             may_name_others=may_name_others,
             hold=None if hold_s is None else to_duration(hold_s),
         )
-        return read(NewToken, await self._link.call(lambda hub: hub.admin.CreateToken, request))
+        return read(NewToken, await self._connection.call(lambda hub: hub.admin.CreateToken, request))
 
     async def list(self, limit: int | None = None) -> Sequence[Token]:
         """Return all tokens, newest first, with the expired ones."""
@@ -124,12 +124,12 @@ class Tokens(HubService):
         async def fetch_page(page_fields: PageFields) -> tuple[Sequence[Token], str]:
             """Return the records of one page, and the token of the next page; "" after the last."""
             request = admin_pb2.ListTokensRequest(**page_fields)
-            answer = await self._link.call(lambda hub: hub.admin.ListTokens, request)
-            return [read(Token, each) for each in answer.tokens], answer.next_page_token
+            response = await self._connection.call(lambda hub: hub.admin.ListTokens, request)
+            return [read(Token, each) for each in response.tokens], response.next_page_token
 
         return await fetch_pages(fetch_page, limit)
 
     async def revoke(self, name: str) -> Token:
         """Revoke a token and return it; calls and streams that are open with it end."""
         request = admin_pb2.RevokeTokenRequest(name=name)
-        return read(Token, (await self._link.call(lambda hub: hub.admin.RevokeToken, request)).token)
+        return read(Token, (await self._connection.call(lambda hub: hub.admin.RevokeToken, request)).token)

@@ -1,4 +1,4 @@
-"""Runs an event loop in a thread of its own, for `sync`; other threads hand work to it."""
+"""Runs an event loop in a thread of its own, for `sync`; other threads start work on it."""
 
 import asyncio
 import os
@@ -31,7 +31,7 @@ class Loop(asyncio.SelectorEventLoop):
 
 
 class Portal:
-    """Hands work to the loop. Made by `open_portal`."""
+    """Starts work on the loop, from any thread. Made by `open_portal`."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
         self.loop = loop
@@ -62,14 +62,14 @@ class Portal:
 @contextmanager
 def open_portal() -> Generator[Portal]:
     """Run a loop for the block and until its work has ended; a forked process has no loop."""
-    begun: Future[Portal] = Future()
+    portal_future: Future[Portal] = Future()
     process = os.getpid()
 
     async def serve_until_stopped() -> None:
-        """Hand out the portal, and keep the loop running until the portal is closed."""
+        """Set the portal as the result of the future, and keep the loop running until the portal is closed."""
         loop, stop = asyncio.get_running_loop(), asyncio.Event()
         loop.set_default_executor(ThreadPoolExecutor(MAX_CALLBACKS, "hubbub_client"))
-        begun.set_result(Portal(loop, stop))
+        portal_future.set_result(Portal(loop, stop))
         await stop.wait()
 
     def run_loop() -> None:
@@ -78,13 +78,13 @@ def open_portal() -> Generator[Portal]:
             with asyncio.Runner(loop_factory=Loop) as runner:
                 runner.run(serve_until_stopped())
         except BaseException as error:
-            if begun.done():
+            if portal_future.done():
                 raise
-            begun.set_exception(error)
+            portal_future.set_exception(error)
 
     thread = threading.Thread(target=run_loop, name="hubbub_client")
     thread.start()
-    portal = begun.result()
+    portal = portal_future.result()
     try:
         yield portal
     finally:

@@ -33,7 +33,7 @@ CALLBACKS = options.CALLBACKS | {"on_copied"}
 SIGNAL_S = 0.5
 
 
-class Errand:
+class CancellableWork:
     """Work for the loop that can be cancelled at any time, even before it begins there."""
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class Errand:
         self.ended = False
 
     async def run(self, work: Callable[..., Awaitable[R]], *args: Any) -> R | None:
-        """Run the work and return its result; None if `cancel` was called, since nobody waits for it then."""
+        """Run the work and return its result; None if `cancel` was called, since no caller waits for it then."""
         self._task = asyncio.current_task()
         try:
             return None if self._cancelled else await work(*args)
@@ -54,14 +54,14 @@ class Errand:
             self.ended = True
 
     def cancel(self) -> None:
-        """Cancel the work, or keep it from beginning. Must be called on the loop."""
+        """Cancel the work, or prevent its start. Must be called on the loop."""
         self._cancelled = True
         if self._task is not None and not self.ended:
             self._task.cancel()
 
 
-class Home:
-    """The event loop behind one `connect`, with the process and the thread that own it."""
+class LoopRunner:
+    """Runs work on the event loop of one `connect`, for the process that owns the loop."""
 
     def __init__(self, portal: Portal) -> None:
         self._portal = portal
@@ -84,10 +84,10 @@ class Home:
                 "function that is given to a call can use the hub",
                 reason="WOULD_WAIT_FOR_ITSELF",
             )
-        errand = Errand()
+        cancellable = CancellableWork()
         try:
             try:
-                future = self._portal.start(errand.run, work, *args)
+                future = self._portal.start(cancellable.run, work, *args)
             except RuntimeError:
                 raise closed_error() from None
             return cast("R", self.to_sync(_wait_heeding_signals(future)))
@@ -97,9 +97,9 @@ class Home:
             raise first_error(group) from None
         finally:
             # A signal ended the wait, perhaps during the hand-over, before there was a future to cancel.
-            if not errand.ended:
+            if not cancellable.ended:
                 with suppress(RuntimeError):  # the loop ended, and the work with it
-                    self._portal.loop.call_soon_threadsafe(errand.cancel)
+                    self._portal.loop.call_soon_threadsafe(cancellable.cancel)
 
     def to_sync(self, value: Any) -> Any:
         """Return a value of the library with each PendingRequest as a SyncPendingRequest, also in lists and events."""
@@ -108,15 +108,21 @@ class Home:
                 return value
             case PendingRequest():
                 record_fields = {each.name: getattr(value, each.name) for each in fields(value)}
-                return SyncPendingRequest(**record_fields, _home=self)
+                return SyncPendingRequest(**record_fields, _runner=self)
             case list():
                 return [self.to_sync(each) for each in cast("list[Any]", value)]
             case tuple():
                 return tuple(self.to_sync(each) for each in cast("tuple[Any, ...]", value))
             case WatchStep() | Record() if is_dataclass(value):
-                before = {each.name: getattr(value, each.name) for each in fields(value)}
-                after = {name: self.to_sync(old) for name, old in before.items() if isinstance(old, (Record, tuple))}
-                return replace(value, **after) if any(after[name] is not before[name] for name in after) else value
+                values = {each.name: getattr(value, each.name) for each in fields(value)}
+                converted = {
+                    name: self.to_sync(old) for name, old in values.items() if isinstance(old, (Record, tuple))
+                }
+                return (
+                    replace(value, **converted)
+                    if any(converted[name] is not values[name] for name in converted)
+                    else value
+                )
             case _:
                 return value
 
@@ -125,8 +131,8 @@ class Home:
 
         async def call_in_thread(*args: Any) -> Any:
             """Call the function in a thread; if it returns an awaitable, await that on the loop."""
-            found = await run_in_thread(function, *map(self.to_sync, args))
-            return await found if isawaitable(found) else found
+            result = await run_in_thread(function, *map(self.to_sync, args))
+            return await result if isawaitable(result) else result
 
         return call_in_thread
 
@@ -145,13 +151,13 @@ def _wait_heeding_signals(future: "Future[R]") -> R:
 
 
 def _make_blocking_answer(method: Callable[..., Awaitable[PendingRequest]]) -> Any:
-    """Return a method of SyncPendingRequest that waits for the result of this async one."""
+    """Return a method of SyncPendingRequest that calls this async method, and waits for its result."""
 
     def answer_and_wait(request: "SyncPendingRequest", *args: Any, **kwargs: Any) -> PendingRequest:
         """Answer the request, and wait for the result. Raises RuntimeError for a record that comes from no hub."""
-        if request.home is None:
+        if request.runner is None:
             raise RuntimeError("this record does not come from a hub")
-        return request.home.wait_for(partial(method, request, *args, **kwargs))
+        return request.runner.wait_for(partial(method, request, *args, **kwargs))
 
     answer_and_wait.__name__, answer_and_wait.__doc__ = method.__name__, method.__doc__
     return answer_and_wait
@@ -161,12 +167,12 @@ def _make_blocking_answer(method: Callable[..., Awaitable[PendingRequest]]) -> A
 class SyncPendingRequest(PendingRequest):
     """As `PendingRequest`, but each of its methods waits, and returns a SyncPendingRequest."""
 
-    _home: Home | None = field(default=None, repr=False, compare=False)
+    _runner: LoopRunner | None = field(default=None, repr=False, compare=False)
 
     @property
-    def home(self) -> Home | None:
-        """Return where the record's methods run; None if it does not come from a hub."""
-        return self._home
+    def runner(self) -> LoopRunner | None:
+        """Return the runner of the record's methods; None if it does not come from a hub."""
+        return self._runner
 
     accept = _make_blocking_answer(PendingRequest.accept)
     decline = _make_blocking_answer(PendingRequest.decline)
@@ -181,33 +187,33 @@ class SyncPendingRequest(PendingRequest):
 def first_error(error: BaseException) -> BaseException:
     """Return one error of an exception group: the HubbubError if there is one, else the first."""
     while isinstance(error, BaseExceptionGroup):
-        within = cast("BaseExceptionGroup[BaseException]", error).exceptions
-        error = next((each for each in within if isinstance(each, HubbubError)), within[0])
+        exceptions = cast("BaseExceptionGroup[BaseException]", error).exceptions
+        error = next((each for each in exceptions if isinstance(each, HubbubError)), exceptions[0])
     return error
 
 
 class Facade(Generic[S]):
     """A part of the library, for threads without an event loop."""
 
-    def __init__(self, home: Home, part: S) -> None:
-        self._home = home
+    def __init__(self, runner: LoopRunner, part: S) -> None:
+        self._runner = runner
         self._part = part
 
     @property
-    def home(self) -> Home:
-        """Return where the methods of this part run."""
-        return self._home
+    def runner(self) -> LoopRunner:
+        """Return the runner of this part's methods."""
+        return self._runner
 
     def wrap_callbacks(self, keywords: Mapping[str, Any]) -> dict[str, Any]:
         """Return a method's keywords with its callbacks wrapped for the library."""
         return {
-            name: self._home.wrap_callback(value) if name in CALLBACKS and value is not None else value
+            name: self._runner.wrap_callback(value) if name in CALLBACKS and value is not None else value
             for name, value in keywords.items()
         }
 
     def wait_for(self, work: Callable[[S], Awaitable[R]]) -> R:
         """Run the work on the library's part and return its result."""
-        return self._home.wait_for(work, self._part)
+        return self._runner.wait_for(work, self._part)
 
 
 def make_blocking(method: Callable[Concatenate[S, P], Awaitable[R]]) -> Callable[Concatenate[Facade[S], P], R]:
@@ -234,7 +240,7 @@ def make_iterating(
         """Start the watch on the loop, yield its events, and end it with the iterator."""
         wrapped = facade.wrap_callbacks(kwargs)
 
-        turn = asyncio.Lock()  # held by what uses `events`: an interrupted next_event may still be ending
+        iterator_lock = asyncio.Lock()  # held by what uses `events`: an interrupted next_event may still be ending
 
         async def start_watch(part: S) -> AsyncGenerator[R, None]:
             """Return the watch, which is made on the loop and begins with its first event."""
@@ -242,20 +248,20 @@ def make_iterating(
 
         async def next_event(_: S) -> tuple[R, ...]:
             """Return the next event alone in a tuple, which is empty at the end."""
-            async with turn:
+            async with iterator_lock:
                 async for event in events:
                     return (event,)
             return ()
 
         async def close_watch(_: S) -> None:
             """End the watch, once an interrupted next_event has ended."""
-            async with turn:
+            async with iterator_lock:
                 await events.aclose()
 
         events = facade.wait_for(start_watch)
         try:
-            while found := facade.wait_for(next_event):
-                yield found[0]
+            while next_events := facade.wait_for(next_event):
+                yield next_events[0]
         finally:
             with suppress(HubbubError):  # closed or forked: the watch has ended with its connection
                 facade.wait_for(close_watch)

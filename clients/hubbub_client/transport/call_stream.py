@@ -1,6 +1,6 @@
 """Carries the calls of a connection over one stream (StreamCalls), which costs less than an RPC for each.
 
-With a call come the pending requests that its caller answers, and the answers go the same way.
+The stream also carries the pending requests of a call that its caller answers, and the answers.
 
 The stream is opened beside the second call, and used once the hub has accepted it; until then, and with a hub that does
 not have it, a call is an RPC of its own. So nothing is sent on a stream that is about to be refused.
@@ -38,10 +38,10 @@ OnStep = Callable[["CallStream", Step], None]
 ENDS = frozenset(("completed", "failed", "answered"))
 SHUTTING_DOWN = "SHUTTING_DOWN"
 
-# A longer request would hold up the calls behind it, and the time it takes hides the price of an RPC.
-LONGEST_REQUEST = 64 * 1024
+# A longer request would delay the calls behind it, and takes so long that an RPC costs little more.
+MAX_REQUEST_BYTES = 64 * 1024
 # The most steps in one message; the hub takes 1000.
-MOST_TOGETHER = 100
+MAX_STEPS_PER_MESSAGE = 100
 # A stream without calls is closed after this time, at the latest after twice as much.
 IDLE_S = 60.0
 FIRST_PAUSE_S = 1.0
@@ -56,7 +56,7 @@ class TracePosition(TypedDict):
 
 
 class NotSent(Exception):
-    """A call or an answer was not sent, for want of a stream, or the hub has not begun it; another way may be tried."""
+    """A call or an answer was not sent, for want of a stream, or the hub has not begun it; an RPC may be tried."""
 
 
 class CallStream:
@@ -80,25 +80,25 @@ class CallStream:
         self._max_calls = ready.max_calls
         self._takes_answers = ready.takes_answers
         # Half of what the hub reads: a step is longer than its request.
-        self._max_request = min(LONGEST_REQUEST, ready.max_request_bytes // 2)
-        self._max_response = max_response_bytes
+        self._max_request_bytes = min(MAX_REQUEST_BYTES, ready.max_request_bytes // 2)
+        self._max_response_bytes = max_response_bytes
         self._ids = count(1)
-        # Calls and answers under way, by id: a future for the last step, and what gets the steps of a call before that.
+        # Calls and answers under way, by id: a future for the last step, and the callback for the steps before it.
         self._waiting: dict[int, tuple[asyncio.Future[Step], OnStep | None]] = {}
-        self._answering = 0  # how many of `_waiting` are answers
+        self._answer_count = 0  # how many of `_waiting` are answers
         self._unwritten: dict[object, pb.StreamCallsRequest.Step] = {}
-        """Steps to write, by their id; a skip by the ids of its call and of its pending request."""
+        """Steps to write, by id; a skip by the ids of its call and of its pending request."""
         self._step_enqueued = asyncio.Event()
-        self._retired = False  # whether this stream takes no more calls
+        self._is_retired = False  # whether this stream takes no more calls
         self._tasks = [asyncio.ensure_future(self._read()), asyncio.ensure_future(self._write())]
-        # Whether anything was sent since the timer last looked.
-        self._used = False
+        # Whether anything was sent since the last check of the timer.
+        self._is_used = False
         self._timer = asyncio.get_running_loop().call_later(IDLE_S, self._retire_if_idle)
 
     @property
     def alive(self) -> bool:
         """Return whether calls can be sent on this stream."""
-        return not (self._retired or self._rpc.done())
+        return not (self._is_retired or self._rpc.done())
 
     @property
     def busy(self) -> bool:
@@ -110,9 +110,9 @@ class CallStream:
 
         `with_answers`: the hub must also take answers on this stream.
         """
-        if not self.alive or len(self._waiting) - self._answering >= self._max_calls:
+        if not self.alive or len(self._waiting) - self._answer_count >= self._max_calls:
             return False
-        return request.ByteSize() <= self._max_request and (self._takes_answers or not with_answers)
+        return request.ByteSize() <= self._max_request_bytes and (self._takes_answers or not with_answers)
 
     async def call(
         self,
@@ -130,31 +130,31 @@ class CallStream:
         start = pb.StreamCallsRequest.Start(
             id=next(self._ids),
             request=request,
-            max_response_bytes=self._max_response,
+            max_response_bytes=self._max_response_bytes,
             follow=follow,
             answers=answers,
             **_trace_position(),
         )
         try:
             end = await self._send_and_wait(start.id, pb.StreamCallsRequest.Step(start=start), on_step)
-        except HubbubError as broken:
-            raise _with_call_id(broken, request.spec.call_id) from None
+        except HubbubError as error:
+            raise _with_call_id(error, request.spec.call_id) from None
         return _require_success(end).completed
 
     async def answer(self, request: inbox_pb2.AnswerPendingRequestRequest) -> inbox_pb2.AnswerPendingRequestResponse:
         """Answer a pending request. Raises HubbubError, and NotSent if this stream has ended or has no room for it."""
-        if not self.alive or self._answering >= self._max_calls or request.ByteSize() > self._max_request:
+        if not self.alive or self._answer_count >= self._max_calls or request.ByteSize() > self._max_request_bytes:
             raise NotSent
         answer = pb.StreamCallsRequest.Answer(
-            id=next(self._ids), request=request, max_response_bytes=self._max_response, **_trace_position()
+            id=next(self._ids), request=request, max_response_bytes=self._max_response_bytes, **_trace_position()
         )
-        self._answering += 1
+        self._answer_count += 1
         try:
             return _require_success(
                 await self._send_and_wait(answer.id, pb.StreamCallsRequest.Step(answer=answer))
             ).answered
         finally:
-            self._answering -= 1
+            self._answer_count -= 1
 
     def skip(self, call: int, pending_request_id: str) -> None:
         """Leave a pending request of a call to other clients, if the call is still under way on this stream."""
@@ -163,10 +163,11 @@ class CallStream:
             self._enqueue((call, pending_request_id), pb.StreamCallsRequest.Step(skip=skip))
 
     async def _send_and_wait(self, id_: int, step: pb.StreamCallsRequest.Step, on_step: OnStep | None = None) -> Step:
-        """Send a step, and return the hub's last step about it: its result, or its failure. Raises NotSent, and
-        HubbubError for a broken stream.
+        """Send a step, and return the hub's last step about it: its result, or its failure.
+
+        Raises NotSent, and HubbubError for a broken stream.
         """
-        self._used = True
+        self._is_used = True
         end: asyncio.Future[Step] = asyncio.get_running_loop().create_future()
         self._waiting[id_] = end, on_step
         self._enqueue(id_, step)
@@ -176,9 +177,9 @@ class CallStream:
             self._cancel_step(id_)
             raise
 
-    def _leave_hub(self) -> None:
-        """Use the stream no longer, as its hub shuts down, and call `on_closing`. Unsent steps fail with NotSent."""
-        self._retired = True
+    def _handle_shutdown(self) -> None:
+        """Retire the stream, since its hub shuts down, and call `on_closing`. Unwritten steps fail with NotSent."""
+        self._is_retired = True
         for id_ in [id_ for id_ in self._waiting if id_ in self._unwritten]:
             del self._unwritten[id_]
             end, _ = self._waiting.pop(id_)
@@ -188,13 +189,13 @@ class CallStream:
 
     def retire(self) -> None:
         """Take no further calls; those under way may finish."""
-        self._retired = True
+        self._is_retired = True
         if not self._waiting:
             self.end(HubbubError("no call is left to fail"))  # the error reaches nobody
 
     def end(self, error: HubbubError | NotSent, unsent: HubbubError | None = None) -> None:
-        """End the stream; each call under way fails with the error, one that was not sent with `unsent` or NotSent."""
-        self._retired = True
+        """End the stream. Each call under way fails with the error, one that was not sent with `unsent` or NotSent."""
+        self._is_retired = True
         self._timer.cancel()
         self._rpc.cancel()
         for task in self._tasks:
@@ -205,12 +206,12 @@ class CallStream:
                 end.set_exception((unsent or NotSent()) if id_ in self._unwritten else error)
 
     def _enqueue(self, key: object, step: pb.StreamCallsRequest.Step) -> None:
-        """Have a step written soon, in place of an unwritten step with this key, if there is one."""
+        """Queue a step to be written, in place of an unwritten step with this key, if there is one."""
         self._unwritten[key] = step
         self._step_enqueued.set()
 
     def _cancel_step(self, id_: int) -> None:
-        """Take back a step that was not written yet, else tell the hub to cancel it."""
+        """Drop a step that is not written yet, else tell the hub to cancel it."""
         if self._waiting.pop(id_, None) is None:
             return  # it has ended
         if self._unwritten.pop(id_, None) is None:
@@ -231,15 +232,15 @@ class CallStream:
             self._rpc.cancel()
 
     def _take_steps(self) -> list[pb.StreamCallsRequest.Step]:
-        """Take the next steps to write in one message, at least one, up to the limits of bytes and of steps.
+        """Remove the next steps from the queue for one message: at least one, up to the limits of bytes and of steps.
 
         They go together since gRPC costs per message.
         """
         steps: list[pb.StreamCallsRequest.Step] = []
-        bytes_left = self._max_request
+        bytes_left = self._max_request_bytes
         for key, step in list(self._unwritten.items()):
             bytes_left -= step.ByteSize()
-            if steps and (bytes_left < 0 or len(steps) == MOST_TOGETHER):
+            if steps and (bytes_left < 0 or len(steps) == MAX_STEPS_PER_MESSAGE):
                 break
             steps.append(self._unwritten.pop(key))
         return steps
@@ -261,25 +262,25 @@ class CallStream:
             self.end(_stream_error(error))
 
     def _handle_step(self, step: Step) -> None:
-        """Hand a step to the call or the answer that the step is about; `closing` says that the hub shuts down."""
+        """Pass a step to the call or the answer that it is about; retire the stream if the hub shuts down."""
         end, on_step = self._waiting.get(step.id, (None, None))
         if end is not None and step.WhichOneof("step") in ENDS:
             del self._waiting[step.id]
             if not end.done():
                 end.set_result(step)
         elif step.HasField("closing"):
-            self._leave_hub()
+            self._handle_shutdown()
         elif on_step is not None:
             on_step(self, step)
-        if self._retired and not self._waiting:
+        if self._is_retired and not self._waiting:
             self.retire()  # which ends the stream after its last call
 
     def _retire_if_idle(self) -> None:
-        """End the stream if there was no call since the last look."""
-        if not (self._used or self._waiting):
+        """End the stream if no call was made since the last check."""
+        if not (self._is_used or self._waiting):
             self.retire()
             return
-        self._used = False
+        self._is_used = False
         self._timer = asyncio.get_running_loop().call_later(IDLE_S, self._retire_if_idle)
 
 
@@ -287,15 +288,15 @@ class ClientCallStreams:
     """The streams of one connection, one at a time: another hub, or another token, takes another stream."""
 
     def __init__(self, max_response_bytes: int, on_revision: Callable[[str], None] = lambda _: None) -> None:
-        """`on_revision` gets each revision that the hub reports, if the metadata of the stream have asked for that."""
+        """`on_revision` gets each revision that the hub reports, if the metadata of the stream request that."""
         self._max_response_bytes = max_response_bytes
         self._on_revision = on_revision
-        # What the stream belongs to: a channel with credentials.
+        # The channel and the credentials of the stream.
         self._key: object = None
-        # How many calls have found no stream; for the first none is opened.
-        self._calls_wanted = 0
+        # How many calls found no stream; for the first call none is opened.
+        self._call_count = 0
         self._stream: CallStream | None = None
-        # Streams that take no more calls, and have some under way.
+        # Streams that take no more calls, but have some under way.
         self._retired: list[CallStream] = []
         self._opening: asyncio.Task[None] | None = None
         # After a failure no stream is opened before this time of the loop's clock.
@@ -310,16 +311,16 @@ class ClientCallStreams:
     def open_if_needed(
         self, key: object, open_rpc: "Callable[[], Rpc]", on_closing: Callable[[], None] = lambda: None
     ) -> None:
-        """Open a stream for a key if there is none, unless this is the first call, or a failure was a moment ago.
+        """Open a stream for a key if there is none, unless this is the first call, or a stream has just failed.
 
         `on_closing` is called when the hub of the stream shuts down.
         """
         self._switch_to(key)
         if self._opening is not None or (self._stream is not None and self._stream.alive):
             return
-        self._calls_wanted += 1
+        self._call_count += 1
         clock = asyncio.get_running_loop()
-        if self._calls_wanted > 1 and clock.time() >= self._open_after:
+        if self._call_count > 1 and clock.time() >= self._open_after:
             # In a context of its own, since the stream belongs to no call's trace.
             self._opening = clock.create_task(self._open(open_rpc(), on_closing), context=Context())
 
@@ -330,7 +331,7 @@ class ClientCallStreams:
             stream.end(error, error)  # unsent calls fail as well: no other way is left to them
 
     def _switch_to(self, key: object) -> None:
-        """Retire the current stream if it is of another key."""
+        """Retire the current stream if it is for another key."""
         if key != self._key:
             self._reset()
             self._key = key
@@ -344,15 +345,16 @@ class ClientCallStreams:
         self._open_after, self._pause_s = -math.inf, FIRST_PAUSE_S
 
     def _retire_current(self) -> None:
-        """Have the stream take no more calls, and keep it as long as some are under way."""
+        """Retire the stream, and store it as long as calls are under way on it."""
         if self._stream is not None:
             self._stream.retire()
             self._retired = [each for each in (*self._retired, self._stream) if each.busy]
         self._stream = None
 
     async def _open(self, rpc: "Rpc", on_closing: Callable[[], None]) -> None:
-        """Wait until the hub says that a stream is ready. After a failure the pause before the next stream is longer; a
-        hub without this RPC is not asked again.
+        """Wait until the hub reports that a stream is ready, and use it.
+
+        After a failure the pause before the next stream is longer; a hub without this RPC is not asked again.
         """
         pause_s = self._pause_s
         try:
@@ -374,8 +376,9 @@ class ClientCallStreams:
 
 
 def _require_success(end: Step) -> Step:
-    """Return the last step of a call or an answer. Raises the error in the step: HubbubError, or NotSent if a hub that
-    shuts down had not begun the call.
+    """Return the last step of a call or an answer, if it is no failure.
+
+    Raises the error of the step: HubbubError, or NotSent if a hub that shuts down had not begun the call.
     """
     if end.HasField("failed"):
         error = from_status(end.failed)
@@ -385,12 +388,12 @@ def _require_success(end: Step) -> Step:
 
 def _trace_position() -> TracePosition:
     """Return the caller's place in a trace, as fields of a step; empty without a trace."""
-    place = dict(trace_context.metadata())
-    return {"traceparent": place.get("traceparent", ""), "tracestate": place.get("tracestate", "")}
+    metadata = dict(trace_context.metadata())
+    return {"traceparent": metadata.get("traceparent", ""), "tracestate": metadata.get("tracestate", "")}
 
 
 def _stream_error(error: HubbubError) -> HubbubError | NotSent:
-    """Return the error of the calls on a stream that ended with `error`: Unavailable, unless it is about the caller.
+    """Return the error of the calls on a stream that ended with `error`: Unavailable, unless the caller was refused.
 
     Return NotSent if the hub shuts down: that hub has reported the end of each call that it had begun.
     """

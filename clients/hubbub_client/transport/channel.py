@@ -57,7 +57,7 @@ OPTIONS: Sequence[tuple[str, int]] = (
 
 # With several addresses a member that is frozen is left after about 10 s. The hub takes pings at intervals of 5 s, and
 # as many as come while nothing else is sent. gRPC waits for a keepalive's answer for as long as for that of any ping.
-WATCHFUL: Sequence[tuple[str, int]] = (
+FREQUENT_KEEPALIVE: Sequence[tuple[str, int]] = (
     ("grpc.keepalive_time_ms", 6_000),
     ("grpc.keepalive_timeout_ms", 4_000),
     ("grpc.http2.ping_timeout_ms", 4_000),
@@ -93,7 +93,7 @@ class Stubs:
 def open_channel(endpoint: HubAddress, *, several: bool = False) -> aio.Channel:
     """Return a channel to an address. The channel connects only when `is_ready` is called with `connect`.
 
-    `several` says that the hub has more addresses: then a lost connection is noticed soon, to try another one.
+    `several`: the hub has more addresses, so that a lost connection is to be noticed soon, to try another address.
     """
     tls = endpoint.tls
     options = _keepalive_options() if several else OPTIONS
@@ -105,11 +105,11 @@ def open_channel(endpoint: HubAddress, *, several: bool = False) -> aio.Channel:
 
 def _keepalive_options() -> Sequence[tuple[str, int | str]]:
     """Return the channel options for a hub with several addresses: by frequent pings, a frozen member is left soon."""
-    return [*({**dict(OPTIONS), **dict(WATCHFUL)}).items(), ("grpc.service_config", SHUFFLED)]
+    return [*({**dict(OPTIONS), **dict(FREQUENT_KEEPALIVE)}).items(), ("grpc.service_config", SHUFFLED)]
 
 
 class Channels:
-    """The channels of a connection: one to each address, and those that are retired, for RPCs under way."""
+    """The channels of a connection: the current one to each address, and retired ones with RPCs under way."""
 
     def __init__(self) -> None:
         self.several = False
@@ -138,7 +138,7 @@ class Channels:
             await channel.close()
 
     async def _retire(self, key: object) -> None:
-        """Retire the channel of a key; of too many retired ones the oldest is closed."""
+        """Retire the channel of a key; close the oldest retired one if there are more than MAX_RETIRED."""
         if (channel := self._current.pop(key, None)) is not None:
             self._retired.append(channel)
         if len(self._retired) > MAX_RETIRED:
@@ -146,7 +146,7 @@ class Channels:
 
 
 def is_ready(channel: aio.Channel | None, connect: bool = False) -> bool:
-    """Return whether a channel is connected; gRPC may say so for a moment too long. `connect` connects an idle one."""
+    """Return whether a channel is connected; gRPC may report that a moment too long. `connect` connects an idle one."""
     return channel is not None and channel.get_state(connect) is ChannelConnectivity.READY
 
 
@@ -160,13 +160,13 @@ async def await_response(call: aio.UnaryUnaryCall[Q, A]) -> A:
 
     A done callback of gRPC would not do: gRPC calls none for a request that its core refuses.
     """
-    waiting = asyncio.ensure_future(_await_outcome(call))
-    waiting.add_done_callback(lambda done: done.cancelled() or done.exception())  # read, or asyncio would log it
+    task = asyncio.ensure_future(_await_outcome(call))
+    task.add_done_callback(lambda done: done.cancelled() or done.exception())  # read, or asyncio would log it
     try:
-        await asyncio.wait((waiting,))
+        await asyncio.wait((task,))
     finally:
         call.cancel()  # does nothing if the call is done
-    return waiting.result()
+    return task.result()
 
 
 async def _await_outcome(call: aio.UnaryUnaryCall[Q, A]) -> A:

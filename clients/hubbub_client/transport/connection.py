@@ -26,7 +26,7 @@ from hubbub_client.errors import (
 from hubbub_client.transport import trace_context
 from hubbub_client.transport.call_stream import CallStream, ClientCallStreams, Kinds, NotSent, OnStep
 from hubbub_client.transport.channel import MAX_MESSAGE_BYTES, Channels, Stubs, await_response, is_ready, is_refused
-from hubbub_client.transport.discovery import DNS, HubAddress, Where, discover_all
+from hubbub_client.transport.discovery import DNS, HubAddress, HubLocation, discover_all
 from hubbub_client.waits import within
 
 if TYPE_CHECKING:
@@ -38,10 +38,10 @@ Q = TypeVar("Q")
 A = TypeVar("A")
 A_co = TypeVar("A_co", covariant=True)
 
-# How often a client that waits for its hub looks up the address again.
-LOOK_AGAIN_S = 0.25
+# Seconds between look-ups of the address, while a client waits for its hub.
+LOOKUP_INTERVAL_S = 0.25
 POLL_S = 0.005
-# How often an RPC that the hub has not served is sent again.
+# The most repeats of an RPC that the hub has not served.
 MAX_RETRIES = 2
 
 
@@ -60,13 +60,7 @@ class Readable(Protocol[A_co]):
 class HubConnection:
     """Connection to one hub, which may move to another address, or have several."""
 
-    def __init__(
-        self,
-        where: Where,
-        name: str | None,
-        connect_timeout_s: float,
-        silence_s: float,
-    ) -> None:
+    def __init__(self, where: HubLocation, name: str | None, connect_timeout_s: float, silence_s: float) -> None:
         """`name`: the author to record; a stream is dead if silent for `silence_s`. Connects to nothing yet."""
         self._where = where
         self._name = name
@@ -74,11 +68,11 @@ class HubConnection:
         self._silence_s = silence_s
         self._endpoint: HubAddress | None = None  # the address in use; with it come the channel and the stubs
         self._endpoints: Sequence[HubAddress] = ()  # all addresses, as last looked up, in the order to try them
-        self._left_address: str | None = None  # the address that failed last
+        self._failed_address: str | None = None  # of the last failure
         self._channel: aio.Channel | None = None
         self._stubs: Stubs | None = None
         self._channels = Channels()
-        self._calls = ClientCallStreams(
+        self._call_streams = ClientCallStreams(
             MAX_MESSAGE_BYTES, lambda revision: self._seen_revisions.note_revision(revision)
         )
         self._lock = asyncio.Lock()  # held while connecting
@@ -109,7 +103,7 @@ class HubConnection:
     async def close(self) -> None:
         """Close all channels, which ends every RPC."""
         self._closed = True
-        self._calls.end(closed_meanwhile_error())
+        self._call_streams.end(closed_meanwhile_error())
         await self._channels.close()
 
     async def connected_stubs(self, *, patient: bool = True) -> Stubs:
@@ -130,19 +124,19 @@ class HubConnection:
         return self._stubs
 
     async def refresh(self) -> bool:
-        """Look up the hub again and use what is found; return whether address or token differ. Raises as `discover`."""
-        found, before = discover_all(self._where), self._endpoint
-        self._channels.several = len(found) > 1 or found[0].target.startswith(DNS)
-        self._endpoints = found
-        if len(found) > 1:
+        """Look up the hub again and use its address; return whether address or token differ. Raises as `discover`."""
+        endpoints, previous = discover_all(self._where), self._endpoint
+        self._channels.several = len(endpoints) > 1 or endpoints[0].target.startswith(DNS)
+        self._endpoints = endpoints
+        if len(endpoints) > 1:
             from hubbub_client.transport.addresses import order_to_try
 
-            self._endpoints = order_to_try(found, before and before.address, self._left_address)
+            self._endpoints = order_to_try(endpoints, previous and previous.address, self._failed_address)
         endpoint = self._endpoints[0]
-        if before is not None and before.key == endpoint.key:
+        if previous is not None and previous.key == endpoint.key:
             self._endpoint = endpoint
-            return before.token != endpoint.token
-        await self._channels.retain(found)
+            return previous.token != endpoint.token
+        await self._channels.retain(endpoints)
         self._use_address(endpoint)
         return True
 
@@ -165,7 +159,7 @@ class HubConnection:
             except NotSent:
                 stubs = await self.connected_stubs()  # again: the wait for the stream may have been long
             key, metadata = self._stream_key(stubs), self._untraced_metadata()
-            self._calls.open_if_needed(
+            self._call_streams.open_if_needed(
                 key, lambda: stubs.calls.StreamCalls(metadata=metadata), lambda: self._leave_address(stubs)
             )
             return await self._send_unary(stubs.calls.CallMethod, request)
@@ -178,6 +172,7 @@ class HubConnection:
         """Make a call over the stream of calls; `on_step` gets its steps. Raises HubbubError, and NotSent."""
 
         async def call_over_stream(stubs: Stubs) -> call_pb2.CallMethodResponse:
+            """Make the call on the stream. Raises HubbubError, and NotSent without a stream."""
             stream = self._find_stream(stubs, request, with_answers=bool(answers))
             return await stream.call(request, on_step, follow=follow, answers=answers)
 
@@ -196,10 +191,10 @@ class HubConnection:
             return await self.call(lambda hub: hub.inbox.AnswerPendingRequest, request)
 
     async def _send_with_retries(self, request: object, send: Callable[[Stubs], Awaitable[A]]) -> A:
-        """Send an RPC, again where that surely does nothing twice. Raises HubbubError."""
-        for tried in count():
+        """Send an RPC, and repeat it after a failure if a repeat does no harm. Raises HubbubError."""
+        for attempt in count():
             stubs = await self.connected_stubs()
-            may_repeat = tried < max(MAX_RETRIES, len(self._endpoints))
+            may_repeat = attempt < max(MAX_RETRIES, len(self._endpoints))
             try:
                 with trace_context.trace_rpc(cast("Message", request), self.address):
                     return await send(stubs)
@@ -207,8 +202,8 @@ class HubConnection:
                 from hubbub_client.transport import retries  # imported late, since few programs see an error
 
                 if isinstance(error, Unauthenticated):
-                    again = may_repeat and retries.may_retry_with_new_token(cast("Message", request), error)
-                    if again and await self.refresh_if_found():
+                    may_retry = may_repeat and retries.may_retry_with_new_token(cast("Message", request), error)
+                    if may_retry and await self.refresh_if_found():
                         continue
                     raise retries.explain_refusal(error, self._endpoint) from None
                 if retries.must_leave_address(error):
@@ -221,21 +216,21 @@ class HubConnection:
         raise AssertionError("the last attempt returns or raises")
 
     def _leave_address(self, stubs: Stubs) -> None:
-        """Use the next address from now on, if there are several and no other RPC has left this address already."""
+        """Use the next address from now on, unless there is only one, or another RPC has left this address already."""
         if len(self._endpoints) > 1 and stubs is self._stubs and self._endpoint is not None:
-            self._left_address, self._endpoint, self._channel, self._stubs = self._endpoint.address, None, None, None
+            self._failed_address, self._endpoint, self._channel, self._stubs = self._endpoint.address, None, None, None
 
     def _find_stream(
         self, stubs: Stubs, request: call_pb2.CallMethodRequest, *, with_answers: bool = False
     ) -> CallStream:
         """Return the stream that takes a call. Raises NotSent."""
-        stream = self._calls.current(self._stream_key(stubs))
+        stream = self._call_streams.current(self._stream_key(stubs))
         if stream is None or not stream.can_take(request, with_answers=with_answers):
             raise NotSent
         return stream
 
     def _stream_key(self, stubs: Stubs) -> object:
-        """Return what must stay the same for a stream to be used: channel and credentials."""
+        """Return the channel and the credentials: a stream is used only while both stay the same."""
         return (stubs, *self._credentials())
 
     async def _send_unary(self, method: aio.UnaryUnaryMultiCallable[Q, A], request: Q) -> A:
@@ -278,12 +273,12 @@ class HubConnection:
         """Open a bidirectional RPC for the block; yield a function that sends a request, and the responses."""
         stubs = await self.connected_stubs()
         stream = method(stubs)(metadata=self._metadata())
-        one_at_a_time = asyncio.Lock()  # two writes at once would break the stream without the hub's knowledge
+        write_lock = asyncio.Lock()  # two writes at once would break the stream without the hub's knowledge
 
         async def send_request(message: Q) -> None:
             """Send a request. Raises HubbubError, also if the stream has ended."""
             try:
-                async with one_at_a_time:
+                async with write_lock:
                     await stream.write(message)
             except aio.AioRpcError as failure:
                 raise from_rpc(failure) from None
@@ -327,7 +322,7 @@ class HubConnection:
         return False
 
     def explain_refusal(self, error: HubbubError) -> HubbubError:
-        """Return the error, or Unavailable where another hub answers at the address that `client.json` has."""
+        """Return the error, or Unavailable if another hub answers at the address in `client.json`."""
         from hubbub_client.transport import retries
 
         return retries.explain_refusal(error, self._endpoint)
@@ -346,12 +341,12 @@ class HubConnection:
     async def _retire_channel(self, stubs: Stubs) -> None:
         """Retire a silent channel: it gets no new RPCs, and those under way may finish."""
         if stubs is self._stubs and self._endpoint is not None:
-            self._left_address = self._endpoint.address
+            self._failed_address = self._endpoint.address
             await self._channels.retire(self._endpoint)
             self._endpoint = self._channel = self._stubs = None
 
     async def _connect(self, patient: bool) -> bool:
-        """Look up the hub until it is connected; return False if closed or, unless `patient`, refused before that."""
+        """Look up the hub until it is connected; return False once closed or, unless `patient`, once refused."""
         while not self._closed:
             await (self.refresh_if_found() if patient else self.refresh())
             if len(self._endpoints) > 1:
@@ -370,18 +365,18 @@ class HubConnection:
         from hubbub_client.transport.addresses import Walk
 
         walk = Walk(self._endpoints, self._channels.channel_to)
-        found = await walk.find_connected(lambda: not self._closed, patient=patient)
-        if found is not None and (self._endpoint is None or found.key != self._endpoint.key):
-            self._use_address(found)
-        return found is not None, walk.refused
+        endpoint = await walk.find_connected(lambda: not self._closed, patient=patient)
+        if endpoint is not None and (self._endpoint is None or endpoint.key != self._endpoint.key):
+            self._use_address(endpoint)
+        return endpoint is not None, walk.refused
 
     async def _wait_for_channel(self, patient: bool) -> bool:
         """Return whether the channel connects within LOOK_AGAIN_S seconds; unless `patient`, False once refused."""
         # Polled, since a wait for the channel's next state cannot be cancelled.
-        clock = asyncio.get_running_loop()
-        last = clock.time() + LOOK_AGAIN_S
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + LOOKUP_INTERVAL_S
         while not is_ready(self._channel, connect=True):
-            if self._closed or clock.time() >= last or (is_refused(self._channel) and not patient):
+            if self._closed or loop.time() >= deadline or (is_refused(self._channel) and not patient):
                 return False
             await asyncio.sleep(POLL_S)
         return True
@@ -390,8 +385,8 @@ class HubConnection:
         """Return the error for a hub that is not found, or does not answer, with the reason."""
         try:
             endpoints = discover_all(self._where)
-        except Unavailable as nowhere:
-            return nowhere
+        except Unavailable as error:
+            return error
         from hubbub_client.transport.handshake import unreachable_error  # imported late, since few programs need it
 
         return await unreachable_error(endpoints, self._connect_timeout_s / 4)
@@ -402,10 +397,10 @@ class HubConnection:
 
     def _untraced_metadata(self) -> list[tuple[str, str | bytes]]:
         """Return the metadata of an RPC but its trace: credentials and, with several addresses, the revision seen."""
-        found = self._credentials()
+        metadata = self._credentials()
         if self._channels.several:
-            found.append(self._seen_revisions.metadata())  # so that no member shows anything older
-        return found
+            metadata.append(self._seen_revisions.metadata())  # so that no member shows anything older
+        return metadata
 
     def _credentials(self) -> list[tuple[str, str | bytes]]:
         """Return the metadata that say who calls: token, and name."""
@@ -447,4 +442,5 @@ async def _explain_end(stream: "aio.StreamStreamCall[Q, A]") -> HubbubError:
 
 
 def _not_sent_error(failure: Exception) -> HubbubError:
+    """Return the error for a request that gRPC could not send."""
     return InvalidArgument(f"the request cannot be sent: {failure}", reason="REQUEST_UNSENDABLE")

@@ -27,8 +27,8 @@ UNIX, HTTP, HTTPS, DNS = "unix:", "http://", "https://", "dns:///"
 MAX_ADDRESSES = 16
 
 
-class Where(NamedTuple):
-    """Arguments for finding the hub; the environment or `client.json` decides on those that are None."""
+class HubLocation(NamedTuple):
+    """Arguments to find the hub; the environment or `client.json` has the values of those that are None."""
 
     address: str | None = None
     token: str | None = None
@@ -40,7 +40,7 @@ class Where(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ClientTls:
-    """Authorities to trust (None: those of gRPC), and the client certificate and key; all as PEM."""
+    """Authorities to trust (None: the default ones of gRPC), and the client certificate and key; all as PEM."""
 
     ca: bytes | None = None
     cert: bytes | None = None
@@ -61,11 +61,11 @@ class HubAddress:
 
     @property
     def key(self) -> object:
-        """What identifies a channel to the address; the token may change without a new channel."""
+        """The identity of a channel to the address; without the token, which may change for the same channel."""
         return self.address, self.tls
 
     @property
-    def here(self) -> bool:
+    def is_local(self) -> bool:
         """Whether the address is on this machine."""
         return self.target.startswith(UNIX) or is_loopback(_host_of_target(self.target.removeprefix(DNS)))
 
@@ -80,13 +80,13 @@ def default_data_dir() -> Path:
         ) from None
 
 
-def discover(where: Where) -> HubAddress:
+def discover(where: HubLocation) -> HubAddress:
     """Return the hub's address; of several the first to try. Raises Unavailable, InvalidArgument as `discover_all`."""
     return discover_all(where)[0]
 
 
-def discover_all(where: Where) -> Sequence[HubAddress]:
-    """Return all addresses of the hub, in an order that is this process's own, so that the members share the load.
+def discover_all(where: HubLocation) -> Sequence[HubAddress]:
+    """Return all addresses of the hub, in an order that differs between processes, so that the members share the load.
 
     Reads the disk each time, since a restarted hub may have moved. Raises Unavailable if no address is found. Raises
     InvalidArgument for a malformed address, for too many, for plaintext off this machine, for a token that cannot be
@@ -99,12 +99,14 @@ def discover_all(where: Where) -> Sequence[HubAddress]:
     if not (address and token):
         file = client_file(where)
         _check_owner(file)
-        found = read_client_file(file)
+        client_config = read_client_file(file)
         if address:
             # Never send one hub's token to another.
-            token = token or (found.get("token") if _are_same_address(found.get("address", ""), address) else None)
-        elif "address" in found:
-            address, token, source = found["address"], token or found.get("token"), f"from {file}"
+            token = token or (
+                client_config.get("token") if _are_same_address(client_config.get("address", ""), address) else None
+            )
+        elif "address" in client_config:
+            address, token, source = client_config["address"], token or client_config.get("token"), f"from {file}"
         else:
             raise _not_found_error(
                 f"no hub found: {file} is missing or not readable; start one with `hubbub up -d`, or name the hub's "
@@ -121,14 +123,16 @@ def discover_all(where: Where) -> Sequence[HubAddress]:
     return _shuffle(endpoints) if len(endpoints) > 1 else endpoints
 
 
-def _split_addresses(given: str) -> list[str]:
-    """Return the addresses in a list with commas. Raises InvalidArgument for an empty one, and for too many."""
-    if "," not in given or given.startswith(UNIX):  # the path of a socket may have a comma, so it stands alone
-        return [given]
-    addresses = [each.strip() for each in given.split(",")]
+def _split_addresses(address_list: str) -> list[str]:
+    """Return the addresses in a list with commas. Raises InvalidArgument for an empty address, and for too many."""
+    if "," not in address_list or address_list.startswith(
+        UNIX
+    ):  # the path of a socket may have a comma, so it stands alone
+        return [address_list]
+    addresses = [each.strip() for each in address_list.split(",")]
     if not all(addresses):
         raise _invalid_error(
-            f"{given!a} has an empty address: separate addresses by one comma", reason="ADDRESS_INVALID"
+            f"{address_list!a} has an empty address: separate addresses by one comma", reason="ADDRESS_INVALID"
         )
     if len(addresses) > MAX_ADDRESSES:
         raise _invalid_error(
@@ -151,16 +155,16 @@ def _shuffle(endpoints: list[HubAddress]) -> list[HubAddress]:
 
 @cache
 def _process_seed() -> bytes:
-    """Return the random seed of this process, always the same, so that the addresses keep their order."""
+    """Return a random seed, the same one during the whole process, so that the addresses keep their order."""
     return os.urandom(8)
 
 
-def client_file(where: Where) -> Path:
-    """Return where a running hub writes its `client.json`. Raises Unavailable if this user has no home directory."""
+def client_file(where: HubLocation) -> Path:
+    """Return the path of a running hub's `client.json`. Raises Unavailable if this user has no home directory."""
     return Path(where.data_dir or os.environ.get("HUBBUB_DATA_DIR") or default_data_dir()) / "client.json"
 
 
-def mcp_url(where: Where) -> str | None:
+def mcp_url(where: HubLocation) -> str | None:
     """Return the URL at which the hub of this machine serves MCP hosts; None if it serves none, or has not started.
 
     Raises Unavailable for a `client.json` of another user.
@@ -170,12 +174,12 @@ def mcp_url(where: Where) -> str | None:
     return read_client_file(file).get("mcp")
 
 
-def _clean_token(given: str | None) -> str | None:
+def _clean_token(raw_token: str | None) -> str | None:
     """Return a token fit for a header, without the line end that files and `echo` add; None if there is none.
 
     Raises InvalidArgument.
     """
-    token = (given or "").strip()
+    token = (raw_token or "").strip()
     if not (token.isascii() and token.isprintable()):
         raise _invalid_error(
             "the token has characters that no token has: one that is not ASCII, or a line break within it; "
@@ -200,18 +204,18 @@ def _parse_target(address: str) -> tuple[str, bool]:
                 f"the path of a socket has at most {MAX_UNIX_BYTES} bytes, this one has more", reason="ADDRESS_INVALID"
             )
         return address, False
-    plain, name = address.startswith(HTTP), address.startswith(DNS)
-    target = address.removeprefix(DNS) if name else address.removeprefix(HTTPS).removeprefix(HTTP).rstrip("/")
+    is_plaintext, is_dns = address.startswith(HTTP), address.startswith(DNS)
+    target = address.removeprefix(DNS) if is_dns else address.removeprefix(HTTPS).removeprefix(HTTP).rstrip("/")
     host, colon, port = target.rpartition(":")
     if not colon or not host or "/" in target or not _is_port(port):
         raise _invalid_error(f"{address!r} is not HOST:PORT, https://HOST:PORT or unix:PATH", reason="ADDRESS_INVALID")
-    local = is_loopback(_host_of_target(target))
-    if plain and not local:
+    is_local = is_loopback(_host_of_target(target))
+    if is_plaintext and not is_local:
         raise _invalid_error(
             f"{address} is not on this machine: without TLS everybody on the way could read the token; use https://",
             reason="PLAINTEXT_REFUSED",
         )
-    return f"{DNS}{target}" if name else target, address.startswith(HTTPS) or not local
+    return f"{DNS}{target}" if is_dns else target, address.startswith(HTTPS) or not is_local
 
 
 def _host_of_target(target: str) -> str:
@@ -233,8 +237,8 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def _read_tls(where: Where) -> ClientTls:
-    """Return authorities, certificate and key: as given, else from the files that the environment names.
+def _read_tls(where: HubLocation) -> ClientTls:
+    """Return authorities, certificate and key: as configured, else from the files that the environment names.
 
     Raises InvalidArgument for a file that cannot be read.
     """
@@ -243,9 +247,9 @@ def _read_tls(where: Where) -> ClientTls:
     return ClientTls(_read_pem("ca", where.ca), cert, _read_pem("key", where.key) or cert)
 
 
-def _read_pem(name: str, given: str | Path | None) -> bytes | None:
-    """Return the content of a TLS file, as given or as HUBBUB_`name` says; None without one. Raises InvalidArgument."""
-    path = given or os.environ.get(f"HUBBUB_{name.upper()}")
+def _read_pem(name: str, configured: str | Path | None) -> bytes | None:
+    """Return the TLS file that is `configured`, or named by HUBBUB_`name`; None without one. Raises InvalidArgument."""
+    path = configured or os.environ.get(f"HUBBUB_{name.upper()}")
     if not path:
         return None
     try:
@@ -288,12 +292,14 @@ def read_client_file(file: Path) -> dict[str, str]:
 
 
 def _not_found_error(message: str, **metadata: str) -> "Unavailable":
+    """Return the error for a hub that cannot be found."""
     from hubbub_client.errors import Unavailable
 
     return Unavailable(message, reason="HUB_UNREACHABLE", metadata=metadata)
 
 
 def _invalid_error(message: str, *, reason: str) -> "InvalidArgument":
+    """Return the error for an argument that cannot be used."""
     from hubbub_client.errors import InvalidArgument
 
     return InvalidArgument(message, reason=reason)

@@ -18,13 +18,13 @@ _OTHER_AUTHORITY = (2, 18, 19, 20, 21)
 
 
 async def unreachable_error(endpoints: Sequence[HubAddress], limit_s: float) -> Unavailable:
-    """Return the error for a hub that answers at none of its addresses: each of them, and why it failed."""
+    """Return the error for a hub that answers at none of its addresses; its message has the reason for each."""
     tls_problems = await asyncio.gather(*(find_tls_problem(each, limit_s) for each in endpoints))
     addresses, source = ",".join(each.address for each in endpoints), endpoints[0].source
     if len(endpoints) > 1:
         absences = await asyncio.gather(*(explain_absence(each, limit_s) for each in endpoints))
         triples = zip(endpoints, tls_problems, absences, strict=True)
-        reasons = [f"{at.address}: {tls_problem or absence}" for at, tls_problem, absence in triples]
+        reasons = [f"{endpoint.address}: {tls_problem or absence}" for endpoint, tls_problem, absence in triples]
         message = f"no hub answers at any of {len(endpoints)} addresses ({source}): {'; '.join(sorted(reasons))}"
     elif tls_problems[0]:
         message = f"no connection to the hub at {addresses} ({source}): {tls_problems[0]}"
@@ -35,7 +35,7 @@ async def unreachable_error(endpoints: Sequence[HubAddress], limit_s: float) -> 
 
 
 async def explain_absence(endpoint: HubAddress, limit_s: float) -> str:
-    """Return why there is no connection to an endpoint, as far as its socket tells within `limit_s` seconds."""
+    """Return why there is no connection to an endpoint, by a connection of its own within `limit_s` seconds."""
     try:
         async with within(limit_s):
             _, writer = await _open_socket(endpoint)
@@ -59,13 +59,13 @@ async def _open_socket(endpoint: HubAddress) -> tuple[asyncio.StreamReader, asyn
 
 
 def _host_and_port(endpoint: HubAddress) -> tuple[str, int]:
-    """Return the host, without the brackets of an IPv6 address, and the port of an endpoint that is no socket file."""
+    """Return host and port of an endpoint that is no socket file; the host without the brackets of IPv6."""
     host, _, port = endpoint.target.removeprefix(DNS).rpartition(":")
     return host.strip("[]"), int(port)
 
 
 async def find_tls_problem(endpoint: HubAddress, limit_s: float) -> str | None:
-    """Return what fails in the TLS handshake; None if it succeeds or nobody answers within `limit_s` seconds."""
+    """Return the problem of a TLS handshake; None if it succeeds or nobody answers within `limit_s` seconds."""
     if endpoint.target.startswith(UNIX):
         return None
     host, port = _host_and_port(endpoint)
@@ -80,20 +80,20 @@ async def find_tls_problem(endpoint: HubAddress, limit_s: float) -> str | None:
             except (OSError, ValueError):  # nobody listens, or the name cannot be looked up
                 return None
             try:
-                return await _shake_hands(reader, writer, host, context, endpoint)
+                return await _try_handshake(reader, writer, host, context, endpoint)
             finally:
                 writer.transport.abort()
     return None
 
 
-async def _shake_hands(
+async def _try_handshake(
     reader: asyncio.StreamReader,
     writer: asyncio.StreamWriter,
     host: str,
     context: ssl.SSLContext,
     endpoint: HubAddress,
 ) -> str | None:
-    """Make a TLS handshake over a connection, and return what fails; None if nothing does."""
+    """Make a TLS handshake over a connection, and return its problem; None if it succeeds."""
     try:
         await writer.start_tls(context, server_hostname=host)
     except ssl.SSLCertVerificationError as error:
@@ -103,10 +103,10 @@ async def _shake_hands(
     if endpoint.tls is None:
         return f"it speaks TLS: use https://{endpoint.target.removeprefix(DNS)}"
     try:
-        welcome = await reader.read(1)  # with TLS 1.3 the server refuses a client certificate only now
+        first_byte = await reader.read(1)  # with TLS 1.3 the server refuses a client certificate only now
     except OSError:
-        welcome = b""
-    if not welcome:
+        first_byte = b""
+    if not first_byte:
         if endpoint.tls.cert is None:
             return "it wants a client certificate; name one with --cert and --key"
         return "it does not take the client certificate: it is of another authority, expired, or not of its key"
@@ -114,7 +114,7 @@ async def _shake_hands(
 
 
 def _tls_context(tls: ClientTls | None) -> ssl.SSLContext:
-    """Return a context for a handshake that verifies the hub, without `tls` one that trusts anybody."""
+    """Return a context for a handshake that verifies the hub; without `tls`, one that trusts every server."""
     if tls is None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = False
@@ -122,7 +122,7 @@ def _tls_context(tls: ClientTls | None) -> ssl.SSLContext:
     else:
         context = ssl.create_default_context(cadata=tls.ca.decode("latin-1") if tls.ca else None)
         # No client certificate here, since the standard library takes it from files only. A hub that wants one hangs
-        # up, and `_shake_hands` knows whether the caller gave one.
+        # up, and `_try_handshake` knows whether the caller gave one.
     context.set_alpn_protocols(["h2"])
     return context
 

@@ -12,16 +12,16 @@ if TYPE_CHECKING:
 
 BEHIND: Final = "BEHIND"
 # The hub says with these that it has not carried out a call.
-NOT_CALLED = frozenset(("NOT_OWNER", "OWNER_CHANGING", "MOVED"))
+CALL_NOT_BEGUN = frozenset(("NOT_OWNER", "OWNER_CHANGING", "MOVED"))
 # One member says these of itself, so another member may serve the request.
-OF_MEMBER = frozenset((*NOT_CALLED, BEHIND, "SHUTTING_DOWN", "STORE_UNAVAILABLE", "OUTCOME_UNKNOWN"))
+OF_MEMBER = frozenset((*CALL_NOT_BEGUN, BEHIND, "SHUTTING_DOWN", "STORE_UNAVAILABLE", "OUTCOME_UNKNOWN"))
 # These are the same at all members.
 _EVERYWHERE = frozenset(("OWNER_CHANGING", "MOVED"))
 # The longest pause that a member may ask for, seconds.
 LONGEST_PAUSE_S = 2.0
 
 # Requests that change something only the first time: the hub knows them again by an id that the client made.
-_SETTLED: Mapping[str, Callable[[Any], bool]] = {
+_IDEMPOTENT: Mapping[str, Callable[[Any], bool]] = {
     "AnswerPendingRequestRequest": lambda request: bool(request.answer_id),
     "ClaimPendingRequestRequest": lambda request: bool(request.claim_id),
     "RenewClaimRequest": lambda _: True,
@@ -37,7 +37,7 @@ def may_repeat(request: "Message", error: HubbubError, *, several: bool) -> bool
         return False
     if error.reason == BEHIND or _is_harmless(request):  # a member that is behind has not begun
         return True
-    return error.reason in NOT_CALLED and _has_call_id(request)
+    return error.reason in CALL_NOT_BEGUN and _has_call_id(request)
 
 
 def may_retry_with_new_token(request: "Message", error: HubbubError) -> bool:
@@ -49,10 +49,10 @@ def may_retry_with_new_token(request: "Message", error: HubbubError) -> bool:
 
 
 def explain_refusal(error: HubbubError, endpoint: "HubAddress | None") -> HubbubError:
-    """Return the error, or Unavailable for a token that another hub refuses at the address of `client.json`.
+    """Return the error, or Unavailable if another hub at the address of `client.json` has refused the token.
 
-    A hub that was killed leaves that file behind, and its port free for anybody. Started again, the hub keeps its token
-    and writes its new address.
+    A hub that was killed leaves that file behind, and its port free for any program. Started again, the hub has the
+    same token and writes its new address.
     """
     if error.reason != "TOKEN_INVALID" or endpoint is None or not endpoint.is_from_client_file:
         return error
@@ -70,18 +70,15 @@ def retry_pause_s(error: HubbubError) -> float:
 
 
 def must_leave_address(error: HubbubError) -> bool:
-    """Return whether the error says that the member at this address is lost or refuses work.
-
-    Then the next request goes to another address.
-    """
+    """Return whether the member at this address is lost or refuses work, so that the next request goes elsewhere."""
     return isinstance(error, ConnectionLost) or error.reason in OF_MEMBER - _EVERYWHERE
 
 
 def _is_harmless(request: "Message") -> bool:
     """Return whether a request changes nothing at the hub (AIP-131, AIP-132), or nothing the second time."""
     name = request.DESCRIPTOR.name
-    settled = _SETTLED.get(name)
-    return name.startswith(("Get", "List")) if settled is None else settled(request)
+    is_idempotent = _IDEMPOTENT.get(name)
+    return name.startswith(("Get", "List")) if is_idempotent is None else is_idempotent(request)
 
 
 def _has_call_id(request: Any) -> bool:

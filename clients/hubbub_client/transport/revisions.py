@@ -38,7 +38,7 @@ class SeenRevision:
             self._history, self._revision = history, revision
 
     def note_token(self, token: str) -> None:
-        """Note the revision in a resume token: that up to which its watch has streamed changes."""
+        """Note the revision in a resume token, up to which its watch has streamed changes."""
         try:
             parts = urlsafe_b64decode(token.encode() + b"=" * (-len(token) % 4)).decode("ascii").split(" ")
         except ValueError:

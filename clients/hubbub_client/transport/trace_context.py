@@ -25,23 +25,25 @@ if TYPE_CHECKING:
 
 Metadata = list[tuple[str, str]]
 
-AROUND: ContextVar[Metadata | None] = ContextVar("hubbub_client_around", default=None)
-"""Trace context of a program that has no tracer, as its environment had it."""
+ENVIRONMENT_TRACE: ContextVar[Metadata | None] = ContextVar("hubbub_client_around", default=None)
+"""Trace context from the environment, for a program without a tracer; None if it was not read."""
 
 
 def continue_environment_trace() -> None:
     """Continue the trace of TRACEPARENT and TRACESTATE, for commands in traced scripts; ignore what no header takes."""
-    found = ((name, os.environ.get(name.upper(), "")) for name in ("traceparent", "tracestate"))
-    AROUND.set([(name, value) for name, value in found if value.isascii() and value.isprintable() and value])
+    headers = ((name, os.environ.get(name.upper(), "")) for name in ("traceparent", "tracestate"))
+    ENVIRONMENT_TRACE.set(
+        [(name, value) for name, value in headers if value.isascii() and value.isprintable() and value]
+    )
 
 
 def metadata() -> Metadata:
     """Return the current trace context as metadata of an RPC: of OpenTelemetry's current span, if there is one.
 
-    Else return what `continue_environment_trace` has read, and an empty list if that was not called.
+    Else return the context that `continue_environment_trace` has read; an empty list if that was not called.
     """
     if (trace := _loaded_opentelemetry()) is None or not trace.get_current_span().get_span_context().is_valid:
-        return AROUND.get() or []
+        return ENVIRONMENT_TRACE.get() or []
     from opentelemetry.propagate import inject
 
     carrier: dict[str, str] = {}
@@ -56,9 +58,9 @@ def trace_rpc(request: Message, address: str) -> Generator[None]:
         yield
         return
     name = _find_method_name(request.DESCRIPTOR)
-    about: dict[str, str | int] = {"rpc.system.name": "grpc", "rpc.method": name, **_server_attributes(address)}
+    attributes: dict[str, str | int] = {"rpc.system.name": "grpc", "rpc.method": name, **_server_attributes(address)}
     with trace.get_tracer("hubbub_client").start_as_current_span(
-        name, kind=trace.SpanKind.CLIENT, attributes=about, record_exception=False, set_status_on_exception=False
+        name, kind=trace.SpanKind.CLIENT, attributes=attributes, record_exception=False, set_status_on_exception=False
     ) as span:
         try:
             yield
