@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hubbubd.core.jsonrpc import INVALID_PARAMS
 from hubbubd.downstream.protocol.messages import Refusal
 from hubbubd.downstream.questions import state_keys
-from hubbubd.downstream.questions.input_rounds import MAX_ASKED
+from hubbubd.downstream.questions.input_rounds import MAX_ROUND_QUESTIONS
 from hubbubd.downstream.questions.state_keys import NAME, ROTATE_S, StateKeyRing
 from hubbubd.downstream.questions.state_tokens import MAX_STATE, BoundRequest, StateTokens, digest
 from hubbubd.process import files
@@ -81,7 +81,7 @@ def test_a_state_says_nothing_to_the_host(opened: Opened) -> None:
 
 def test_the_longest_id_of_a_call_fits_with_the_most_questions(opened: Opened) -> None:
     _, handles = opened()
-    asked = [f"req_{n:016x}" for n in range(MAX_ASKED)]
+    asked = [f"req_{n:016x}" for n in range(MAX_ROUND_QUESTIONS)]
     state = handles.seal("c" * 1024, 2**31 - 1, BOUND, ttl_s=600, asked=asked)
     assert len(state) <= MAX_STATE
     assert handles.open(state, BOUND).call_id == "c" * 1024

@@ -1,4 +1,4 @@
-"""`hubbub_ask` and `hubbub_permit`: how they are listed, and what a call of each asks. Pure."""
+"""The tools `hubbub_ask` and `hubbub_permit`: their entries in lists, and the arguments of their calls. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,14 +23,14 @@ MAX_FIELDS: Final = 50
 MAX_SCHEMA_BYTES: Final = 64 * 1024
 MAX_TO: Final = 20
 """Principals and roles that a question names."""
-MAX_WORD: Final = 256
+MAX_NAME: Final = 256
 """Characters of a name, or of a choice."""
 MAX_FOLDER: Final = 4096
 """Characters of a folder's path."""
 
 TO: Final = "hubbub/to"
 URGENCY: Final = "hubbub/urgency"
-"""Members of `_meta` of what is asked."""
+"""Members of a question's `_meta`."""
 
 _TYPES: Final = ("string", "number", "integer", "boolean", "array")
 _TEXT: Final[Mapping[str, Any]] = {"type": "string", "title": "Answer"}
@@ -101,9 +101,9 @@ ENTRIES: Final = tuple(
 
 @dataclass(frozen=True, slots=True)
 class PermitQuery:
-    """What a host asks permission for: a tool of its own with its arguments, in the folder `cwd` ("" if not given).
+    """What a host asks permission for: a use of a tool of its own, in the folder `cwd` ("" if it names none).
 
-    `form` is the shape of the result that it wants, `suggestions` are what else people may allow with the answer.
+    `form` is the shape of the result, `suggestions` are further permissions that people may give with the answer.
     """
 
     tool: str
@@ -114,39 +114,39 @@ class PermitQuery:
 
     @property
     def params(self) -> dict[str, Any]:
-        """The params of the call that this becomes."""
+        """The params of the call that asks people."""
         meta = {key: value for key, value in ((CWD, self.cwd), (SUGGESTIONS, self.suggestions)) if value}
         return {"name": self.tool, "arguments": self.arguments, **({"_meta": meta} if meta else {})}
 
 
 def parse_question(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the params of the elicitation that a call of ASK stands for. Raises Refusal."""
-    given = _parse_arguments(ASK, params)
-    message, urgency, to = given.get("message"), given.get("urgency", "normal"), given.get("to", [])
+    """Return the params of the elicitation that a call of `hubbub_ask` becomes. Raises Refusal."""
+    arguments = _parse_arguments(ASK, params)
+    message, urgency, to = arguments.get("message"), arguments.get("urgency", "normal"), arguments.get("to", [])
     if not isinstance(message, str) or not message.strip() or len(message) > MAX_MESSAGE:
         raise _make_refusal(ASK, f"message must be a text of at most {MAX_MESSAGE} characters")
     if urgency not in ("low", "normal", "high"):
         raise _make_refusal(ASK, "urgency must be low, normal or high")
-    whom = [to] if isinstance(to, str) else to
-    if not _are_short_texts(whom, MAX_TO):
+    recipients = [to] if isinstance(to, str) else to
+    if not _are_short_texts(recipients, MAX_TO):
         raise _make_refusal(ASK, f"to must be a list of at most {MAX_TO} names")
-    question: dict[str, Any] = {"mode": "form", "message": message, "requestedSchema": _parse_form(given)}
-    if whom:
-        question["message"] = f"{message}\n\nFor: {', '.join(cast('list[str]', whom))}"
-    meta = {key: value for key, value in ((TO, whom), (URGENCY, urgency)) if value and value != "normal"}
+    question: dict[str, Any] = {"mode": "form", "message": message, "requestedSchema": _parse_form(arguments)}
+    if recipients:
+        question["message"] = f"{message}\n\nFor: {', '.join(cast('list[str]', recipients))}"
+    meta = {key: value for key, value in ((TO, recipients), (URGENCY, urgency)) if value and value != "normal"}
     if meta:
         question["_meta"] = meta
-    if (wrong := find_problem(RequestKind.ELICITATION_FORM, question)) is not None:
-        raise _make_refusal(ASK, wrong)
+    if (problem := find_problem(RequestKind.ELICITATION_FORM, question)) is not None:
+        raise _make_refusal(ASK, problem)
     return question
 
 
 def parse_permit(params: Mapping[str, Any]) -> PermitQuery:
-    """Return what a call of PERMIT asks. Raises Refusal."""
-    given = _parse_arguments(PERMIT, params)
-    tool, arguments, cwd, form = (given.get(key) for key in ("tool_name", "input", "cwd", "form"))
-    if not isinstance(tool, str) or not tool or len(tool) > MAX_WORD:
-        raise _make_refusal(PERMIT, f"tool_name must be a text of at most {MAX_WORD} characters")
+    """Return what a call of `hubbub_permit` asks permission for. Raises Refusal."""
+    members = _parse_arguments(PERMIT, params)
+    tool, arguments, cwd, form = (members.get(key) for key in ("tool_name", "input", "cwd", "form"))
+    if not isinstance(tool, str) or not tool or len(tool) > MAX_NAME:
+        raise _make_refusal(PERMIT, f"tool_name must be a text of at most {MAX_NAME} characters")
     if isinstance(arguments, str):
         try:
             arguments = payload.loads(arguments.encode())
@@ -163,19 +163,19 @@ def parse_permit(params: Mapping[str, Any]) -> PermitQuery:
         arguments=cast("dict[str, Any]", arguments),
         cwd=cwd or "",
         form="hook" if form == "hook" else "tool",
-        suggestions=read_suggestions(given.get("suggestions", given.get("permission_suggestions"))),
+        suggestions=read_suggestions(members.get("suggestions", members.get("permission_suggestions"))),
     )
 
 
-def _parse_form(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the form that a question has: the one given, choices, or a text. Raises Refusal."""
-    schema, choices = given.get("schema"), given.get("choices")
+def _parse_form(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the schema of a question's form: its `schema`, a choice of its `choices`, or a text. Raises Refusal."""
+    schema, choices = arguments.get("schema"), arguments.get("choices")
     if schema is not None and choices is not None:
         raise _make_refusal(ASK, "give either choices or a schema")
     if choices is not None:
         if not choices or not _are_short_texts(choices, MAX_FIELDS):
             raise _make_refusal(
-                ASK, f"choices must be a list of at most {MAX_FIELDS} texts, of {MAX_WORD} characters each"
+                ASK, f"choices must be a list of at most {MAX_FIELDS} texts, of {MAX_NAME} characters each"
             )
         return _make_form({"answer": {**_TEXT, "enum": choices}}, ["answer"])
     if schema is None:
@@ -191,7 +191,7 @@ def _parse_form(given: Mapping[str, Any]) -> dict[str, Any]:
         raise _make_refusal(ASK, f"schema has more than {MAX_FIELDS} properties")
     for name, field in properties.items():
         if not isinstance(field, dict) or cast("dict[str, Any]", field).get("type") not in _TYPES:
-            raise _make_refusal(ASK, f"schema.properties.{name[:MAX_WORD]}: type must be one of {', '.join(_TYPES)}")
+            raise _make_refusal(ASK, f"schema.properties.{name[:MAX_NAME]}: type must be one of {', '.join(_TYPES)}")
     required: object = members.get("required", [])
     return _make_form(properties, cast("list[Any]", required) if isinstance(required, list) else [])
 
@@ -201,20 +201,20 @@ def _make_form(properties: dict[str, Any], required: list[Any]) -> dict[str, Any
     return {"type": "object", "properties": properties, "required": required}
 
 
-def _are_short_texts(value: object, most: int) -> bool:
-    """Return whether this is a list of at most `most` texts, none of them empty or too long."""
-    words = cast("list[object]", value) if isinstance(value, list) else [None]  # None is no text
-    return len(words) <= most and all(isinstance(each, str) and 0 < len(each) <= MAX_WORD for each in words)
+def _are_short_texts(value: object, max_items: int) -> bool:
+    """Return whether a value is a list of at most `max_items` texts, each of 1 to MAX_NAME characters."""
+    items = cast("list[object]", value) if isinstance(value, list) else [None]  # None is no text
+    return len(items) <= max_items and all(isinstance(each, str) and 0 < len(each) <= MAX_NAME for each in items)
 
 
 def _parse_arguments(tool: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the arguments of a call. Raises Refusal."""
+    """Return the arguments of a call of a tool. Raises Refusal."""
     arguments: object = params.get("arguments", {})
     if not isinstance(arguments, dict):
         raise _make_refusal(tool, "arguments must be an object")
     return cast("Mapping[str, Any]", arguments)
 
 
-def _make_refusal(tool: str, what: str) -> Refusal:
-    """Return the error for a wrong argument."""
-    return Refusal(INVALID_PARAMS, f"{tool}: {what}")
+def _make_refusal(tool: str, problem: str) -> Refusal:
+    """Return the error for a wrong argument of a tool; `problem` says what is wrong."""
+    return Refusal(INVALID_PARAMS, f"{tool}: {problem}")

@@ -1,7 +1,8 @@
 """Questions of servers in a host's calls: whether the host is asked, and what becomes of its answers.
 
-A question is in the inbox before anybody is asked. The host is one of those who may answer it: by requests of the hub
-where its revision has them (`question_requests.py`), else by results that ask for input (`input_rounds.py`).
+A question is in the inbox before anybody is asked. The host is one of the clients that may answer it. It is asked by
+requests of the hub where its revision has them (`question_requests.py`), else by results that ask for input
+(`input_rounds.py`).
 """
 
 import asyncio
@@ -32,9 +33,9 @@ from hubbubd.downstream.questions import approval_forms
 from hubbubd.downstream.views.question_policy import (
     ELICITATIONS,
     NAMES,
-    LeftToOthers,
+    Deferral,
     QuestionPolicy,
-    Unattended,
+    UnattendedAnswer,
     Verdict,
 )
 from hubbubd.downstream.views.view import EndpointView
@@ -43,13 +44,13 @@ from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.inbox import WaitingHost
 
 UNATTENDED_S: Final = 1800.0
-"""Seconds for which it is remembered that nobody is at a host: somebody may have come back."""
+"""Seconds for which a host is not asked again after an answer without a person: a person may come back."""
 
-MAX_LEFT_QUESTIONS: Final = 10_000
-"""The most questions that are remembered as left to others by their host: the latest."""
+MAX_DEFERRED: Final = 10_000
+"""The most questions that are remembered as deferred by their host: the latest."""
 
 _HUB_MEMBERS: Final = ("task", "_meta")
-"""Members of a question that are between the server and the hub."""
+"""Members of a question that concern its server and the hub alone."""
 
 
 class HostQuestions:
@@ -58,26 +59,28 @@ class HostQuestions:
     def __init__(self, hub: Hub, view: EndpointView) -> None:
         self.hub = hub
         self._view = view
-        self._asking = Counter[str]()
-        """By question, the requests of its host that wait for an answer: two, once a bridge has come back."""
-        self._left: OrderedDict[str, None] = OrderedDict()
+        self._request_counts = Counter[str]()
+        """By question id, how many requests ask its host: two once a bridge has come back on a new stream."""
+        self._deferred: OrderedDict[str, None] = OrderedDict()
 
     @property
     def policy(self) -> QuestionPolicy:
-        """Who is asked, as it is configured now."""
+        """The policy of the endpoint on whom it asks, as configured now."""
         return self._view.policy
 
     def asks(self, host: McpHost, question: PendingRequest) -> bool:
         """Return whether a host is to be asked a question.
 
-        The question must be open, the host must not have left it to others, and `why_not` must name no obstacle.
+        The question must be open, the host must not have deferred it, and `why_not` must name no obstacle.
         """
         return (
-            question.state is RequestState.OPEN and question.id not in self._left and not self.why_not(host, question)
+            question.state is RequestState.OPEN
+            and question.id not in self._deferred
+            and not self.why_not(host, question)
         )
 
     def why_not(self, host: McpHost, question: PendingRequest) -> str:
-        """Return why a host is not asked a question, for people; "" if it is."""
+        """Return a text for people on why a host is not asked a question; "" if it is asked."""
         if question.server == PEOPLE:
             return "a host asks people, and only in the inbox"
         if question.origin is Origin.AUTHORIZATION:
@@ -91,7 +94,7 @@ class HostQuestions:
         return ""
 
     def why_not_kind(self, host: McpHost, kind: RequestKind, params: Mapping[str, Any]) -> str:
-        """Return why a host is not asked questions of a kind, whatever their cause; "" if it is."""
+        """Return why a host is not asked questions of a kind with such params; "" if it is asked."""
         name = NAMES[kind]
         if self.policy.who_answers(kind) == "inbox":
             return f'the profile has questions.{name} = "inbox"'
@@ -104,9 +107,9 @@ class HostQuestions:
     def make_waiting_host(
         self, host: McpHost, for_s: float = MAX_CLAIM_S, *, why_absent: Callable[[], str] = lambda: ""
     ) -> WaitingHost:
-        """Return what the inbox shows of a host that waits for a call. Questions are reserved for it for `for_s` s.
+        """Return how the inbox knows a host that waits for a call; it reserves questions `for_s` seconds for the host.
 
-        `why_absent` returns why the host cannot be asked now, whatever the question; "" if it can.
+        `why_absent` returns why the host cannot be asked any question now; "" if it can.
         """
         return WaitingHost(
             by=host.principal.name,
@@ -117,46 +120,46 @@ class HostQuestions:
         )
 
     def note_host_decision(self, host: McpHost, question: PendingRequest) -> None:
-        """Note in an open question whether a host is asked, or why not: once per host, for MAX_HOSTS of them."""
-        open_ = question.state is RequestState.OPEN
-        if open_ and len(question.hosts) < MAX_HOSTS and all(each.host != host.name for each in question.hosts):
+        """Note in an open question whether a host is asked, or why not: once per host, for MAX_HOSTS hosts at most."""
+        is_open = question.state is RequestState.OPEN
+        if is_open and len(question.hosts) < MAX_HOSTS and all(each.host != host.name for each in question.hosts):
             decision = AskedHost(host=host.name, at=self.hub.clock.now(), why_not=self.why_not(host, question))
-            self.hub.inbox.change_later(question.id, lambda there: with_host_decision(there, decision))
+            self.hub.inbox.change_later(question.id, lambda current: with_host_decision(current, decision))
 
     def note_asked(self, host: McpHost, question_id: str) -> None:
-        """Note in a question that a host is asked now, though it was not before."""
+        """Note in a question that a host is asked now which was not asked before."""
         asked = AskedHost(host=host.name, at=self.hub.clock.now())
-        self.hub.inbox.change_later(question_id, lambda there: with_host_decision(there, asked))
+        self.hub.inbox.change_later(question_id, lambda current: with_host_decision(current, asked))
 
     @contextmanager
     def count_asking(self, question_id: str) -> Generator[None]:
-        """Count a request to a host about a question during the block."""
-        self._asking[question_id] += 1
+        """Count one more request that asks a host a question, during the block."""
+        self._request_counts[question_id] += 1
         try:
             yield
         finally:
-            self._asking[question_id] -= 1
-            if not self._asking[question_id]:
-                del self._asking[question_id]
+            self._request_counts[question_id] -= 1
+            if not self._request_counts[question_id]:
+                del self._request_counts[question_id]
 
     async def withdraw_question(self, host: McpHost, question_id: str) -> None:
-        """Leave a question to others, unless another request asks its host, too.
+        """Mark a question as deferred by its host, unless another request asks the host, too.
 
-        Called within `count_asking`, so the caller's own request is counted.
+        To be called within `count_asking`, where the caller's own request is counted.
         """
-        if self._asking[question_id] == 1:
-            await self.leave_to_others(host, question_id)
+        if self._request_counts[question_id] == 1:
+            await self.defer_question(host, question_id)
 
     async def find_questions(self, question_ids: Collection[str]) -> list[PendingRequest]:
-        """Return those of these questions that the inbox has, also as made by another member. Raises Unavailable."""
-        found = self._find(question_ids)
+        """Return the questions with these ids that are in the inbox, of any member. Raises Unavailable."""
+        found = self._find_in_inbox(question_ids)
         if len(found) == len(question_ids):
             return found
         await self.hub.catch_up()
-        return self._find(question_ids)
+        return self._find_in_inbox(question_ids)
 
-    def _find(self, question_ids: Collection[str]) -> list[PendingRequest]:
-        """Return those of these questions that this member's inbox has by now."""
+    def _find_in_inbox(self, question_ids: Collection[str]) -> list[PendingRequest]:
+        """Return the questions with these ids that this member knows by now."""
         return [question for question in map(self.hub.inbox.find, question_ids) if question is not None]
 
     def render_question(self, host: McpHost, question: PendingRequest) -> dict[str, Any]:
@@ -164,72 +167,75 @@ class HostQuestions:
         params: dict[str, Any] = payload.loads(question.request)
         if question.kind is RequestKind.APPROVAL:
             return approval_forms.render_form(params, question.server)
-        shown = {name: value for name, value in params.items() if name not in _HUB_MEMBERS}
+        visible = {name: value for name, value in params.items() if name not in _HUB_MEMBERS}
         if self.policy.named and question.kind in ELICITATIONS:
-            shown["message"] = f"{question.server} asks: {params.get('message', '')}"
+            visible["message"] = f"{question.server} asks: {params.get('message', '')}"
         if question.kind is RequestKind.SAMPLING:
-            shown = revisions.render_sampling(shown, host.revision)
+            visible = revisions.render_sampling(visible, host.revision)
         if question.kind is RequestKind.ELICITATION_URL:
-            shown.pop("elicitationId", None)
-            # The ids of two servers may be equal, so the hub gives its own. From 2026-07-28 on there is no such id.
+            visible.pop("elicitationId", None)
+            # Two servers may use the same id, so the hub sets its own. From 2026-07-28 on there is no such id.
             if not host.stateless:
-                shown["elicitationId"] = question.id
-        return shown
+                visible["elicitationId"] = question.id
+        return visible
 
     async def accept_verdict(self, host: McpHost, question_id: str, verdict: Verdict) -> bool:
-        """Apply a host's verdict (what its response means); return whether that became the accepted answer.
+        """Apply the verdict on a host's response to a question; return whether that became the accepted answer.
 
-        Raises InvalidArgument for an answer that does not fit the question. While another client has claimed the
-        question, this waits until the claim ends.
+        A verdict that is no answer defers the question. While another client has claimed the question, this
+        waits until the claim ends. Raises InvalidArgument for an answer that does not fit the question.
         """
         question = self.hub.inbox.get(question_id)
         if isinstance(verdict, Approve | Deny):
             if why := self.why_not(host, question):
-                verdict = LeftToOthers(why[:200])
+                verdict = Deferral(why[:200])
             else:
                 verdict = replace(verdict, groups=host.principal.groups)
-        if not isinstance(verdict, Unattended | LeftToOthers):
+        if not isinstance(verdict, UnattendedAnswer | Deferral):
             return await self._answer(host, question_id, verdict)
-        if isinstance(verdict, Unattended):
+        if isinstance(verdict, UnattendedAnswer):
             host.unattended[question.kind] = self.hub.clock.steady()
-        await self.leave_to_others(host, question_id, verdict.what)
+        await self.defer_question(host, question_id, verdict.action)
         return False
 
     def note_late_answer(self, host: McpHost, question: PendingRequest, result: Mapping[str, Any]) -> str | None:
-        """Note in a closed question that a host answered too late; return a sentence about that for the host.
+        """Note in a closed question that a host answered too late; return a text about that for the host.
 
-        None if it is the accepted answer, sent again.
+        None, and no note, if the host repeats the accepted answer.
         """
         if (question.answer_id, question.answered_by) == (make_answer_id(question.id), host.principal.name):
             return None
-        closed = f"{question.answered_by} had answered" if question.answered_by else f"it was {question.state}"
-        did = str(result.get("action", "a result"))[:20]
-        at, by, via = self.hub.clock.now(), host.principal.name, f"{host.name}: {did}, after {closed}"
-        what = RequestEventType.NOT_COUNTED
-        self.hub.inbox.change_later(question.id, lambda there: with_event(there, what, at, by, via=via))
-        return f"not counted, as {closed}: hubbub inbox show {question.id}"
+        closing = f"{question.answered_by} had answered" if question.answered_by else f"it was {question.state}"
+        action = str(result.get("action", "a result"))[:20]
+        at, by, via = self.hub.clock.now(), host.principal.name, f"{host.name}: {action}, after {closing}"
+        event = RequestEventType.NOT_COUNTED
+        self.hub.inbox.change_later(question.id, lambda current: with_event(current, event, at, by, via=via))
+        return f"not counted, as {closing}: hubbub inbox show {question.id}"
 
-    async def leave_to_others(self, host: McpHost, question_id: str, what: str | None = None) -> None:
-        """Let others answer a question, and do not ask its host again; `what` is noted as what the host did."""
-        self._left[question_id] = None
-        if len(self._left) > MAX_LEFT_QUESTIONS:
-            self._left.popitem(last=False)
+    async def defer_question(self, host: McpHost, question_id: str, what: str | None = None) -> None:
+        """Leave a question to other clients: do not ask its host again, and release its reservation.
+
+        `what`, what the host did instead of an answer, is noted in the question.
+        """
+        self._deferred[question_id] = None
+        if len(self._deferred) > MAX_DEFERRED:
+            self._deferred.popitem(last=False)
         with suppress(HubError):
             if what is not None:
                 await self.hub.inbox.note_uncounted_answer(question_id, host.principal.name, f"{host.name}: {what}")
         await self.release_reservation(question_id)
 
     async def release_reservation(self, question_id: str) -> None:
-        """Release the claim by which a question was reserved for its host, so that others may answer."""
+        """Release the claim that reserves a question for its host, so that other clients may answer."""
         with suppress(HubError):
             claim_id = self.hub.inbox.reserved.reserved_claim_id(self.hub.inbox.get(question_id))
             if claim_id is not None:
                 await self.hub.inbox.release(question_id, claim_id)
 
-    async def _answer(self, host: McpHost, question_id: str, given: ClientAnswer) -> bool:
-        """Answer a question for a host, as soon as no other client has claimed it; return whether that was accepted.
+    async def _answer(self, host: McpHost, question_id: str, answer: ClientAnswer) -> bool:
+        """Answer a question for a host, once no other client has claimed it; return whether the answer was accepted.
 
-        A question that the host may not answer is left to others. Raises InvalidArgument if the answer does not fit.
+        If the host may not answer it, it is deferred. Raises InvalidArgument if the answer does not fit.
         """
         changed = asyncio.Event()
         inbox = self.hub.inbox
@@ -240,7 +246,7 @@ class HostQuestions:
                 try:
                     await inbox.answer(
                         question_id,
-                        given,
+                        answer,
                         host.principal.name,
                         answer_id=make_answer_id(question_id),
                         claim_id=claim_id,
@@ -248,11 +254,11 @@ class HostQuestions:
                     )
                     return True
                 except PermissionDenied as exc:
-                    await self.leave_to_others(host, question_id, exc.message[:200])
+                    await self.defer_question(host, question_id, exc.message[:200])
                     return False
                 except FailedPrecondition as exc:
                     if exc.reason == "ARGUMENTS_CHANGED":
-                        await self.leave_to_others(
+                        await self.defer_question(
                             host, question_id, "an approval of arguments that were changed meanwhile"
                         )
                     if exc.reason not in ("ALREADY_CLAIMED", "CLAIM_LOST"):
@@ -260,11 +266,11 @@ class HostQuestions:
                 await changed.wait()
 
     def _is_unattended(self, host: McpHost, kind: RequestKind) -> bool:
-        """Return whether the host's process has lately answered a question of this kind without a person."""
-        since = host.unattended.get(kind)
-        return since is not None and self.hub.clock.steady() - since < UNATTENDED_S
+        """Return whether the host has answered a question of this kind without a person in the last UNATTENDED_S."""
+        answered_at = host.unattended.get(kind)
+        return answered_at is not None and self.hub.clock.steady() - answered_at < UNATTENDED_S
 
 
 def make_answer_id(question_id: str) -> str:
-    """Return the idempotency key of a host's answer to a question."""
+    """Return the idempotency key of the host's answer to a question."""
     return f"host_{question_id}"

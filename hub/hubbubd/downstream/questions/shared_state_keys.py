@@ -1,4 +1,4 @@
-"""The keys that seal request states in a fleet, in its vault: what one member has sealed is good at every member."""
+"""The keys that seal request states in a fleet, in its vault: every member opens what one member has sealed."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -15,10 +15,10 @@ from hubbubd.store import StoreError
 from hubbubd.timing.clock import Clock
 
 SHARED_LOOK_S: Final = 60.0
-"""Seconds between looks at keys that a fleet shares."""
+"""Seconds between two reads of the keys that a fleet shares."""
 
 SETTLED_S: Final = 3 * SHARED_LOOK_S
-"""Seconds after which all members of a fleet know a new key. Until then the older one seals, so that all can open."""
+"""Seconds after which all members know a new key. Until then the older one seals, so that all members can open."""
 
 SHARED: Final = "@hosts/keys"
 """The name of a fleet's keys in its vault; no server can have it."""
@@ -27,18 +27,18 @@ log = structlog.get_logger(__name__)
 
 
 class SharedSecrets(Protocol):
-    """What the members of a fleet share (`upstream.ports.SecretsVault`)."""
+    """The vault that the members of a fleet share (as `upstream.ports.SecretsVault`)."""
 
     def get(self, server: str) -> dict[str, Any] | None:
-        """Return what was stored last, as far as this member knows, or None."""
+        """Return the stored secrets as far as this member knows; None if there are none."""
         ...
 
     async def put(self, server: str, secrets: dict[str, Any] | None) -> None:
-        """Replace what is stored; durable on return. Raises OSError, Overtaken in a race."""
+        """Replace the stored secrets; durable on return. Raises OSError, and Overtaken if another member was first."""
         ...
 
     async def refresh(self, *servers: str) -> None:
-        """Read again what is stored. Raises OSError."""
+        """Read the stored secrets again. Raises OSError."""
         ...
 
 
@@ -53,7 +53,7 @@ class SharedStateKeyRing(StateKeyRing):
     async def open_shared(cls, vault: SharedSecrets, clock: Clock) -> "SharedStateKeyRing":
         """Read the keys from the vault, or make the first one. Raises OSError, and StoreError for damaged ones."""
         ring = cls(vault, clock)
-        for _ in range(2):  # the second turn finds the key that this member has added, or another one meanwhile
+        for _ in range(2):  # the second time there is a key: this member's, or that of another
             await ring._read_vault()
             if ring.secrets:
                 return ring
@@ -62,7 +62,7 @@ class SharedStateKeyRing(StateKeyRing):
 
     @property
     def secrets(self) -> tuple[bytes, ...]:
-        """The keys that open states; the first one seals: the newest, once all members know it (SETTLED_S)."""
+        """The keys that open states. The first one seals: the newest, but only once all members know it (SETTLED_S)."""
         newest, *older = self._keys.keys or (None,)
         if newest is not None and older and abs(self._clock.now() - newest.made_at) < SETTLED_S:
             return (*(key.secret for key in older), newest.secret)
@@ -78,14 +78,14 @@ class SharedStateKeyRing(StateKeyRing):
             raise StoreError("the fleet's vault has damaged keys of request states") from None
 
     async def _add_key(self) -> None:
-        """Add a new key in the vault, unless another member has done that, and read them all."""
+        """Add a new key to the vault, unless another member does so at the same time; then read all keys."""
         keys = self._keys.with_new_key(self._clock.now())
         with suppress(Overtaken):
             await self._vault.put(SHARED, payload.loads(keys.model_dump_json()))
         await self._read_vault()
 
     async def maintain_keys(self) -> None:
-        """Look for new keys, and replace them as they get old, until cancelled."""
+        """Read the keys every SHARED_LOOK_S seconds, and add a key when the newest is old, until cancelled."""
         while True:
             await anyio.sleep(SHARED_LOOK_S)
             try:

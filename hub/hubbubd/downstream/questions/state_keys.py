@@ -1,7 +1,7 @@
 """The keys that seal request states: a file in the data directory, kept over restarts.
 
-There are two at most. The newer one seals, both open. A key is replaced after ROTATE_S and then opens for as long
-again, so a state that lives no longer than that does not outlive its key.
+There are two keys at most. The newer one seals, both open. A key is replaced after ROTATE_S and still opens for as
+long again, so a state that lives for ROTATE_S at most does not outlive its key.
 """
 
 import secrets
@@ -28,9 +28,9 @@ ROTATE_S: Final = 30 * 86_400.0
 good (NIST SP 800-38D, section 8.3)."""
 
 LOOK_S: Final = 3600.0
-"""Seconds between looks at the key's age: the clock may be set, and the computer suspended."""
+"""Seconds between checks of the key's age: the clock may be set, and the computer suspended."""
 
-_FILE_MAX: Final = 4096  # bytes; two keys take 200
+_MAX_FILE_BYTES: Final = 4096  # bytes; two keys take 200
 
 log = structlog.get_logger(__name__)
 
@@ -57,11 +57,11 @@ class StateKeys(BaseModel):
         return tuple(key.secret for key in self.keys)
 
     def is_due(self, now: float) -> bool:
-        """Return whether a new key is due; also if the newest is of the far future, since the clock was set back."""
+        """Return whether a new key is due; also if the newest is from the far future, as the clock was set back."""
         return not self.keys or abs(now - self.keys[0].made_at) >= ROTATE_S
 
     def with_new_key(self, now: float) -> "StateKeys":
-        """Return these keys with a new one in front; of two the older one is dropped."""
+        """Return a new key and the newest of these keys, in this order."""
         # Keys are bytes here, and Base64Bytes would decode them.
         new = StateKey.model_construct(secret=secrets.token_bytes(KEY_BYTES), made_at=now)
         return StateKeys.model_construct(keys=(new, *self.keys[:1]))
@@ -95,13 +95,13 @@ class StateKeyRing:
         return self._keys.secrets
 
     def rotate(self) -> None:
-        """Make a new key; durable before it is used. Blocks. Raises OSError, and then the keys stay."""
+        """Make a new key, durable before its first use. Blocks. Raises OSError; the keys are then unchanged."""
         keys = self._keys.with_new_key(self._clock.now())
         files.write_atomically(self._path, keys.model_dump_json().encode() + b"\n")
         self._keys = keys
 
     def rotate_if_due(self) -> None:
-        """Replace an old key. Blocks. If a new one cannot be written, the old one stays until the next look."""
+        """Replace the newest key if it is old. Blocks. If a key cannot be written, log that and change nothing."""
         if not self._keys.is_due(self._clock.now()):
             return
         try:
@@ -124,8 +124,8 @@ def _read_keys(path: Path) -> StateKeys:
     try:
         path.chmod(0o600)
         with path.open("rb") as file:
-            raw = file.read(_FILE_MAX + 1)
-        if len(raw) > _FILE_MAX:
+            raw = file.read(_MAX_FILE_BYTES + 1)
+        if len(raw) > _MAX_FILE_BYTES:
             raise ValueError
         return StateKeys.model_validate_json(raw)
     except FileNotFoundError:

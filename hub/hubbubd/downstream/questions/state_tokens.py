@@ -1,13 +1,13 @@
 """Tokens of calls that wait for answers: the `requestState` that a host gets and brings back (MCP 2026-07-28).
 
-A host cannot read or make one. It names a call and a round, and opens only for the request that it was made for: the
-same principal, profile, method, name and params, before it expires. It is no authorization: who may call is checked as
-for any request. That a round is the call's latest is for the caller to check.
+A host cannot read or make a token. A token names a call and a round, and opens only for the request that it was made
+for: the same principal, profile, method, name and params, before it expires. It is no authorization: permissions are
+checked as for any request. Whether a round is the call's latest is for the caller to check.
 
     state = base64url(version, nonce, AES-GCM(key, nonce, {call id, round, expiry}, request))
 
-The request is the associated data of the seal. So another request does not open the state, as a forged one does not,
-and all are refused alike.
+The request is the associated data of the seal. So a state of another request does not open, like a forged state, and
+both are refused alike.
 """
 
 import base64
@@ -34,7 +34,7 @@ NOT_BOUND: Final = frozenset({"_meta", "inputResponses", "requestState"})
 """Params that differ from round to round."""
 
 MAX_STATE: Final = 8192
-"""Characters of a state; the hub's own are shorter."""
+"""Characters of a state that is looked at; the hub's own states are shorter."""
 
 _SEALING: Final = "cryptography.hazmat.primitives.ciphers.aead"
 
@@ -43,9 +43,9 @@ _NONCE_BYTES: Final = 12  # NIST SP 800-38D, section 8.2
 
 
 class StateToken(BaseModel):
-    """What a state says: the call, its round, what is asked in it, and until when (epoch seconds) the state is good.
+    """The content of a state: the call, its round, the ids of the round's questions, and the expiry in epoch seconds.
 
-    `sealed_at` is on the steady clock of the process `run`.
+    `sealed_at` is a time of the steady clock of the process `run`.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -75,7 +75,7 @@ class BoundRequest:
 
 
 class StateTokens:
-    """Seals and opens states."""
+    """Seals and opens the states of requests, with the keys of a ring."""
 
     def __init__(self, keys: StateKeyRing, clock: Clock) -> None:
         self._keys = keys
@@ -83,7 +83,7 @@ class StateTokens:
         self._run = secrets.token_hex(8)
 
     def seal(self, call_id: str, round_: int, bound: BoundRequest, *, ttl_s: float, asked: Sequence[str] = ()) -> str:
-        """Return the state of a call's round, for this request. It lives for `ttl_s`, 30 days at most.
+        """Return the state of a call's round, for the request `bound`. It expires after `ttl_s` seconds, or 30 days.
 
         `asked` are the ids of the round's pending requests. `import_cipher` must have been awaited before.
         """
@@ -102,9 +102,9 @@ class StateTokens:
         return base64.urlsafe_b64encode(_VERSION + nonce + sealed).decode()
 
     def open(self, state: object, bound: BoundRequest) -> StateToken:
-        """Return what a state says.
+        """Return the content of a state that a host has sent.
 
-        Raises Refusal (INVALID_PARAMS), the same for one that is forged, changed, expired, or of another request.
+        Raises the same Refusal for a state that is forged, changed, expired, or of another request.
         """
         token = self._decrypt(state, bound)
         if token is None or token.expires_at <= self._clock.now():
@@ -118,11 +118,11 @@ class StateTokens:
             await to_thread.run_sync(importlib.import_module, _SEALING)
 
     def age_s(self, token: StateToken) -> float:
-        """Return the seconds since a state was sealed, however the clock was set; infinity if not by this process."""
+        """Return the seconds since a state was sealed, by the steady clock; infinity if another process sealed it."""
         return self._clock.steady() - token.sealed_at if token.run == self._run else math.inf
 
     def _decrypt(self, state: object, bound: BoundRequest) -> StateToken | None:
-        """Return what a state says, expired or not; None unless it was sealed for this request."""
+        """Return the content of a state, expired or not; None if it was not sealed for the request `bound`."""
         from cryptography.exceptions import InvalidTag  # lazy: see `import_cipher`
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
@@ -133,19 +133,19 @@ class StateTokens:
         except ValueError:  # other characters, or a length that base64 does not have
             return None
         head = len(_VERSION) + _NONCE_BYTES
-        # Only one text stands for these bytes: base64 ignores some bits at its end.
+        # Base64 ignores some bits at its end: accept only the one text that encodes these bytes.
         if not raw.startswith(_VERSION) or base64.urlsafe_b64encode(raw) != state.encode("ascii"):
             return None
         for secret in self._keys.secrets:
             try:
-                opened = AESGCM(secret).decrypt(raw[len(_VERSION) : head], raw[head:], bound.to_bytes())
-                return StateToken.model_validate_json(opened)
+                plaintext = AESGCM(secret).decrypt(raw[len(_VERSION) : head], raw[head:], bound.to_bytes())
+                return StateToken.model_validate_json(plaintext)
             except (InvalidTag, ValidationError, ValueError):  # ValueError: a nonce that is too short
                 continue
         return None
 
 
 def digest(params: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of a request's params, whatever the order of their members; without those of NOT_BOUND."""
+    """Return the SHA-256 of a request's params without those of NOT_BOUND; the order of members does not matter."""
     bound = {name: value for name, value in params.items() if name not in NOT_BOUND}
     return hashlib.sha256(payload.dumps_canonical(bound)).hexdigest()

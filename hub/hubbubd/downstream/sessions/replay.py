@@ -108,7 +108,7 @@ class ReplayStream:
         self._streams.add(self._key, self._count, message)
 
     def _end(self, task: asyncio.Task[bytes]) -> None:
-        """End the stream with the task's response, if the host may know of the stream and the task has not failed."""
+        """Add the task's response, unless the task failed or the host cannot know of the stream; end the stream."""
         response = None if task.cancelled() or task.exception() is not None else task.result()
         if not self._ended and response is not None and (self.is_known_to_host or not self.is_unused):
             self._add(response)

@@ -141,20 +141,20 @@ class QuestionPolicy:
 
 
 @dataclass(frozen=True, slots=True)
-class Unattended:
-    """No answer of a person: the host is not asked again for this kind. `what` is what it did."""
+class UnattendedAnswer:
+    """No answer of a person: the host is not asked questions of this kind for a while. `action`: what it did."""
 
-    what: str
+    action: str
 
 
 @dataclass(frozen=True, slots=True)
-class LeftToOthers:
-    """The host leaves the question to others. `what` is what it did."""
+class Deferral:
+    """The host leaves the question to other clients. `action` is what it did instead of an answer."""
 
-    what: str
+    action: str
 
 
-Verdict = ClientAnswer | Unattended | LeftToOthers
+Verdict = ClientAnswer | UnattendedAnswer | Deferral
 
 
 def declares_tasks(host_capabilities: Mapping[str, Any]) -> bool:
@@ -194,9 +194,9 @@ def judge_result(
         return Result(dict(result))
     action = result.get("action")
     if took_s < policy.unattended_s and (action in ("decline", "cancel") or _can_come_without_person(params, result)):
-        return Unattended(f"{action} after {round(took_s * 1000)} ms")
+        return UnattendedAnswer(f"{action} after {round(took_s * 1000)} ms")
     if action == "cancel":
-        return LeftToOthers("cancel")
+        return Deferral("cancel")
     return Result(dict(result))
 
 
@@ -206,9 +206,9 @@ def judge_approval(
     """Return what an answer to the form of an approval means: only a decision that somebody has chosen counts."""
     action, content = str(result.get("action"))[:20], _as_mapping(result.get("content"))
     if took_s < max(policy.unattended_s, LEAST_THOUGHT_S):
-        return Unattended(f"{action} after {round(took_s * 1000)} ms")
+        return UnattendedAnswer(f"{action} after {round(took_s * 1000)} ms")
     if action != "accept":
-        return LeftToOthers(action)
+        return Deferral(action)
     match content.get(DECISION):
         case "approve":
             return Approve(digest=document["digest"])
@@ -216,7 +216,7 @@ def judge_approval(
             reason = content.get("reason")
             return Deny(reason=reason[:MAX_REASON] if isinstance(reason, str) else "")
         case _:
-            return LeftToOthers("accept without a decision")
+            return Deferral("accept without a decision")
 
 
 def judge_error(policy: QuestionPolicy, kind: RequestKind, error: Mapping[str, Any]) -> Verdict:
@@ -224,7 +224,7 @@ def judge_error(policy: QuestionPolicy, kind: RequestKind, error: Mapping[str, A
     code, message = error.get("code"), str(error.get("message", ""))[:200]
     if policy.trusts_host(kind):
         return Refuse(code if isinstance(code, int) else INTERNAL_ERROR, message or "the client refused it")
-    return LeftToOthers(f"error {code}: {message}"[:200])
+    return Deferral(f"error {code}: {message}"[:200])
 
 
 def _can_come_without_person(params: Mapping[str, Any], result: Mapping[str, Any]) -> bool:
