@@ -10,7 +10,7 @@ from hubbubd import payload
 from hubbubd.conditions import CallFacts
 from hubbubd.config.sections.approvals import Action, ApprovalSettings
 from hubbubd.core.approvals.facts import collect_facts, is_tool_call
-from hubbubd.core.approvals.replay import CALLS_AT_A_TIME, MAX_CALLERS, Replay, Replayed, ReplayRow
+from hubbubd.core.approvals.replay import CALLS_AT_A_TIME, MAX_CALLERS, Replay, ReplayRow, ReplaySummary
 from hubbubd.core.approvals.rules import CallRules
 from hubbubd.core.calls.call_states import Call, CallOrigin
 
@@ -55,7 +55,7 @@ def made(
     return call, collect_facts(call, params, hints or {}, call.created_at)
 
 
-def replayed(rules: CallRules, calls: list[tuple[Call, CallFacts]]) -> Replayed:
+def replayed(rules: CallRules, calls: list[tuple[Call, CallFacts]]) -> ReplaySummary:
     replay = Replay(rules)
     *_, count = replay.judge_in_steps(calls)
     assert count == len(calls)
@@ -96,7 +96,7 @@ def test_the_table_is_the_one_made_by_hand() -> None:
         made(1, "jira", "list", "ada", hints=READS),
     ]
     people = {"approvers": ("ada", "ben")}
-    assert replayed(RULES, history) == Replayed(
+    assert replayed(RULES, history) == ReplaySummary(
         rows=(
             row("", Action.DENY, "jira list", 2, "ada", 2),
             row("bots", Action.DENY, "files write", 2, "deploy", 5),
@@ -127,7 +127,7 @@ def test_ten_thousand_calls_are_looked_at_in_pieces() -> None:
 
 
 def test_without_calls_there_are_no_rows() -> None:
-    assert replayed(RULES, []) == Replayed(rows=(), calls=0, asked=0, denied=0)
+    assert replayed(RULES, []) == ReplaySummary(rows=(), calls=0, asked=0, denied=0)
 
 
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from(["delete_x", "read"]), st.booleans()), max_size=30))

@@ -176,31 +176,37 @@ def gathered(results: Iterable[dict[str, Any]]) -> Pages:
 def test_a_cursor_that_leads_back_is_the_end_of_the_list() -> None:
     pages = gathered([page("a", cursor="x"), page("b", cursor="y"), page("c", cursor="x"), page("d")])
     assert pages.entries == [b'{"name":"a"}', b'{"name":"b"}', b'{"name":"c"}']
-    assert pages.cut == Truncation(circles=True, why="page 3")
+    assert pages.truncation == Truncation(is_loop=True, reason="page 3")
 
 
 def test_of_pages_without_end_so_many_are_read() -> None:
     pages = gathered(page("a", cursor=str(n)) for n in range(2 * catalog.MAX_PAGES))
-    assert (len(pages.entries), pages.cut) == (catalog.MAX_PAGES, Truncation(circles=False, why="more than 1000 pages"))
+    assert (len(pages.entries), pages.truncation) == (
+        catalog.MAX_PAGES,
+        Truncation(is_loop=False, reason="more than 1000 pages"),
+    )
 
 
 def test_of_too_many_entries_the_first_are_taken() -> None:
     listed = {"tools": [{}] * 30_000, "nextCursor": None}
     pages = gathered({**listed, "nextCursor": str(n)} for n in range(100))
-    assert (len(pages.entries), pages.cut) == (
+    assert (len(pages.entries), pages.truncation) == (
         catalog.MAX_ENTRIES,
-        Truncation(circles=False, why="more than 100000 entries"),
+        Truncation(is_loop=False, reason="more than 100000 entries"),
     )
 
 
 def test_of_too_many_bytes_the_first_are_taken() -> None:
     pages = gathered(page("x" * 1024 * 1024, cursor=str(n)) for n in range(100))
-    assert (len(pages.entries), pages.cut) == (15, Truncation(circles=False, why="more than 16777216 bytes"))
+    assert (len(pages.entries), pages.truncation) == (
+        15,
+        Truncation(is_loop=False, reason="more than 16777216 bytes"),
+    )
 
 
 def test_a_list_that_fills_its_bounds_is_whole() -> None:
     pages = gathered([{"tools": [{}] * catalog.MAX_ENTRIES}])
-    assert (len(pages.entries), pages.cut) == (catalog.MAX_ENTRIES, None)
+    assert (len(pages.entries), pages.truncation) == (catalog.MAX_ENTRIES, None)
 
 
 def refusal(result: dict[str, Any]) -> Fault:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from hubbubd.core.hosts.flat_schemas import LEVELS, MAX_NODES, MAX_STEPS, flatten_schemas, has_recursive_schema
+from hubbubd.core.hosts.flat_schemas import MAX_LEVELS, MAX_NODES, MAX_STEPS, flatten_schemas, has_recursive_schema
 
 NODE = {"type": "object", "properties": {"children": {"type": "array", "items": {"$ref": "#/$defs/node"}}}}
 TREE = {"type": "object", "properties": {"root": {"$ref": "#/$defs/node"}}, "$defs": {"node": NODE}}
@@ -36,7 +36,7 @@ def test_a_schema_that_refers_to_itself_becomes_one_without_references(schema: d
 
 def test_as_many_levels_are_written_out_and_below_them_is_anything() -> None:
     flat = flatten_schemas(tool(TREE))["inputSchema"]["properties"]["root"]
-    for _ in range(LEVELS):
+    for _ in range(MAX_LEVELS):
         flat = flat["properties"]["children"]["items"]
     assert flat == {}
 

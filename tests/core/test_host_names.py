@@ -29,19 +29,19 @@ names = (
 )
 pairs = st.tuples(servers, names)
 bare = st.lists(servers | st.sampled_from(["*", "a*"]), max_size=3).map(tuple)
-rules = st.builds(NameRule, longest=st.integers(32, 50), prefixed=st.booleans()) | st.builds(
-    NameRule, longest=st.integers(32, 50), bare=bare
+rules = st.builds(NameRule, max_chars=st.integers(32, 50), prefixed=st.booleans()) | st.builds(
+    NameRule, max_chars=st.integers(32, 50), bare=bare
 )
 
 
 def sound(given: list[Origin], rule: NameRule) -> HostNames:
     """The names of these pairs, each of which a host can use and brings back its pair."""
     made = rule.make_names(given)
-    assert set(made.shown) == set(given)
-    assert {name: origin for origin, name in made.shown.items()} == dict(made.origins)
-    assert len(made.origins) == len(made.shown)
-    for name in made.origins:
-        assert len(name) <= rule.longest
+    assert set(made.names_by_origin) == set(given)
+    assert {name: origin for origin, name in made.names_by_origin.items()} == dict(made.origins_by_name)
+    assert len(made.origins_by_name) == len(made.names_by_origin)
+    for name in made.origins_by_name:
+        assert len(name) <= rule.max_chars
         assert TAKEN.fullmatch(OF_HOST + name)
     return made
 
@@ -57,7 +57,7 @@ def test_a_servers_names_are_the_same_whatever_other_servers_there_are(given: li
     together = rule.make_names([*given, *((other, name) for _, name in given)])
     for server in {server for server, _ in given} - {other}:
         own = [origin for origin in given if origin[0] == server]
-        assert rule.make_names(own).shown == {origin: together.shown[origin] for origin in own}
+        assert rule.make_names(own).names_by_origin == {origin: together.names_by_origin[origin] for origin in own}
 
 
 @given(st.lists(pairs, unique=True).flatmap(lambda given: st.tuples(st.just(given), st.permutations(given))), rules)
@@ -83,13 +83,13 @@ def test_of_ten_thousand_hostile_pairs_each_has_a_name_of_its_own(seed: int) -> 
     for origin in given:
         by_server[origin[0]].append(origin)
     for own in by_server.values():
-        assert rule.make_names(own).shown == {origin: made.shown[origin] for origin in own}
+        assert rule.make_names(own).names_by_origin == {origin: made.names_by_origin[origin] for origin in own}
 
 
 @given(st.lists(pairs, unique=True), bare)
 def test_bare_servers_change_no_name_of_the_others(given: list[Origin], bare: tuple[str, ...]) -> None:
-    rule, usual = NameRule(bare=bare), NameRule().make_names(given).shown
-    made = rule.make_names(given).shown
+    rule, usual = NameRule(bare=bare), NameRule().make_names(given).names_by_origin
+    made = rule.make_names(given).names_by_origin
     for (server, name), shown in made.items():
         assert rule.is_bare(server) or shown == usual[server, name]
         assert shown == name or "__" in shown
@@ -113,7 +113,7 @@ def test_a_bare_server_has_its_own_names_where_hosts_can_take_them_and_no_other_
 ) -> None:
     rule = NameRule(bare=("clock", "watch"))
     names = rule.make_names([("files", "get-time"), ("watch", "get-time"), ("clock", "get-time"), (server, name)])
-    assert names.shown[server, name].startswith(shown)
+    assert names.names_by_origin[server, name].startswith(shown)
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_a_bare_server_has_its_own_names_where_hosts_can_take_them_and_no_other_
     ],
 )
 def test_a_name_is_as_its_server_has_it_where_hosts_can_take_that(server: str, name: str, shown: str) -> None:
-    assert NameRule().make_names([(server, name)]).shown == {(server, name): shown}
+    assert NameRule().make_names([(server, name)]).names_by_origin == {(server, name): shown}
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_a_name_is_as_its_server_has_it_where_hosts_can_take_that(server: str, n
     ],
 )
 def test_what_was_cut_or_could_be_taken_for_another_has_digits(server: str, name: str, begins: str) -> None:
-    [shown] = NameRule().make_names([(server, name)]).origins
+    [shown] = NameRule().make_names([(server, name)]).origins_by_name
     assert shown.startswith(begins)
     prefix, _, rest = shown.partition("__")
     assert DIGITED.search(prefix) or DIGITED.search(rest)
@@ -151,42 +151,42 @@ def test_what_was_cut_or_could_be_taken_for_another_has_digits(server: str, name
 
 
 def test_of_names_of_one_server_that_would_be_equal_the_one_that_is_called_so_keeps_it() -> None:
-    shown = NameRule().make_names([("a", "x.y"), ("a", "x_y"), ("a", "x/y")]).shown
+    shown = NameRule().make_names([("a", "x.y"), ("a", "x_y"), ("a", "x/y")]).names_by_origin
     assert shown["a", "x_y"] == "a__x_y"
     assert all(re.fullmatch(r"a__x_y_[0-9a-f]{6}", shown["a", name]) for name in ("x.y", "x/y"))
-    shown = NameRule().make_names([("a", "x.y"), ("a", "x/y")]).shown
+    shown = NameRule().make_names([("a", "x.y"), ("a", "x/y")]).names_by_origin
     assert all(re.fullmatch(r"a__x_y_[0-9a-f]{6}", each) for each in shown.values())
 
 
 def test_names_whose_digits_are_equal_get_more_of_them() -> None:
     many = [("a", f"{'y' * 100}{number}") for number in range(20_000)]
     made = sound(many, NameRule())
-    assert {len(name.rpartition("_")[2]) for name in made.origins} == {DIGITS, DIGITS + 2}
+    assert {len(name.rpartition("_")[2]) for name in made.origins_by_name} == {DIGITS, DIGITS + 2}
 
 
 def test_an_alias_takes_the_place_of_the_servers_name() -> None:
     rule = NameRule(alias={"my-very-long-server-name-that-nobody-reads": "long", "b.c": "bc"})
-    shown = rule.make_names([("my-very-long-server-name-that-nobody-reads", "x"), ("b.c", "x")]).shown
+    shown = rule.make_names([("my-very-long-server-name-that-nobody-reads", "x"), ("b.c", "x")]).names_by_origin
     assert sorted(shown.values()) == ["bc__x", "long__x"]
 
 
 def test_a_server_keeps_its_names_where_an_alias_equals_its_own_name() -> None:
     made = NameRule(alias={"a": "b"}).make_names([("a", "x"), ("b", "x"), ("a", "y")])
-    assert made.shown["b", "x"] == "b__x"
-    assert made.shown["a", "y"] == "b__y"
-    assert re.fullmatch(r"b__x_[0-9a-f]{6}", made.shown["a", "x"])
+    assert made.names_by_origin["b", "x"] == "b__x"
+    assert made.names_by_origin["a", "y"] == "b__y"
+    assert re.fullmatch(r"b__x_[0-9a-f]{6}", made.names_by_origin["a", "x"])
     assert [str(each) for each in made.conflicts] == ["'x' of a and 'x' of b would both be called 'b__x'"]
 
 
 def test_without_prefixes_two_tools_of_one_name_are_a_conflict_that_names_both() -> None:
     made = sound([("a", "search"), ("b", "search"), ("b", "fetch")], NameRule(prefixed=False))
-    assert made.shown["b", "fetch"] == "fetch"
-    assert all(re.fullmatch(r"search_[0-9a-f]{6}", made.shown[each, "search"]) for each in ("a", "b"))
+    assert made.names_by_origin["b", "fetch"] == "fetch"
+    assert all(re.fullmatch(r"search_[0-9a-f]{6}", made.names_by_origin[each, "search"]) for each in ("a", "b"))
     assert [str(each) for each in made.conflicts] == ["'search' of a and 'search' of b would both be called 'search'"]
 
 
 def test_without_prefixes_nothing_is_called_as_a_tool_of_the_hub() -> None:
-    [shown] = NameRule(prefixed=False).make_names([("a", "hubbub_result")]).origins
+    [shown] = NameRule(prefixed=False).make_names([("a", "hubbub_result")]).origins_by_name
     assert re.fullmatch(r"hubbub_result_[0-9a-f]{6}", shown)
 
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from hubbubd.core.access import Grant, Principal, Role
 from hubbubd.core.logins import visits
-from hubbubd.core.logins.visits import ALPHABET, CODE_S, KEPT_S, PLAIN_VISIT_S, VISIT_S
+from hubbubd.core.logins.visits import ALPHABET, CODE_S, ENDED_CODE_RETENTION_S, PLAIN_VISIT_S, VISIT_S
 
 ADA = Principal(name="ada", grants=(Grant(Role.CALLER),), credential="token:1")
 LETTERS = st.text(ALPHABET, min_size=8, max_size=8)
@@ -44,8 +44,8 @@ def test_a_code_is_good_until_it_is_used_or_expires_and_is_remembered_for_a_whil
     assert CODE.is_good(100.0)
     assert CODE.is_good(99.0 + CODE_S)
     assert not CODE.is_good(100.0 + CODE_S)
-    assert not CODE.may_be_deleted(99.0 + CODE_S + KEPT_S)
-    assert CODE.may_be_deleted(100.0 + CODE_S + KEPT_S)
+    assert not CODE.may_be_deleted(99.0 + CODE_S + ENDED_CODE_RETENTION_S)
+    assert CODE.may_be_deleted(100.0 + CODE_S + ENDED_CODE_RETENTION_S)
 
 
 @pytest.mark.parametrize(("secure", "lasts_s"), [(True, VISIT_S), (False, PLAIN_VISIT_S)])

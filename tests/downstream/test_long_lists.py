@@ -110,7 +110,7 @@ async def test_without_prefixes_a_server_that_is_added_renames_what_another_one_
         await hub.servers.add(server("two"))
         await listed(hub, two=1)
         names = {json.loads(each)["name"] for each in view.entries(CatalogKind.TOOL, ADA)}
-        expected = NameRule(prefixed=False).make_names([("one", "t0"), ("one", "t1"), ("two", "t0")]).origins
+        expected = NameRule(prefixed=False).make_names([("one", "t0"), ("one", "t1"), ("two", "t0")]).origins_by_name
         assert {name for name in names if name.startswith("t")} == {*expected}
         for name, (of, own) in expected.items():
             assert view.find_target(CatalogKind.TOOL, name, ADA) == ServerTarget(of, own)

@@ -34,7 +34,7 @@ class Kind:
 
 TOO_SLOW = Kind("CONNECTION_TIMEOUT", "timeout", True, "connect_timeout_s", {"elapsed_s": 1})
 NO_START = {"exit_code": 3, "stderr": ["cannot start: the license has expired"]}
-MAY_PASS = {"INVALID_RESPONSE"}
+TRANSIENT_CODES = {"INVALID_RESPONSE"}
 """What is no reason to repeat a call, and one to connect again: a page of maintenance may be in the server's place."""
 
 KINDS = {
@@ -137,7 +137,7 @@ async def test_a_server_that_does_not_connect_is_given_up_with_a_reason_to_act_o
         assert wanted.advice in fault.message, (kind, fault.message)
         assert wanted.details.items() <= fault.details.items(), (kind, fault.details)
         assert fault.help_url.endswith(f"/{wanted.code.lower()}.html")
-        attempts = 2 if wanted.retryable or wanted.code in MAY_PASS else 1
+        attempts = 2 if wanted.retryable or wanted.code in TRANSIENT_CODES else 1
         assert (last.attempt, last.next_retry_at, last.pid) == (attempts, None, None), kind
         assert last.desired_state == "connected"
     good = await hub.client.servers.get("good")

@@ -4,7 +4,7 @@ import anyio
 import pytest
 
 from hubbubd.core.access import Grant, Principal, Role
-from hubbubd.core.logins.visits import CODE_S, KEPT_S, MAX_CODES, PLAIN_VISIT_S, VISIT_S
+from hubbubd.core.logins.visits import CODE_S, ENDED_CODE_RETENTION_S, MAX_CODES, PLAIN_VISIT_S, VISIT_S
 from hubbubd.errors import FailedPrecondition, ResourceExhausted, Unavailable
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.oversight import CodeRefused, visitors
@@ -74,7 +74,7 @@ async def test_a_code_expires_and_is_forgotten_an_hour_later(world: World) -> No
         code = await asked(hub)
         await anyio.sleep(CODE_S)
         assert await refused(hub, code) == "LOGIN_CODE_EXPIRED"
-        await anyio.sleep(KEPT_S)
+        await anyio.sleep(ENDED_CODE_RETENTION_S)
         await asked(hub)
         assert await refused(hub, code) == "LOGIN_CODE_UNKNOWN"
 
@@ -99,7 +99,7 @@ async def test_the_codes_of_a_hub_have_a_bound(world: World, monkeypatch: pytest
             await asked(hub, person)
         with raising(ResourceExhausted, "TOO_MANY_LOGIN_CODES"):
             await asked(hub, people[3])
-        await anyio.sleep(CODE_S + KEPT_S)
+        await anyio.sleep(CODE_S + ENDED_CODE_RETENTION_S)
         await asked(hub, people[3])
 
 

@@ -87,7 +87,7 @@ class Principal:
     may_name_others: bool = False
     groups: frozenset[str] = frozenset()
     hold_s: float | None = None
-    """For how many seconds requests of its hosts are held while people are asked; None for what the profile says."""
+    """Seconds for which requests of its hosts are held while people are asked; None for the profile's setting."""
     endpoint: str = ""
     """The path of the only endpoint for hosts that the credential is good for; "" for one that is good everywhere."""
     origin: CallOrigin | None = None
@@ -115,15 +115,15 @@ class Principal:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Which records a principal may see: all records of `servers`, and on `own_servers` those of the principal `own`.
+    """Which records a principal may see: all of `servers`, and on `own_servers` those of `own_principal`.
 
-    If `approval_servers` is given, it alone decides about requests for approval: those of these servers are in scope.
-    Part of each filter, therefore hashable. All principals that may see everything have equal scopes, so their watches
-    share work.
+    `approval_servers`, if not None, alone decides about requests for approval: those of these servers are in scope. A
+    scope is part of each filter, and so hashable. All principals that may see everything have equal scopes, so their
+    watches share work.
     """
 
     servers: frozenset[str] = frozenset({ANY})
-    own: str = ""
+    own_principal: str = ""
     own_servers: frozenset[str] = frozenset()
     approval_servers: frozenset[str] | None = None
 
@@ -154,11 +154,11 @@ class Scope:
     def __str__(self) -> str:
         """Return the same text in every process (a set has no order): resume and page tokens contain a hash of it."""
         approvals = "" if self.approval_servers is None else f" {sorted(self.approval_servers)}"
-        return f"{sorted(self.servers)} {self.own!r} {sorted(self.own_servers)}{approvals}"
+        return f"{sorted(self.servers)} {self.own_principal!r} {sorted(self.own_servers)}{approvals}"
 
     def _is_own(self, principal: str | None, server: str) -> bool:
-        """Return whether a record is in scope as an own one: of this principal, and on one of `own_servers`."""
-        return principal is not None and principal == self.own and matches(self.own_servers, server)
+        """Return whether a record of this principal is of `own_principal`, on one of `own_servers`."""
+        return principal is not None and principal == self.own_principal and matches(self.own_servers, server)
 
 
 EVERYTHING = Scope()

@@ -79,10 +79,11 @@ class FairRetention:
     So no holder pushes out the entries of others. While no holder is large, evict the oldest entry of all.
     """
 
-    def __init__(self, count: int) -> None:
-        """Begin without entries; `count` are kept at most."""
-        self._count = count
+    def __init__(self, max_entries: int) -> None:
+        """Begin without entries; `max_entries` are kept at most."""
+        self._max_entries = max_entries
         self._entries: OrderedDict[str, tuple[float, str]] = OrderedDict()
+        """Time of creation and holder of each entry by id, oldest first."""
         self._ids_by_holder: dict[str, OrderedDict[str, None]] = {}
         self._large_holders: set[str] = set()
 
@@ -93,15 +94,15 @@ class FairRetention:
         self._entries[entry.id] = entry.created_at, entry.holder
         holder_ids = self._ids_by_holder.setdefault(entry.holder, OrderedDict())
         holder_ids[entry.id] = None
-        if len(holder_ids) * LARGE > self._count:
+        if len(holder_ids) * LARGE > self._max_entries:
             self._large_holders.add(entry.holder)
         return self._evict_excess()
 
-    def resize(self, count: int) -> list[str]:
-        """Set a new limit and return the ids evicted."""
-        self._count = count
+    def resize(self, max_entries: int) -> list[str]:
+        """Set a new limit of entries, and return the ids of the entries evicted for it."""
+        self._max_entries = max_entries
         self._large_holders = {
-            holder for holder, holder_ids in self._ids_by_holder.items() if len(holder_ids) * LARGE > count
+            holder for holder, holder_ids in self._ids_by_holder.items() if len(holder_ids) * LARGE > max_entries
         }
         return self._evict_excess()
 
@@ -116,22 +117,22 @@ class FairRetention:
     def _evict_excess(self) -> list[str]:
         """Drop the entries beyond the limit, and return their ids."""
         evicted: list[str] = []
-        while len(self._entries) > self._count:
+        while len(self._entries) > self._max_entries:
             evicted.append(self._choose_evicted())
             self._forget(evicted[-1])
         return evicted
 
     def _choose_evicted(self) -> str:
-        """Return the id of the oldest entry: of the large holder that has most, or of all if no holder is large."""
+        """Return the id of the oldest entry of the largest holder, or of all entries if no holder is large."""
         largest_holder = max(self._large_holders, key=lambda holder: len(self._ids_by_holder[holder]), default=None)
         return next(iter(self._entries if largest_holder is None else self._ids_by_holder[largest_holder]))
 
     def _forget(self, entry_id: str) -> None:
-        """Drop an entry. Its holder has one less then, and may no longer be large."""
+        """Drop an entry from all tables. Its holder may no longer be large then."""
         _, holder = self._entries.pop(entry_id)
         holder_ids = self._ids_by_holder[holder]
         del holder_ids[entry_id]
-        if len(holder_ids) * LARGE <= self._count:
+        if len(holder_ids) * LARGE <= self._max_entries:
             self._large_holders.discard(holder)
         if not holder_ids:
             del self._ids_by_holder[holder]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from hubbubd.bounds import LATEST, Moment, Shift
 
 MAX_ERAS = 20
-"""The most eras; the oldest are joined to one, whose stamps count as late as those of either."""
+"""The most eras; beyond it the two oldest are joined to one."""
 
 LEAP_S = 3600.0
 """A clock that is off by this many seconds has leapt; less is taken as it comes."""
@@ -23,8 +23,8 @@ LEAP_S = 3600.0
 class ClockEra:
     """An era, by its first and last stamps as they were written. The last of several is the present one.
 
-    `shift_s` is to be added to its stamps, in the present era's time. `doubted_s` is the part of that which may be time
-    that truly passed; a person may say so. `vouched` says that a time service has called the clock right.
+    `shift_s` is added to its stamps to have them in the present era's time. `doubted_s` is the part of the shift that
+    may be time that truly passed; a person may confirm it. `vouched` says that a time service called the clock right.
     """
 
     first: Moment = 0.0
@@ -34,42 +34,42 @@ class ClockEra:
     vouched: bool = False
 
 
-def correct_stamp(eras: Sequence[ClockEra], at: float, now: float) -> float:
-    """Return a stamp in the time of the present era: the time since the clock was last set.
+def correct_stamp(eras: Sequence[ClockEra], stamp: float, now: float) -> float:
+    """Return a stamp shifted to the time of the present era, which began when the clock was last set.
 
-    A stamp that may be of several eras counts as late as any of these eras says.
+    A stamp that may be of several eras gets the greatest shift of these eras.
     """
     if len(eras) <= 1:
-        return at
+        return stamp
     *past, present = eras
-    shifts = [era.shift_s for era in past if era.first <= at <= era.last]
-    if present.first <= at <= now + LEAP_S:
+    shifts = [era.shift_s for era in past if era.first <= stamp <= era.last]
+    if present.first <= stamp <= now + LEAP_S:
         shifts.append(0.0)
-    # A stamp that is of no era counts as late as any era would make it.
-    return at + max(shifts or (0.0, *(era.shift_s for era in past)))
+    # A stamp of no era gets the greatest shift of all eras.
+    return stamp + max(shifts or (0.0, *(era.shift_s for era in past)))
 
 
-def after_leap(eras: Sequence[ClockEra], until: float, by_s: float, now: float) -> tuple[ClockEra, ...]:
-    """Return the eras after the clock has leapt by `by_s` seconds: from `until`, its last time before, to `now`.
+def after_leap(eras: Sequence[ClockEra], last_time: float, leap_s: float, now: float) -> tuple[ClockEra, ...]:
+    """Return the eras after the clock has leapt by `leap_s` seconds, from `last_time` to `now`.
 
-    A new era begins. The stamps of all earlier eras count as `by_s` seconds later, so that no age grows by the leap.
+    A new era begins. The stamps of all earlier eras count as `leap_s` seconds later, so that no age grows by the leap.
     """
-    *past, ended = eras or (ClockEra(),)
-    ended = replace(ended, last=max(ended.last, until))
-    moved = [
-        replace(era, shift_s=_clamp_shift(era.shift_s + by_s), doubted_s=max(era.doubted_s + by_s, 0.0))
-        for era in (*past, ended)
+    *past, ended_era = eras or (ClockEra(),)
+    ended_era = replace(ended_era, last=max(ended_era.last, last_time))
+    shifted = [
+        replace(era, shift_s=_clamp_shift(era.shift_s + leap_s), doubted_s=max(era.doubted_s + leap_s, 0.0))
+        for era in (*past, ended_era)
     ]
-    while len(moved) >= MAX_ERAS:  # the two oldest become one
-        moved[:2] = [_join_eras(*moved[:2])]
-    return (*moved, ClockEra(first=now, last=now))
+    while len(shifted) >= MAX_ERAS:  # the two oldest become one
+        shifted[:2] = [_join_eras(*shifted[:2])]
+    return (*shifted, ClockEra(first=now, last=now))
 
 
 def after_confirmation(eras: Sequence[ClockEra], now: float) -> tuple[ClockEra, ...]:
     """Return the eras (times between settings of the clock) once a time service calls the clock right.
 
-    Stamps of eras for which a service vouched before hold as they are, without a shift. The service is not believed
-    while the time is before one for which a service has vouched: then the eras stay as they are.
+    Stamps of eras for which a service vouched before hold as they are, without a shift. If `now` is before such an era,
+    the service is not believed, and the eras stay as they are.
     """
     *past, present = eras or (ClockEra(),)
     if any(era.vouched and era.last - now > LEAP_S for era in past):
@@ -87,18 +87,18 @@ def after_trust(eras: Sequence[ClockEra]) -> tuple[ClockEra, ...]:
 
 
 def doubted_s(eras: Sequence[ClockEra]) -> float:
-    """Return the seconds that may truly have passed, and that no age counts."""
+    """Return the seconds that may truly have passed though no age counts them; a person may confirm them."""
     return max((era.doubted_s for era in eras), default=0.0)
 
 
 def without_old_eras(eras: Sequence[ClockEra], before: float) -> tuple[ClockEra, ...]:
-    """Return the eras without those of which nothing is left, as all of their stamps are before the time `before`."""
+    """Return the present era, and those past eras that have stamps at or after the time `before`."""
     *past, present = eras or (ClockEra(),)
     return (*(era for era in past if era.last + era.shift_s >= before), present)
 
 
 def _join_eras(first: ClockEra, second: ClockEra) -> ClockEra:
-    """Return one era in place of two, whose stamps count as late as those of either."""
+    """Return one era in place of two: its stamps get the greater of their shifts."""
     return ClockEra(
         first=min(first.first, second.first),
         last=max(first.last, second.last),

@@ -17,7 +17,7 @@ T_contra = TypeVar("T_contra", contravariant=True)
 
 
 class Filter(Protocol[T_contra]):
-    """A predicate over records of one type."""
+    """A predicate over records of one type, with the scope of the caller that has set it."""
 
     @property
     def scope(self) -> Scope:
@@ -37,11 +37,11 @@ class Filter(Protocol[T_contra]):
 
 @dataclass(frozen=True, slots=True)
 class ServerFilter:
-    """Servers by name; no names means all. The caller gets the full record only of servers in `seen`."""
+    """Servers by name; no names means all. The caller gets the full record only of servers in `full_scope`."""
 
     names: frozenset[str] = frozenset()
     scope: Scope = EVERYTHING
-    seen: Scope = EVERYTHING
+    full_scope: Scope = EVERYTHING
 
     def is_in_scope(self, record: ServerRecord, /) -> bool:
         return self.scope.has_server(record.name)
@@ -121,12 +121,12 @@ class TaskFilter:
 
 @dataclass(frozen=True, slots=True)
 class CatalogFilter:
-    """Catalog lists that meet every condition given. The caller gets fault details only of servers in `seen`."""
+    """Catalog lists that meet every condition given. The caller gets fault details only in `full_scope`."""
 
     server: str = ""
     kinds: frozenset[CatalogKind] = frozenset()
     scope: Scope = EVERYTHING
-    seen: Scope = EVERYTHING
+    full_scope: Scope = EVERYTHING
 
     def is_in_scope(self, record: CatalogList, /) -> bool:
         return self.scope.has_server(record.server)

@@ -75,8 +75,8 @@ async def listen(hub: Hub, view: EndpointView, tasks: TaskExtension, request: Ho
     return payload.dumps({"resultType": "complete", **stamp})
 
 
-_METHODS: Final = {source.flag: source.change for source in SOURCES.values()}
-_CAPABILITIES: Final = {source.flag: source.capability for source in SOURCES.values()}
+_METHODS: Final = {source.listen_flag: source.change_notification for source in SOURCES.values()}
+_CAPABILITIES: Final = {source.listen_flag: source.capability for source in SOURCES.values()}
 
 
 def _parse_filter(value: object) -> tuple[set[str], list[str]]:

@@ -268,7 +268,7 @@ class ServerCatalog:
         self._make_due(self._due)
         for _, fetched in waiting:
             await fetched.wait()
-        was_broken_off = any(self._fault_code(kind) in core.BROKEN_OFF for kind in self._due)
+        was_broken_off = any(self._fault_code(kind) in core.INTERRUPTED_FETCH_CODES for kind in self._due)
         if link is None or self._link is not link or was_broken_off:
             raise FailedPrecondition(f"{self._config.name} is not connected", reason="SERVER_NOT_CONNECTED")
 
@@ -356,9 +356,9 @@ class ServerCatalog:
 
     def _note_endless_list(self, kind: CatalogKind, pages: Pages) -> None:
         """Note about the server that its list was cut, as it had no end; remove the note once the list has an end."""
-        for deviation, in_circles in ((Deviation.LIST_IN_CIRCLES, True), (Deviation.LIST_TOO_LONG, False)):
-            cut = pages.cut if pages.cut is not None and pages.cut.circles is in_circles else None
-            detail = cut and f"{core.SOURCES[kind].method}, {cut.why}"
+        for deviation, circular in ((Deviation.LIST_IN_CIRCLES, True), (Deviation.LIST_TOO_LONG, False)):
+            end = pages.truncation if pages.truncation is not None and pages.truncation.is_loop is circular else None
+            detail = end and f"{core.SOURCES[kind].method}, {end.reason}"
             self._note(f"{deviation}/{kind}", detail and describe_deviation(deviation, detail))
 
     async def _fetch_pages(self, link: McpLink, kind: CatalogKind) -> Pages | Fault:

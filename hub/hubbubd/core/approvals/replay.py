@@ -37,8 +37,8 @@ class ReplayRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Replayed:
-    """What rules would have done with `calls` calls: `asked` and `denied` are how many. Most calls are first."""
+class ReplaySummary:
+    """What rules would have done with calls: how many (`calls`), asked about or denied. The largest rows come first."""
 
     rows: tuple[ReplayRow, ...]
     calls: int
@@ -47,7 +47,7 @@ class Replayed:
 
 
 class Replay:
-    """Adds up what rules would have done with calls. `judge_in_steps` is to be exhausted before `summarize` has all."""
+    """Adds up what rules would have done with calls. `summarize` has all of them once `judge_in_steps` is exhausted."""
 
     def __init__(self, rules: CallRules) -> None:
         self._rules = rules
@@ -65,13 +65,13 @@ class Replay:
                 yield count
         yield count
 
-    def summarize(self) -> Replayed:
+    def summarize(self) -> ReplaySummary:
         """Return the rows of the calls judged so far, and their number."""
         counts: Counter[Action] = Counter()
         for (_, action, _, _), tally in self._rows.items():
             counts[action] += tally.calls
         ordered = sorted(self._rows.items(), key=lambda each: (-each[1].calls, each[0]))
-        return Replayed(
+        return ReplaySummary(
             rows=tuple(tally.as_row(*key) for key, tally in ordered),
             calls=counts.total(),
             asked=counts[Action.ASK],

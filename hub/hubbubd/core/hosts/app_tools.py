@@ -13,7 +13,7 @@ from hubbubd.core.hosts.host_uris import find_page_uri
 
 @dataclass(frozen=True, slots=True)
 class ToolAudience:
-    """Whom a tool is for, and the page that shows its results, by its server's own URI."""
+    """Who may call a tool, and the page that shows its results: the server's own URI, or None without a page."""
 
     page: str | None = None
     for_models: bool = True
@@ -26,15 +26,15 @@ EVERYBODY: Final = ToolAudience()
 
 def read_audience(tool: Mapping[str, Any]) -> ToolAudience:
     """Return whom a tool is for, and its page, as its entry in a server's list says."""
-    given: object = tool.get("_meta")
-    if not isinstance(given, Mapping):
+    meta_value: object = tool.get("_meta")
+    if not isinstance(meta_value, Mapping):
         return EVERYBODY
-    meta = cast("Mapping[str, Any]", given)
+    meta = cast("Mapping[str, Any]", meta_value)
     page, ui = find_page_uri(meta), meta.get("ui")
     visibility: object = cast("Mapping[str, Any]", ui).get("visibility") if isinstance(ui, Mapping) else None
-    if isinstance(visibility, list | str):  # a text is no list, but it is plain what it means
-        named = [visibility] if isinstance(visibility, str) else cast("list[object]", visibility)
-        return ToolAudience(page, "model" in named, "app" in named)
+    if isinstance(visibility, list | str):  # a list by the specification; a text is clear as well
+        audiences = [visibility] if isinstance(visibility, str) else cast("list[object]", visibility)
+        return ToolAudience(page, "model" in audiences, "app" in audiences)
     return ToolAudience(page) if page is not None else EVERYBODY
 
 
@@ -46,11 +46,11 @@ class PagesRead:
     is_complete: bool = False
 
 
-def select_servers(candidates: Sequence[str], read: PagesRead) -> Sequence[str]:
-    """Return which of the `candidates`, the servers that have a tool of a name, a page may mean that calls this name.
+def select_servers(candidates: Sequence[str], pages_read: PagesRead) -> Sequence[str]:
+    """Return the servers whose tool a page may mean; all `candidates` have a tool of the name that the page calls.
 
-    These are the candidates whose pages the host has read. If the host has read no page of theirs, all candidates stay.
-    But none stays if it is certain (`is_complete`) that the host has read pages, and of other servers only.
+    These are the candidates whose pages the host has read. If the host has read none of their pages, all candidates
+    stay. None stays if it is certain (`is_complete`) that the host has read pages of other servers only.
     """
-    among_read = [each for each in candidates if each in read.servers]
-    return among_read if among_read or (read.is_complete and read.servers) else candidates
+    matching = [each for each in candidates if each in pages_read.servers]
+    return matching if matching or (pages_read.is_complete and pages_read.servers) else candidates

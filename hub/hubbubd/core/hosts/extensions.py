@@ -23,20 +23,20 @@ MAX_MIME_TYPES: Final = 4
 MAX_MIME_TYPE: Final = 64
 """Characters of a MIME type; a longer one is left out."""
 
-MAX_KEPT_BYTES: Final = 512
-"""Bytes of the entries of a host that are kept, as JSON: there are many sessions, and each is in memory and stored."""
+MAX_STORED_BYTES: Final = 512
+"""Bytes of a host's entries that are stored, as JSON: there are many sessions, and each is in memory and stored."""
 
 
 def extension_entries(capabilities: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the entries of extensions in capabilities of a host or a server; none where they have another shape."""
+    """Return the entries of extensions in the capabilities of a host or server; empty if they have another shape."""
     return _as_mapping(capabilities.get("extensions"))
 
 
 def page_mime_types(entries: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the MIME types of pages that the entry of MCP Apps names, the first few; none without such an entry."""
-    named: object = _as_mapping(entries.get(UI)).get("mimeTypes")
-    given = cast("list[object]", named)[:MAX_MIME_TYPES] if isinstance(named, list) else []
-    return tuple(dict.fromkeys(each for each in given if isinstance(each, str) and _is_short_and_plain(each)))
+    listed: object = _as_mapping(entries.get(UI)).get("mimeTypes")
+    candidates = cast("list[object]", listed)[:MAX_MIME_TYPES] if isinstance(listed, list) else []
+    return tuple(dict.fromkeys(each for each in candidates if isinstance(each, str) and _is_short_and_plain(each)))
 
 
 def _is_short_and_plain(text: str) -> bool:
@@ -50,7 +50,7 @@ def shows_apps(capabilities: Mapping[str, Any]) -> bool:
 
 
 def app_entry(capabilities: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return a host's own entry of MCP Apps with its MIME types alone, as nobody reads more; None if it has none."""
+    """Return a host's entry of MCP Apps, reduced to its MIME types, as nobody reads more; None if it has no entry."""
     return {"mimeTypes": list(page_mime_types(extension_entries(capabilities)))} if shows_apps(capabilities) else None
 
 
@@ -59,12 +59,12 @@ def declared_by_profile(servers: Iterable[Mapping[str, Any]], *, has_pages: bool
 
     `has_pages` says whether any tool that is shown has a page: a server with pages need not declare the extension.
     """
-    known = list(servers)
+    entries_by_server = list(servers)
     declared: dict[str, Any] = {}
-    if has_pages or any(UI in entries for entries in known):
-        named = [APP_PAGE] if has_pages else []  # a server may declare pages without their types
-        named += (each for entries in known for each in page_mime_types(entries))
-        declared[UI] = {"mimeTypes": list(dict.fromkeys(named or [APP_PAGE]))[:MAX_MIME_TYPES]}
+    if has_pages or any(UI in entries for entries in entries_by_server):
+        mime_types = [APP_PAGE] if has_pages else []  # a server may declare pages without their types
+        mime_types += (each for entries in entries_by_server for each in page_mime_types(entries))
+        declared[UI] = {"mimeTypes": list(dict.fromkeys(mime_types or [APP_PAGE]))[:MAX_MIME_TYPES]}
     return declared
 
 
@@ -74,24 +74,24 @@ def declared_by_endpoint(entries: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def select_stored_entries(capabilities: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those entries of a host's extensions that are stored with its session.
+    """Return the entries of a host's extensions to store with its session.
 
     The entries that the hub itself reads (tasks and pages) are stored in any case, without members that the hub does
-    not read. Of the others those are stored that fit into the rest of MAX_KEPT_BYTES.
+    not read. Other entries are stored as long as they fit into the rest of MAX_STORED_BYTES.
     """
     entries = extension_entries(capabilities)
-    kept: dict[str, Any] = {TASKS: {}} if TASKS in entries else {}
+    stored: dict[str, Any] = {TASKS: {}} if TASKS in entries else {}
     if (ui := app_entry(capabilities)) is not None:
-        kept[UI] = ui
-    room = MAX_KEPT_BYTES - len(payload.dumps(kept))
+        stored[UI] = ui
+    bytes_left = MAX_STORED_BYTES - len(payload.dumps(stored))
     for name, entry in entries.items():
-        if name in kept or len(name) > room:
+        if name in stored or len(name) > bytes_left:
             continue
-        size = len(payload.dumps({name: entry}))
-        if size <= room:
-            kept[name] = dict(_as_mapping(entry))
-            room -= size
-    return kept
+        entry_bytes = len(payload.dumps({name: entry}))
+        if entry_bytes <= bytes_left:
+            stored[name] = dict(_as_mapping(entry))
+            bytes_left -= entry_bytes
+    return stored
 
 
 def _as_mapping(value: object) -> Mapping[str, Any]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, Final, cast
 
-LEVELS: Final = 3
+MAX_LEVELS: Final = 3
 """How often a definition is written out within itself."""
 
 MAX_NODES: Final = 5000
@@ -73,22 +73,22 @@ def _iterate_references(schema: object, steps: Iterator[int], *, within_definiti
 
 
 def _find_definition(root: Mapping[str, Any], ref: str) -> object:
-    """Return what a reference names: `#`, or one that begins with one of _TARGETS. None if nothing is there.
+    """Return the schema that a reference names; None if nothing is there. `ref` is `#`, or begins with one of _TARGETS.
 
     Names are as in JSON Pointer (RFC 6901).
     """
     if ref == "#":  # without its definitions: where they are referred to, they are looked up in the root
-        return {key: value for key, value in root.items() if key not in ("$defs", "definitions")}
-    _, holder, name, *deeper = ref.split("/")
-    value: object = root.get(holder)
-    for part in (name, *deeper):
-        key = part.replace("~1", "/").replace("~0", "~")
-        value = cast("Mapping[str, object]", value).get(key) if isinstance(value, Mapping) else None
-    return value
+        return {key: definition for key, definition in root.items() if key not in ("$defs", "definitions")}
+    _, member, name, *deeper = ref.split("/")
+    definition: object = root.get(member)
+    for name_part in (name, *deeper):
+        key = name_part.replace("~1", "/").replace("~0", "~")
+        definition = cast("Mapping[str, object]", definition).get(key) if isinstance(definition, Mapping) else None
+    return definition
 
 
 class _SchemaFlattener:
-    """One schema on its way to be flat."""
+    """Writes out the references of one schema, and counts the nodes that it makes."""
 
     def __init__(self, root: Mapping[str, Any], levels: int) -> None:
         """Begin with a schema, `root`; a definition is written out within itself `levels` times at most."""
@@ -116,7 +116,7 @@ class _SchemaFlattener:
             depth = depths.get(ref, 0)
             target = _find_definition(self._root, ref) if depth < self._levels else _ANYTHING
             depths = {**depths, ref: depth + 1}
-        # A reference to nothing stays. Beside any other one, the schema's own members count more than the target's.
+        # A reference to nothing stays. Of members that the schema and its target both have, the schema's own count.
         kept_members = {key: value for key, value in schema.items() if target is None or key != "$ref"}
         dropped_keys = ("$defs", "definitions") if node is self._root else ()
         flat = {key: self.flatten(value, depths) for key, value in kept_members.items() if key not in dropped_keys}
@@ -127,11 +127,11 @@ class _SchemaFlattener:
 
 
 def _flatten_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a recursive schema written out, with LEVELS levels, or with the most that are not too large.
+    """Return a recursive schema written out, with MAX_LEVELS levels, or with the most that are not too large.
 
     If even the schema without any level is too large, return a schema that takes any object.
     """
-    for levels in range(LEVELS, -1, -1):
+    for levels in range(MAX_LEVELS, -1, -1):
         try:
             return _SchemaFlattener(schema, levels).flatten(schema, {"#": 1})  # the schema is itself one level of `#`
         except (OverflowError, RecursionError):

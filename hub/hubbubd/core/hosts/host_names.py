@@ -30,8 +30,8 @@ SEPARATOR: Final = "__"
 DIGITS: Final = 6
 """Hex digits that tell two names apart; more where so few do not."""
 
-NAME_ROOM: Final = 16
-"""Characters of every name that a prefix leaves for what follows it: its digits, and a few to read."""
+MIN_NAME_CHARS: Final = 16
+"""Characters that a prefix leaves at least for the name after it: digits of a hash, and a few to read."""
 
 OWN_TOOL_PREFIX: Final = "hubbub_"
 """What the names of the hub's own tools begin with."""
@@ -42,7 +42,7 @@ NAME_MEMBER: Final = "hubbub/name"
 
 _UNFIT = re.compile(r"[^A-Za-z0-9_-]")
 _UNDERSCORES = re.compile(r"__+")
-_DIGITED = re.compile(rf"_[0-9a-f]{{{DIGITS},}}\Z")
+_ENDS_IN_DIGITS = re.compile(rf"_[0-9a-f]{{{DIGITS},}}\Z")
 
 Origin = tuple[str, str]
 """A server and the name of a tool or prompt there."""
@@ -62,10 +62,10 @@ class NameConflict:
 
 @dataclass(frozen=True, slots=True)
 class HostNames:
-    """The names of one list: `shown` by origin, `origins` by shown name. Each is the inverse of the other."""
+    """The names of one list, as hosts see them. Each of the two mappings is the inverse of the other."""
 
-    shown: Mapping[Origin, str]
-    origins: Mapping[str, Origin]
+    names_by_origin: Mapping[Origin, str]
+    origins_by_name: Mapping[str, Origin]
     conflicts: tuple[NameConflict, ...] = ()
     """Where servers want one name: without prefixes, or where two share one. Digits tell their tools apart."""
 
@@ -76,24 +76,25 @@ class NameRule:
 
     alias: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     prefixed: bool = True
-    longest: int = 50
+    max_chars: int = 50
     bare: tuple[str, ...] = ()
     """Patterns of the servers whose names have no prefix, where all others have one."""
 
     def prefix(self, server: str) -> str:
         """Return the prefix of all names of a server, without the separator; empty without prefixes.
 
-        That is the server's alias or name as it is, if hosts can take it; else cleaned, cut, and with digits of a hash.
+        The prefix is the server's alias or name if hosts can take it. Else it is cleaned, cut, and gets digits of a
+        hash.
         """
         if not self.prefixed:
             return ""
-        label, max_prefix = self.alias.get(server, server), self.longest - len(SEPARATOR) - NAME_ROOM
+        label, max_prefix = self.alias.get(server, server), self.max_chars - len(SEPARATOR) - MIN_NAME_CHARS
         cleaned = _UNDERSCORES.sub("_", _replace_unfit(label))
         if (
             cleaned == label
             and len(cleaned) <= max_prefix
             and not cleaned.endswith("_")
-            and not _DIGITED.search(cleaned)
+            and not _ENDS_IN_DIGITS.search(cleaned)
         ):
             return cleaned
         return f"{cleaned[: max_prefix - DIGITS - 1].rstrip('_')}_{_digest(server)[:DIGITS]}"
@@ -118,123 +119,125 @@ class NameRule:
 
         A repeated entry counts once. A name that several want, or that does not fit, is given digits of a hash.
         """
-        origins: dict[str, Origin] = {}
+        origins_by_name: dict[str, Origin] = {}
         if self.bare:
-            entries = yield from self._keep_bare_in_steps(entries, origins)
+            entries = yield from self._keep_bare_in_steps(entries, origins_by_name)
         prefixes: dict[str, str] = {}
-        plain: defaultdict[str, list[Origin]] = defaultdict(list)
-        digited: list[Origin] = []
-        seen: set[Origin] = set()
+        origins_by_plain_name: defaultdict[str, list[Origin]] = defaultdict(list)
+        needing_digits: list[Origin] = []
+        processed: set[Origin] = set()
         for origin in entries:
             yield
-            if origin in seen:
+            if origin in processed:
                 continue
-            seen.add(origin)
+            processed.add(origin)
             server, name = origin
             prefix = prefixes.setdefault(server, self.prefix(server))
             wanted = _join_name(prefix, _replace_unfit(name))
             # First come the names that may stand without digits, in case nothing else wants them.
             if self._is_allowed_plain(wanted, _replace_unfit(name)):
-                plain[wanted].append(origin)
+                origins_by_plain_name[wanted].append(origin)
             else:
-                digited.append(origin)
+                needing_digits.append(origin)
         conflicts: list[NameConflict] = []
-        for wanted, rivals in plain.items():
+        for wanted, rivals in origins_by_plain_name.items():
             yield
             keeper = self._choose_keeper(rivals)  # all others get digits
             if keeper is not None:
-                origins[wanted] = keeper
-            digited += (each for each in rivals if each != keeper)
+                origins_by_name[wanted] = keeper
+            needing_digits += (each for each in rivals if each != keeper)
             if len({server for server, _ in rivals}) > 1:
                 conflicts.append(NameConflict(wanted, tuple(sorted(rivals))))
-        yield from self._name_with_digits(digited, prefixes, origins)
-        shown: dict[Origin, str] = {}
-        for name, origin in origins.items():
+        yield from self._name_with_digits(needing_digits, prefixes, origins_by_name)
+        names_by_origin: dict[Origin, str] = {}
+        for name, origin in origins_by_name.items():
             yield
-            shown[origin] = name
+            names_by_origin[origin] = name
         conflicts.sort(key=lambda each: each.name)
-        return HostNames(MappingProxyType(shown), MappingProxyType(origins), tuple(conflicts))
+        return HostNames(MappingProxyType(names_by_origin), MappingProxyType(origins_by_name), tuple(conflicts))
 
     def _keep_bare_in_steps(
-        self, entries: Iterable[Origin], origins: dict[str, Origin]
+        self, entries: Iterable[Origin], origins_by_name: dict[str, Origin]
     ) -> Generator[None, None, list[Origin]]:
-        """Name in `origins`, without a prefix, the tools or prompts that may be so named; return the others.
+        """Add names without a prefix to `origins_by_name`; return the entries that get no such name.
 
         A name without a prefix has no separator, so it never equals a name with a prefix.
         """
-        bare: dict[str, bool] = {}
-        rest: list[Origin] = []
+        is_bare_server: dict[str, bool] = {}
+        others: list[Origin] = []
         for origin in entries:
             yield
             server, name = origin
-            if server not in bare:
-                bare[server] = self.is_bare(server)
-            if not bare[server] or not self._may_be_bare(name):
-                rest.append(origin)
+            if server not in is_bare_server:
+                is_bare_server[server] = self.is_bare(server)
+            if not is_bare_server[server] or not self._may_be_bare(name):
+                others.append(origin)
                 continue
-            keeper = origins.setdefault(name, origin)
+            keeper = origins_by_name.setdefault(name, origin)
             if server < keeper[0]:  # of several servers the first by name keeps the name
-                origins[name] = origin
-                rest.append(keeper)
+                origins_by_name[name] = origin
+                others.append(keeper)
             elif origin != keeper:
-                rest.append(origin)
-        return rest
+                others.append(origin)
+        return others
 
     def _may_be_bare(self, name: str) -> bool:
         """Return whether a server's own name may stand without a prefix.
 
         Hosts must take it as it is, and it must look neither as if it had a prefix nor as if it were the hub's own.
         """
-        fits = bool(name) and len(name) <= self.longest and _replace_unfit(name) == name
+        fits = bool(name) and len(name) <= self.max_chars and _replace_unfit(name) == name
         return fits and SEPARATOR not in name and not name.startswith(OWN_TOOL_PREFIX)
 
     def _is_allowed_plain(self, shown_name: str, cleaned_name: str) -> bool:
         """Return whether a name may be shown without digits of a hash if nothing else wants it.
 
-        Not if its own part is empty, if the name is too long, or if it looks like a name with digits or one of the
-        hub's own tools.
+        Not if the part after the prefix (`cleaned_name`) is empty, if the name is too long, or if it looks like a name
+        with digits or one of the hub's own tools.
         """
         looks_own = not self.prefixed and shown_name.startswith(OWN_TOOL_PREFIX)
         return (
             bool(cleaned_name)
-            and len(shown_name) <= self.longest
+            and len(shown_name) <= self.max_chars
             and not looks_own
-            and not _DIGITED.search(cleaned_name)
+            and not _ENDS_IN_DIGITS.search(cleaned_name)
         )
 
     def _choose_keeper(self, rivals: list[Origin]) -> Origin | None:
         """Return which of the tools or prompts that want one name keeps the name without digits.
 
-        That is the only one of them, or the only one whose own name needs no cleaning; None if there are several. Where
-        an alias equals another server's name, that server has the older right.
+        That is the only one of them, or the only one whose own name needs no cleaning; None if several need none. A
+        server whose alias equals the other's name comes after that other server.
         """
         if len(rivals) == 1:
             return rivals[0]
         exact = [origin for origin in rivals if _replace_unfit(origin[1]) == origin[1]]
-        by_name = [origin for origin in exact if not (self.prefixed and origin[0] in self.alias)]
-        best = by_name or exact
+        without_alias = [origin for origin in exact if not (self.prefixed and origin[0] in self.alias)]
+        best = without_alias or exact
         return best[0] if len(best) == 1 else None
 
     def _name_with_digits(
-        self, unnamed: list[Origin], prefixes: Mapping[str, str], origins: dict[str, Origin]
+        self, unnamed: list[Origin], prefixes: Mapping[str, str], origins_by_name: dict[str, Origin]
     ) -> Generator[None, None, None]:
-        """Name in `origins` what needs digits of a hash. Names that are still equal get two more digits, and so on.
+        """Add names with digits of a hash to `origins_by_name`. Names still equal get two more digits.
 
-        Names that share all 14 digits are left out: only a server that has searched for such names has any.
+        Tools whose names share all 14 digits get no name: only a server that has searched for such names has any.
         """
-        for digits in range(DIGITS, NAME_ROOM, 2):
-            origins_by_name: defaultdict[str, list[Origin]] = defaultdict(list)
+        for digits in range(DIGITS, MIN_NAME_CHARS, 2):
+            origins_by_candidate: defaultdict[str, list[Origin]] = defaultdict(list)
             for server, name in unnamed:
                 yield
                 wanted = _join_name(prefixes[server], _replace_unfit(name))
-                origins_by_name[_cut_with_digits(wanted, _digest(server, name), digits, self.longest)].append(
+                origins_by_candidate[_cut_with_digits(wanted, _digest(server, name), digits, self.max_chars)].append(
                     (server, name)
                 )
-            origins |= {shown: rivals[0] for shown, rivals in origins_by_name.items() if len(rivals) == 1}
-            unnamed = [each for rivals in origins_by_name.values() if len(rivals) > 1 for each in rivals]
+            origins_by_name |= {
+                candidate: rivals[0] for candidate, rivals in origins_by_candidate.items() if len(rivals) == 1
+            }
+            unnamed = [each for rivals in origins_by_candidate.values() if len(rivals) > 1 for each in rivals]
 
 
-def with_origin(entry: Mapping[str, Any], server: str, shown: str) -> dict[str, Any]:
+def with_origin(entry: Mapping[str, Any], server: str, shown_name: str) -> dict[str, Any]:
     """Return a list's entry under its shown name, with its origin in `_meta`; its own name stands in for a title.
 
     The entry must have a `name`.
@@ -242,10 +245,10 @@ def with_origin(entry: Mapping[str, Any], server: str, shown: str) -> dict[str, 
     name, meta = entry["name"], entry.get("_meta")
     own_meta: Mapping[str, Any] = cast("Mapping[str, Any]", meta) if isinstance(meta, Mapping) else {}
     annotations = entry.get("annotations")
-    has_title = name == shown or "title" in entry or (isinstance(annotations, Mapping) and "title" in annotations)
+    has_title = name == shown_name or "title" in entry or (isinstance(annotations, Mapping) and "title" in annotations)
     return {
         **entry,
-        "name": shown,
+        "name": shown_name,
         **({} if has_title else {"title": name}),
         "_meta": {**own_meta, SERVER_MEMBER: server, NAME_MEMBER: name},
     }

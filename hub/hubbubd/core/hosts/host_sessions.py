@@ -81,9 +81,9 @@ def without_resource(uri: str, session: HostSession | None) -> HostSession | Non
     return replace(session, resources=tuple(each for each in session.resources if each != uri))
 
 
-def end_unless_used(since: float, session: HostSession | None) -> HostSession | None:
-    """Return None, which ends the session, if its last use was at `since`; a session that was used since goes on."""
-    return session if session is not None and session.used_at != since else None
+def end_unless_used(last_used_at: float, session: HostSession | None) -> HostSession | None:
+    """Return None, which ends the session, if its last use was at `last_used_at`; a session used since goes on."""
+    return session if session is not None and session.used_at != last_used_at else None
 
 
 def with_last_use(now: float, session: HostSession | None) -> HostSession | None:

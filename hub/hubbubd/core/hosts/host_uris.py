@@ -49,7 +49,7 @@ def add_prefix(server: str, uri: str) -> str:
 
 
 def split_prefix(uri: str) -> tuple[str, str] | None:
-    """Return the server and its own URI for one that hosts see; None for any other."""
+    """Return the server, and the server's own URI, for a URI that hosts see; None for any other URI."""
     if (match := _SERVER.match(uri)) is not None:
         return match[1], uri[match.end() :]
     match = _SERVER_IN_SCHEME.match(uri)
@@ -58,15 +58,15 @@ def split_prefix(uri: str) -> tuple[str, str] | None:
     return match[2] or match[4], (match[1] or match[3]) + uri[match.end() :]
 
 
-def respell_for_host(server: str, subscribed: str, spelled: str, uri: str) -> str:
-    """Return a server's own `uri` as a host expects it. The host subscribed to `subscribed`, written as `spelled`.
+def respell_for_host(server: str, subscribed_uri: str, host_spelling: str, uri: str) -> str:
+    """Return a server's own `uri` as a host expects it that has subscribed to `subscribed_uri`.
 
-    The URI of the subscription comes as the host wrote it. A host that wrote it as the server does gets all other URIs
-    as the server writes them, too; any other host gets them with the prefix.
+    `host_spelling` is the subscribed URI as the host wrote it: the host gets that URI in the same spelling. A host that
+    wrote it as the server does gets all other URIs as the server writes them; any other host gets them prefixed.
     """
-    if uri == subscribed:
-        return spelled
-    return uri if spelled == subscribed else add_prefix(server, uri)
+    if uri == subscribed_uri:
+        return host_spelling
+    return uri if host_spelling == subscribed_uri else add_prefix(server, uri)
 
 
 def is_page(uri: str) -> bool:
@@ -80,9 +80,9 @@ def find_page_uri(meta: object) -> str | None:
         return None
     members = cast("Json", meta)
     ui: object = members.get("ui")
-    named = [cast("Json", ui).get("resourceUri")] if isinstance(ui, Mapping) else []
-    named += (members.get(name) for name in _PAGES)
-    return next((each for each in named if isinstance(each, str) and each), None)
+    candidates = [cast("Json", ui).get("resourceUri")] if isinstance(ui, Mapping) else []
+    candidates += (members.get(name) for name in _PAGES)
+    return next((each for each in candidates if isinstance(each, str) and each), None)
 
 
 def may_have_uris(document: bytes) -> bool:
@@ -92,26 +92,26 @@ def may_have_uris(document: bytes) -> bool:
 
 
 Spelling = Mapping[str, str]
-"""How a host spells URIs that it has asked for, by the server's own."""
+"""The spellings of URIs that a host has used in its requests, by the server's own URI."""
 
 USUAL_SPELLING: Final[Spelling] = MappingProxyType({})
 
 
-def rewrite_uris(document: Mapping[str, Any], server: str, spelled: Spelling = USUAL_SPELLING) -> Json:
+def rewrite_uris(document: Mapping[str, Any], server: str, spellings: Spelling = USUAL_SPELLING) -> Json:
     """Return a result, or the params of a sampling request, with all of the server's URIs as hosts see them.
 
     Rewritten are the URIs of entries of lists, of skills and their files, of contents, of links and embedded resources
     wherever content is, of the user interface in `_meta`, and of what a round asks. URIs in `structuredContent`, in
     schemas or in text stay: nobody knows that they are URIs. The document itself is not changed.
     """
-    return _UriRewriter(lambda uri: spelled.get(uri) or add_prefix(server, uri)).rewrite(document)
+    return _UriRewriter(lambda uri: spellings.get(uri) or add_prefix(server, uri)).rewrite(document)
 
 
 @dataclass(frozen=True, slots=True)
 class _UriRewriter:
-    """One pass over a document; `uri` returns a URI as hosts see it. What is not of MCP's shape is left alone."""
+    """One pass over a document; `rewrite_uri` rewrites a URI. Other shapes than those of MCP stay as they are."""
 
-    uri: Rewrite
+    rewrite_uri: Rewrite
 
     def rewrite(self, document: Mapping[str, Any]) -> Json:
         """Return a copy of a document with all of its URIs rewritten."""
@@ -140,21 +140,21 @@ class _UriRewriter:
             key: self._rewrite_request(each) for key, each in cast("Json", input_requests).items()
         }
 
-    def _rewrite_request(self, asked: object) -> object:
+    def _rewrite_request(self, value: object) -> object:
         """Return a request of a round with the URIs in its messages rewritten; what has no params stays as it is."""
-        request = cast("Json", asked) if isinstance(asked, Mapping) else {}
+        request = cast("Json", value) if isinstance(value, Mapping) else {}
         params = request.get("params")
         if not isinstance(params, Mapping):
-            return cast("object", asked)
-        inner: Json = {**cast("Json", params)}
-        self._change_each(inner, "messages", lambda each: self._rewrite_content({**each}, 0))
-        return {**request, "params": inner}
+            return cast("object", value)
+        rewritten_params: Json = {**cast("Json", params)}
+        self._change_each(rewritten_params, "messages", lambda each: self._rewrite_content({**each}, 0))
+        return {**request, "params": rewritten_params}
 
     def _rewrite_skill(self, skill: Json) -> Json:
         """Return a skill with its URI, and those of its files, rewritten (SEP-2640); the digests of files stay."""
-        done = {**self._rewrite_member(skill, "uri")}
-        self._change_each(done, "resources", lambda each: self._rewrite_member(each, "uri"))
-        return done
+        rewritten = {**self._rewrite_member(skill, "uri")}
+        self._change_each(rewritten, "resources", lambda each: self._rewrite_member(each, "uri"))
+        return rewritten
 
     def _rewrite_content(self, holder: Json, depth: int) -> Json:
         """Rewrite a `content`, which is one block or a list of them, in place, and return its holder."""
@@ -184,20 +184,20 @@ class _UriRewriter:
         meta = owner.get("_meta")
         if not isinstance(meta, Mapping):
             return owner
-        done = cast("Json", meta)
+        rewritten_meta = cast("Json", meta)
         for name in _PAGES:
-            done = self._rewrite_member(done, name)
-        if isinstance(ui := done.get("ui"), Mapping):
-            done = {**done, "ui": self._rewrite_member(cast("Json", ui), "resourceUri")}
-        return {**owner, "_meta": done}
+            rewritten_meta = self._rewrite_member(rewritten_meta, name)
+        if isinstance(ui := rewritten_meta.get("ui"), Mapping):
+            rewritten_meta = {**rewritten_meta, "ui": self._rewrite_member(cast("Json", ui), "resourceUri")}
+        return {**owner, "_meta": rewritten_meta}
 
     def _rewrite_member(self, owner: Json, name: str) -> Json:
         """Return an object with the URI in one of its members rewritten; as it is if that is no text."""
         value = owner.get(name)
-        return {**owner, name: self.uri(value)} if isinstance(value, str) else owner
+        return {**owner, name: self.rewrite_uri(value)} if isinstance(value, str) else owner
 
     def _change_each(self, owner: Json, name: str, change: Callable[[Json], Json]) -> None:
-        """Put what `change` returns in place of each object of the list in a member."""
+        """Replace each object of the list in a member of `owner` by what `change` returns for it."""
         entries = owner.get(name)
         if isinstance(entries, list):
             owner[name] = [
@@ -209,9 +209,9 @@ class _UriRewriter:
 def find_owners(
     uri: str, uris: Mapping[str, Collection[str]], templates: Mapping[str, Iterable[str]]
 ) -> tuple[str, ...]:
-    """Return the servers that list this URI of their own, sorted; if none does, those with a template that fits.
+    """Return the servers that list this URI, sorted; if none does, the servers with a template that fits it.
 
-    A host may ask with an original URI, which its model has copied out of some text. `uris` and `templates` are the
+    A host may request a server's own URI, which its model has copied out of some text. `uris` and `templates` are the
     lists of the servers, by the server's name.
     """
     listed = tuple(sorted(server for server, server_uris in uris.items() if uri in server_uris))
@@ -225,22 +225,22 @@ def find_owners(
 def may_fit_template(uri: str, template: str) -> bool:
     """Return whether a URI may be an expansion of a template (RFC 6570).
 
-    An expression without an operator stands for any text without a slash. Where one has an operator, all stand for any
-    text. Takes time in proportion to the URI for each expression, whatever a server writes.
+    An expression stands for any text without a slash; if one of them has an operator, all stand for any text. The time
+    is in proportion to the length of the URI for each expression, whatever a server writes.
     """
     literals = _EXPRESSION.split(template)
     if len(literals) == 1:
         return uri == template
-    forbidden = "" if _OPERATOR.search(template) else "/"
-    head, *middle, tail = literals
-    position, end = len(head), len(uri) - len(tail)
-    if position > end or not uri.startswith(head) or not uri.endswith(tail):
+    forbidden_char = "" if _OPERATOR.search(template) else "/"
+    start, *middle, ending = literals
+    position, end = len(start), len(uri) - len(ending)
+    if position > end or not uri.startswith(start) or not uri.endswith(ending):
         return False
     # The first place of each literal is the right one: a later one leaves nothing to the next expression that an
     # earlier one would not.
     for literal in middle:
         literal_at = uri.find(literal, position, end)
-        if literal_at < 0 or (forbidden and forbidden in uri[position:literal_at]):
+        if literal_at < 0 or (forbidden_char and forbidden_char in uri[position:literal_at]):
             return False
         position = literal_at + len(literal)
-    return not (forbidden and forbidden in uri[position:end])
+    return not (forbidden_char and forbidden_char in uri[position:end])

@@ -13,16 +13,16 @@ from heapq import heappush, heappushpop
 from typing import Final
 
 K1_SATURATION: Final = 1.2
-"""How soon a word that is repeated stops to count for more (k1)."""
+"""How soon further occurrences of a word stop to raise the score (k1)."""
 
 B_LENGTH_WEIGHT: Final = 0.75
-"""How far a long text counts for less than a short one with the same words (b)."""
+"""How much the length of a text lowers its score (b): 0 not at all, 1 in full proportion."""
 
 MAX_WORDS: Final = 2000
 """Words of a text that are looked at."""
 
 MAX_CHARS: Final = 20_000
-"""Its characters that are looked at."""
+"""Characters of a text that are looked at."""
 
 _HUMP: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _WORD: Final = re.compile(r"[^\W\d_]+|\d+")
@@ -30,8 +30,8 @@ _WORD: Final = re.compile(r"[^\W\d_]+|\d+")
 
 def split_words(text: str) -> list[str]:
     """Return a text's words in lower case; `getUser_by-id` has four."""
-    found = (match[0].lower() for match in _WORD.finditer(_HUMP.sub(" ", text[:MAX_CHARS])))
-    return [word for word, _ in zip(found, range(MAX_WORDS), strict=False)]
+    words = (match[0].lower() for match in _WORD.finditer(_HUMP.sub(" ", text[:MAX_CHARS])))
+    return [word for word, _ in zip(words, range(MAX_WORDS), strict=False)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,21 +39,21 @@ class Index:
     """Texts that can be searched, by key."""
 
     keys: Sequence[str]
-    lengths: "array[int]"
-    """Words of each text."""
+    word_counts: "array[int]"
+    """How many words each text has."""
     places: Mapping[str, "tuple[array[int], array[int]]"]
-    """In which texts a word is, by their places in `keys`, and how often."""
-    words: int
+    """By word: the indices (in `keys`) of the texts that have the word, and how often each has it."""
+    word_count: int
     """How many words all texts have together."""
 
 
-def search_in_steps(indexes: Sequence[Index], query: str, most: int) -> Generator[None, None, list[str]]:
-    """Return the keys of the texts of all indexes that fit a query best, the best first; at most `most`.
+def search_in_steps(indexes: Sequence[Index], query: str, max_results: int) -> Generator[None, None, list[str]]:
+    """Return the keys of the texts of all indexes that fit a query best, the best first; at most `max_results`.
 
     Yields after each short step. Texts that fit equally well are in the order of the indexes.
     """
     texts = sum(len(each.keys) for each in indexes)
-    mean = max(sum(each.words for each in indexes) / max(texts, 1), 1.0)
+    mean = max(sum(each.word_count for each in indexes) / max(texts, 1), 1.0)
     scores: defaultdict[tuple[int, int], float] = defaultdict(float)
     for word in sorted(set(split_words(query))):
         holding_indexes = [
@@ -64,7 +64,7 @@ def search_in_steps(indexes: Sequence[Index], query: str, most: int) -> Generato
         for index_number, (places, counts) in holding_indexes:
             for place, count in zip(places, counts, strict=True):
                 yield
-                length_factor = 1 - B_LENGTH_WEIGHT + B_LENGTH_WEIGHT * indexes[index_number].lengths[place] / mean
+                length_factor = 1 - B_LENGTH_WEIGHT + B_LENGTH_WEIGHT * indexes[index_number].word_counts[place] / mean
                 scores[index_number, place] += (
                     rarity * count * (K1_SATURATION + 1) / (count + K1_SATURATION * length_factor)
                 )
@@ -72,7 +72,7 @@ def search_in_steps(indexes: Sequence[Index], query: str, most: int) -> Generato
     best: list[tuple[float, int, int]] = []
     for (index_number, place), score in scores.items():
         yield
-        (heappush if len(best) < most else heappushpop)(best, (score, -index_number, -place))
+        (heappush if len(best) < max_results else heappushpop)(best, (score, -index_number, -place))
     return [indexes[-index_number].keys[-place] for _, index_number, place in sorted(best, reverse=True)]
 
 
@@ -85,7 +85,7 @@ def build_index_in_steps(texts: Mapping[str, Sequence[str]]) -> Generator[None, 
         counts = Counter(split_words(" ".join((*parts[:1], *parts))))
         lengths.append(counts.total())
         for word, count in counts.items():
-            text_places, word_counts = places.setdefault(word, (array("L"), array("L")))
+            text_places, counts_of_word = places.setdefault(word, (array("L"), array("L")))
             text_places.append(place)
-            word_counts.append(count)
+            counts_of_word.append(count)
     return Index(tuple(texts), lengths, places, sum(lengths))

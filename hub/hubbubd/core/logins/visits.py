@@ -17,8 +17,8 @@ from hubbubd.core.access import Grant, Principal
 ALPHABET: Final = "ABCDEFGHJKMNPQRSTUVWXYZ23456789"
 """Letters and digits that nobody takes for others: no I, L, O, 0, 1."""
 
-LENGTH: Final = 8
-GROUP: Final = 4
+CODE_CHARS: Final = 8
+GROUP_CHARS: Final = 4
 
 CODE_S: Final = 600.0
 """Seconds for which a code is good."""
@@ -29,16 +29,16 @@ VISIT_S: Final = 12 * 3600.0
 PLAIN_VISIT_S: Final = 600.0
 """The same without TLS, and only until the person has decided: a cookie of 127.0.0.1 goes to every port of it."""
 
-KEPT_S: Final = 3600.0
-"""Seconds for which a code that is over is kept, to say that it was used or has expired."""
+ENDED_CODE_RETENTION_S: Final = 3600.0
+"""Seconds for which an ended code is stored, so that the hub can say that it was used or has expired."""
 
 MAX_CODES: Final = 5
 """The most codes of one person that are good at a time; a new one ends the oldest."""
 
-_TYPED: Final = 64
-"""Characters of what a person types that are read."""
+_MAX_TYPED_CHARS: Final = 64
+"""The most characters of a typed code; a longer text is no code."""
 
-_COOKIE: Final = 43
+_COOKIE_CHARS: Final = 43
 """Characters of a cookie: 256 random bits."""
 
 
@@ -73,8 +73,8 @@ class LoginCode:
         return self.used_at is None and now < self.expires_at
 
     def may_be_deleted(self, now: float) -> bool:
-        """Return whether the code has been over for KEPT_S, so that nobody needs to know what became of it."""
-        return now >= self.expires_at + KEPT_S
+        """Return whether the code ended ENDED_CODE_RETENTION_S ago, so that nobody needs to know what became of it."""
+        return now >= self.expires_at + ENDED_CODE_RETENTION_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,25 +111,25 @@ class Visitor:
 
 
 def read_code(text: str) -> str | None:
-    """Return a code as it is shown, from what a person has typed; None for what is no code."""
-    letters = "".join(each for each in text[:_TYPED].upper() if each.isalnum())
-    if len(text) > _TYPED or len(letters) != LENGTH or not set(letters) <= set(ALPHABET):
+    """Return the code in a text that a person has typed, in its usual form (`format_code`); None if it is no code."""
+    letters = "".join(each for each in text[:_MAX_TYPED_CHARS].upper() if each.isalnum())
+    if len(text) > _MAX_TYPED_CHARS or len(letters) != CODE_CHARS or not set(letters) <= set(ALPHABET):
         return None
     return format_code(letters)
 
 
 def format_code(letters: str) -> str:
     """Return the letters of a code as people read them."""
-    return f"{letters[:GROUP]}-{letters[GROUP:]}"
+    return f"{letters[:GROUP_CHARS]}-{letters[GROUP_CHARS:]}"
 
 
 def is_cookie(value: str) -> bool:
     """Return whether a value has the form of a cookie of a hub."""
-    return len(value) == _COOKIE and value.isascii() and value.replace("-", "").replace("_", "").isalnum()
+    return len(value) == _COOKIE_CHARS and value.isascii() and value.replace("-", "").replace("_", "").isalnum()
 
 
 def digest(secret: str) -> str:
-    """Return the SHA-256 of a code or a cookie, the id of its record, or of a text that a person decides on, in hex."""
+    """Return the SHA-256, in hex: of a code or cookie the id of its record; or of a text that a person decides on."""
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
@@ -163,7 +163,7 @@ def new_visit(cookie: str, code: LoginCode, now: float, *, secure: bool) -> Visi
 
 
 def find_visitor(visit: Visit, now: float) -> Visitor | None:
-    """Return who is at a browser; None once the visit (the record of the browser) or its credential has expired."""
+    """Return the person at a browser; None once the visit (the record of the browser) or its credential has expired."""
     until = visit.expires_at if visit.credential_until is None else min(visit.expires_at, visit.credential_until)
     if now >= until:
         return None

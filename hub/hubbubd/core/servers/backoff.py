@@ -8,13 +8,13 @@ JITTER = 0.2
 """A delay is stretched by up to this share, so that servers that failed together do not reconnect together."""
 
 
-LONGEST_ASKED_S = 3600.0
-"""The most a server's `Retry-After` may delay an attempt: it may slow the hub down, not send it away for good."""
+MAX_RETRY_AFTER_S = 3600.0
+"""Seconds by which a server's `Retry-After` may delay an attempt at most: it must not stop the hub for good."""
 
 
 def clamp_retry_after_s(retry_after_s: float | None) -> float:
     """Return the seconds that a server asked to wait (`Retry-After`), clamped; 0 when it did not ask."""
-    return bounds.clamp_seconds(retry_after_s, high=LONGEST_ASKED_S) or 0.0
+    return bounds.clamp_seconds(retry_after_s, high=MAX_RETRY_AFTER_S) or 0.0
 
 
 def delay_s(attempt: int, steps: Sequence[float], ceiling_s: float, jitter: float = 0.0) -> float:

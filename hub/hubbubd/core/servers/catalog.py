@@ -28,7 +28,7 @@ MAX_ENTRIES = 100_000
 MAX_BYTES = 16 * 1024 * 1024
 """Bytes of the entries of one list."""
 
-STEP = 1000
+ENTRIES_PER_STEP = 1000
 """How many entries are read before other work on the event loop gets a turn."""
 
 TTL_FLOOR_S = 30.0
@@ -37,8 +37,8 @@ TTL_FLOOR_S = 30.0
 RETRY_S = 60.0
 """Seconds until a failed fetch is retried, if its fault is retryable."""
 
-BROKEN_OFF = frozenset({FaultCode.CONNECTION_LOST, FaultCode.SESSION_LOST})
-"""Fault codes of a fetch that the end of its connection broke off."""
+INTERRUPTED_FETCH_CODES = frozenset({FaultCode.CONNECTION_LOST, FaultCode.SESSION_LOST})
+"""Fault codes of a fetch that was interrupted by the end of its connection."""
 
 
 SKILLS = "io.modelcontextprotocol/skills"
@@ -72,16 +72,16 @@ _ORDER = {str(kind): at for at, kind in enumerate(CatalogKind)}
 class Source:
     """Where a kind's list comes from on the wire.
 
-    `method` returns it in the result's `member`. The server declares it by the capability `capability`, or by the
-    `extension` if the kind has one. Notification `change` invalidates it; `flag` asks for that notification in
-    `subscriptions/listen`.
+    `method` returns the list in the result's `member`. The server declares it by the capability `capability`, or by the
+    `extension` if the kind has one. The method `change_notification` invalidates it; `listen_flag` asks for that
+    notification in `subscriptions/listen`.
     """
 
     method: str
     member: str
     capability: str
-    change: str
-    flag: str
+    change_notification: str
+    listen_flag: str
     extension: str = ""
 
 
@@ -199,17 +199,17 @@ def announced_kinds(capabilities: Mapping[str, Any]) -> frozenset[CatalogKind]:
 
 def kinds_changed_by(method: str) -> frozenset[CatalogKind]:
     """Return the kinds whose list a notification invalidates."""
-    return frozenset(kind for kind, source in SOURCES.items() if source.change == method)
+    return frozenset(kind for kind, source in SOURCES.items() if source.change_notification == method)
 
 
 def listen_filter(kinds: Iterable[CatalogKind]) -> dict[str, Any]:
     """Return the filter of `subscriptions/listen` for changes of these kinds (2026-07-28)."""
-    return {SOURCES[kind].flag: True for kind in kinds}
+    return {SOURCES[kind].listen_flag: True for kind in kinds}
 
 
 def honoured_kinds(acknowledged: Mapping[str, Any]) -> frozenset[CatalogKind]:
     """Return the kinds that an acknowledged `subscriptions/listen` filter covers."""
-    return frozenset(kind for kind, source in SOURCES.items() if acknowledged.get(source.flag) is True)
+    return frozenset(kind for kind, source in SOURCES.items() if acknowledged.get(source.listen_flag) is True)
 
 
 def after_fetch(before: CatalogList, count: int, ttl_s: float | None, now: float) -> CatalogList:
@@ -257,15 +257,15 @@ def timeout_fault(server: str, kind: CatalogKind, limit_s: float, option: str) -
 
 
 def after_disconnect(before: CatalogList) -> CatalogList:
-    """Return the list after the connection ended. A fetch that only this end broke off does not count as failed."""
-    if before.fault is None or before.fault.code not in BROKEN_OFF:
+    """Return the list after the connection ended. A fetch that this end interrupted does not count as failed."""
+    if before.fault is None or before.fault.code not in INTERRUPTED_FETCH_CODES:
         return as_outdated(before)
     freshness = Freshness.UNKNOWN if before.fetched_at is None else Freshness.STALE
     return replace(before, freshness=freshness, fault=None)
 
 
 def next_fetch(record: CatalogList, now: float, *, notifies: bool) -> float:
-    """Return when the list is due again if nothing else happens: seconds since the epoch, or infinity.
+    """Return when to fetch the list again if nothing invalidates it before: seconds since the epoch, or infinity.
 
     `notifies` says whether the server notifies of changes. If so, a cache time of 0 (do not cache) causes no polling.
     """
@@ -282,17 +282,17 @@ def next_fetch(record: CatalogList, now: float, *, notifies: bool) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Truncation:
-    """Why the end of a list was not read: it leads back to a page that was there before (`circles`), or is too long."""
+    """Why the rest of a list was not read: a cursor came a second time (`is_loop`), or the list is too long."""
 
-    circles: bool
-    why: str
+    is_loop: bool
+    reason: str
 
 
 class Pages:
     """Collects the pages of one list, within the bounds.
 
-    After each page, `cursor` is that of the next one, or None at the end. `cut` says why the rest of the list is not
-    read; None if there is no rest.
+    After each page, `cursor` is that of the next page; None at the end. `truncation` says why the rest of the list is
+    not read; None if there is no rest.
     """
 
     def __init__(self, server: str, kind: CatalogKind) -> None:
@@ -300,7 +300,7 @@ class Pages:
         self.entries: list[bytes] = []
         self.ttl_s: float | None = None
         self.cursor: str | None = None
-        self.cut: Truncation | None = None
+        self.truncation: Truncation | None = None
         self._server = server
         self._source = SOURCES[kind]
         self._size = 0
@@ -316,14 +316,14 @@ class Pages:
     def add_in_steps(self, result: Mapping[str, Any]) -> Iterator[None]:
         """Add the entries of a `*/list` result, and set `cursor` to that of the next page. Raises ListRefused.
 
-        Yields after each STEP of entries: a long page must not block the event loop.
+        Yields after each ENTRIES_PER_STEP of entries: a long page must not block the event loop.
         """
         self._pages += 1
         entries = result.get(self._source.member)
         if not isinstance(entries, list):
-            raise self._refusal("INVALID_RESPONSE", f"has no {self._source.member}")
+            raise self._make_refusal("INVALID_RESPONSE", f"has no {self._source.member}")
         for at, entry in enumerate(cast("list[object]", entries)):
-            if at and at % STEP == 0:
+            if at and at % ENTRIES_PER_STEP == 0:
                 yield
             if not self._add_entry(payload.dumps(entry)):
                 break
@@ -334,29 +334,29 @@ class Pages:
         self.cursor = self._choose_next_cursor(result.get("nextCursor") or None)
 
     def _add_entry(self, entry: bytes) -> bool:
-        """Add an entry; return False, with `cut` set, if it is beyond a bound."""
+        """Add an entry and return True. Beyond a bound, set `truncation` instead, and return False."""
         if len(self.entries) >= MAX_ENTRIES:
-            self.cut = Truncation(False, f"more than {MAX_ENTRIES} entries")
+            self.truncation = Truncation(False, f"more than {MAX_ENTRIES} entries")
         elif self._size + len(entry) > MAX_BYTES:
-            self.cut = Truncation(False, f"more than {MAX_BYTES} bytes")
+            self.truncation = Truncation(False, f"more than {MAX_BYTES} bytes")
         else:
             self.entries.append(entry)
             self._size += len(entry)
-        return self.cut is None
+        return self.truncation is None
 
     def _choose_next_cursor(self, cursor: str | None) -> str | None:
-        """Return the cursor of the next page; None at the end, and if the rest is not read (`cut` says why)."""
-        if cursor is None or self.cut is not None:
+        """Return the cursor of the next page; None at the end, and if the rest is not read: then set `truncation`."""
+        if cursor is None or self.truncation is not None:
             return None
         if cursor in self._cursors:
-            self.cut = Truncation(True, f"page {self._pages}")
+            self.truncation = Truncation(True, f"page {self._pages}")
         elif self._pages >= MAX_PAGES:
-            self.cut = Truncation(False, f"more than {MAX_PAGES} pages")
+            self.truncation = Truncation(False, f"more than {MAX_PAGES} pages")
         self._cursors.add(cursor)
-        return None if self.cut else cursor
+        return None if self.truncation else cursor
 
-    def _refusal(self, code: str, problem: str) -> ListRefused:
-        """Return the error for a page that is not as MCP has it."""
+    def _make_refusal(self, code: str, problem: str) -> ListRefused:
+        """Return the error for a page that does not have the shape that MCP demands."""
         details = {"server": self._server, "method": self._source.method, "pages": self._pages}
         message = f"{self._source.method} of {self._server} {problem}"
         return ListRefused(Fault(code=code, category=Category.PROTOCOL, message=message, details=details))

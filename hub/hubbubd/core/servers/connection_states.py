@@ -90,8 +90,8 @@ class IllegalTransition(Exception):
         super().__init__(f"{event} is not possible in {state}")
 
 
-MAY_PASS = frozenset({"INVALID_RESPONSE"})
-"""Fault codes after which a call must not be retried but a connection may.
+TRANSIENT_CODES = frozenset({"INVALID_RESPONSE"})
+"""Fault codes after which a connection may be tried again, though a call must not.
 
 Something on the way can have answered in the server's place, such as a maintenance page or a captive portal.
 """
@@ -116,8 +116,8 @@ class RetryPolicy:
 
     def allows(self, fault: Fault, attempt: int) -> bool:
         """Return whether a retry follows failed attempt number `attempt`."""
-        may_pass = fault.retryable or fault.code in MAY_PASS
-        is_retryable = may_pass if self.retryable_errors is None else fault.code in self.retryable_errors
+        is_transient = fault.retryable or fault.code in TRANSIENT_CODES
+        is_retryable = is_transient if self.retryable_errors is None else fault.code in self.retryable_errors
         return is_retryable and (self.retries < 0 or attempt <= self.retries)
 
 
@@ -188,7 +188,7 @@ def _plan_retry(
     fault: Fault,
     jitter: float,
 ) -> ServerConnection:
-    """Return the record after a failure, with the time of the next attempt; without a time the caller must give up."""
+    """Return the record after a failure, with the time of the next attempt; without that time the hub gives up."""
     attempt = (0 if _was_stable(connection, now, policy) else connection.attempt) + 1
     if not policy.allows(fault, attempt):
         return ServerConnection(state=ConnectionState.ERROR, attempt=attempt, fault=fault)

@@ -6,7 +6,7 @@ from typing import Final
 LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 """From the least to the most severe."""
 
-USUAL: Final = "info"
+DEFAULT_LEVEL: Final = "info"
 """The level of a host that has named none, once another host has named one."""
 
 _RANKS: Final = {level: rank for rank, level in enumerate(LEVELS)}
@@ -17,6 +17,6 @@ def least_severe(levels: Iterable[str]) -> str | None:
     return min((level for level in levels if level in _RANKS), key=_RANKS.__getitem__, default=None)
 
 
-def is_shown_at(level: object, wanted: str) -> bool:
-    """Return whether a message of a level is shown where `wanted` and above are. Unknown levels are shown."""
-    return not isinstance(level, str) or _RANKS.get(level, len(LEVELS)) >= _RANKS.get(wanted, 0)
+def is_visible_at(level: object, min_level: str) -> bool:
+    """Return whether a message of a level is visible to who wants `min_level` and above. Unknown levels always are."""
+    return not isinstance(level, str) or _RANKS.get(level, len(LEVELS)) >= _RANKS.get(min_level, 0)

@@ -16,7 +16,7 @@ from hubbubd.core.hosts.host_sessions import MAX_READ_FROM
 from hubbubd.core.hosts.host_uris import is_page
 from hubbubd.core.inbox.request_states import RequestKind
 from hubbubd.core.jsonrpc import INVALID_PARAMS
-from hubbubd.core.servers.log_levels import LEVELS, is_shown_at
+from hubbubd.core.servers.log_levels import LEVELS, is_visible_at
 from hubbubd.core.tasks import EXTENSION
 from hubbubd.downstream.notifications.session_notifications import SessionNotifications
 from hubbubd.downstream.protocol.messages import Id, Refusal, ResponseMessage
@@ -321,4 +321,4 @@ class HostRequest:
         """Return whether the host wants a log message of this level that a server sends during the request."""
         if self.notifications is not None:
             return self.notifications.wants_log(server, level)
-        return self.log_level is not None and is_shown_at(level, self.log_level)
+        return self.log_level is not None and is_visible_at(level, self.log_level)

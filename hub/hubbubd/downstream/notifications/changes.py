@@ -48,7 +48,9 @@ class ListChanges:
         self._get_principal = get_principal
         self._notify = notify
         # By notification, the kinds whose lists it is about.
-        self._kinds = {method: [kind for kind in CatalogKind if SOURCES[kind].change == method] for method in methods}
+        self._kinds = {
+            method: [kind for kind in CatalogKind if SOURCES[kind].change_notification == method] for method in methods
+        }
         self._last_entries = dict[CatalogKind, Sequence[bytes]]()
         self._settle_tasks = set[asyncio.Task[None]]()
         self._call_when_settled([kind for kinds in self._kinds.values() for kind in kinds], self._store_first_entries)
@@ -71,7 +73,7 @@ class ListChanges:
 
         `announced`: the server itself has sent a notification of the change.
         """
-        method, transparent = SOURCES[kind].change, self._view.transparent
+        method, transparent = SOURCES[kind].change_notification, self._view.transparent
         if method not in self._kinds or (transparent and server not in self._view.servers(self._get_principal())):
             return
         if announced and transparent:

@@ -8,7 +8,7 @@ from typing import Any, Final, Protocol, cast
 from hubbubd import payload
 from hubbubd.core.hosts.host_sessions import HostSession
 from hubbubd.core.servers.catalog import SOURCES, CatalogKind
-from hubbubd.core.servers.log_levels import USUAL, is_shown_at
+from hubbubd.core.servers.log_levels import DEFAULT_LEVEL, is_visible_at
 from hubbubd.downstream.notifications.changes import GetPrincipal, ListChanges, WatchedResources, do_nothing
 from hubbubd.downstream.protocol import messages
 from hubbubd.downstream.protocol.messages import Refusal
@@ -106,8 +106,8 @@ class SessionNotifications:
         """Return whether the host wants a log message of this level from a server."""
         least_level = self.level
         if least_level is None and self._hub.log_levels.sent_level(server) is not None:
-            least_level = USUAL  # another host has raised the server's level: this one gets the usual messages
-        return least_level is None or is_shown_at(level, least_level)
+            least_level = DEFAULT_LEVEL  # another host has raised the server's level: this one gets the usual messages
+        return least_level is None or is_visible_at(level, least_level)
 
     def send(self, message: bytes) -> None:
         """Send the host a message that belongs to none of its requests."""
@@ -160,7 +160,9 @@ class SessionNotifications:
 
 def _find_change_methods(capabilities: dict[str, Any]) -> set[str]:
     """Return the notifications of changed lists that an endpoint with these capabilities sends."""
-    return {source.change for source in SOURCES.values() if announces_changes(capabilities, source.capability)}
+    return {
+        source.change_notification for source in SOURCES.values() if announces_changes(capabilities, source.capability)
+    }
 
 
 def announces_changes(capabilities: dict[str, Any], capability: str) -> bool:

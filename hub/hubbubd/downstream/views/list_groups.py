@@ -73,7 +73,7 @@ class ListRendering:
         rule = self.rule
         naming = rule and (
             rule.prefixed,
-            rule.longest,
+            rule.max_chars,
             tuple((rule.alias.get(server), rule.is_bare(server)) for server in servers),
         )
         return self.kind, servers, naming, self.flat
@@ -198,7 +198,7 @@ def _name_in_steps(
     named = {server: own for server, own in origins.items() if own}
     if previous is not None and named == {server: own for server, own in previous.origins.items() if own}:
         return previous.names
-    return (yield from rule.make_names_in_steps(chain.from_iterable(named.values()))).shown
+    return (yield from rule.make_names_in_steps(chain.from_iterable(named.values()))).names_by_origin
 
 
 def _reuse_server(group: ListGroup, server: str, previous: ListGroup) -> None:

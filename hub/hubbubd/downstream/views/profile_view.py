@@ -407,7 +407,7 @@ def _make_rendering(kind: CatalogKind, settings: ProfileSettings) -> ListRenderi
     rule = NameRule(
         alias=settings.alias,
         prefixed=settings.prefix == "always",
-        longest=settings.max_tool_name,
+        max_chars=settings.max_tool_name,
         bare=settings.bare if kind is CatalogKind.TOOL else (),
     )
     return ListRendering(kind=kind, rule=rule, flat=kind is CatalogKind.TOOL and settings.flatten_schemas)

@@ -189,7 +189,7 @@ def _remark(text: str, field: str) -> str:
 
 def server_filter(chosen: server_pb2.ServerFilter, within: Scope, seen: Scope) -> ServerFilter:
     """Return a filter of servers; `within` are those the caller may know of, `seen` those whose details it may see."""
-    return ServerFilter(names=_parse_names(chosen.names, "filter.names"), scope=within, seen=seen)
+    return ServerFilter(names=_parse_names(chosen.names, "filter.names"), scope=within, full_scope=seen)
 
 
 def request_filter(chosen: inbox_pb2.PendingRequestFilter, within: Scope) -> RequestFilter:

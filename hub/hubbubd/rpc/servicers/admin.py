@@ -158,7 +158,9 @@ class AdminService:
             api_records.token,
             list_filter=request.filter,
             # Only binds page tokens to who may see what: the records are chosen above.
-            scope=EVERYTHING if caller.may_everywhere(Permission.ADMINISTER) else Scope(frozenset(), own=caller.name),
+            scope=EVERYTHING
+            if caller.may_everywhere(Permission.ADMINISTER)
+            else Scope(frozenset(), own_principal=caller.name),
             backwards=pages.is_oldest_first(request),
         )
         return pb.ListTokensResponse(tokens=found, next_page_token=token)

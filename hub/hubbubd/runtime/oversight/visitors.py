@@ -70,7 +70,7 @@ class Visitors:
         """
         if self.address is None:
             raise FailedPrecondition(OFF, reason="LOGIN_OFF")
-        code = visits.format_code("".join(secrets.choice(visits.ALPHABET) for _ in range(visits.LENGTH)))
+        code = visits.format_code("".join(secrets.choice(visits.ALPHABET) for _ in range(visits.CODE_CHARS)))
         made = visits.new_login_code(code, principal, self._clock.now())
 
         def plan_code() -> tuple[LoginCode, Sequence[Change[Any]]]:
