@@ -27,7 +27,7 @@ from hubbub_client.errors import (
     ResourceExhausted,
     Unauthenticated,
 )
-from hubbub_http import LET_IN
+from hubbub_http import MARK_AUTHENTICATED
 from hubbub_shared.legible import is_text
 from hubbub_web import actions, approval_actions
 from hubbub_web.access.entrance import Entrance
@@ -209,7 +209,7 @@ class Bridge:
 
 def _admit_connection(request: Request) -> None:
     """Tell the server that a request's connection is a person's: it counts no more as an unauthenticated connection."""
-    admit: Callable[[], None] = request.scope.get(LET_IN, lambda: None)
+    admit: Callable[[], None] = request.scope.get(MARK_AUTHENTICATED, lambda: None)
     admit()
 
 

@@ -1,11 +1,11 @@
 """One HTTP connection, with bounds for all clients, and narrower ones for unauthenticated ones.
 
-A connection is a stranger's until one of its requests was authenticated. Few of these are kept at a time, the newest
-ones, and not for long, unless a request of theirs is being answered (against slow-loris attacks).
+A connection is a stranger's until one of its requests was authenticated. Only MAX_STRANGERS such connections stay open,
+the newest, and each for STRANGER_S, unless a request of it is being answered (against slow-loris attacks).
 
-Parsing is work of the event loop, on which everybody is served. So bytes are parsed in pieces, no more than TURN_BYTES
+Parsing takes time of the event loop, which serves all clients. So bytes are parsed in pieces, no more than TURN_BYTES
 in one turn of the loop, and no piece while a request waits behind another (pipelining, RFC 9112, section 9.3.2). The
-parser is llhttp, in C: what costs time is each call from it, one per header and per chunk.
+parser is llhttp, in C: its callbacks cost the time, one per header and per chunk.
 """
 
 import asyncio
@@ -26,23 +26,23 @@ MAX_STRANGERS = 200
 """The most connections of strangers; beyond that the oldest idle one is closed."""
 
 STRANGER_S = 30.0
-"""Seconds such a connection may take to send a request, or be idle."""
+"""Seconds that a stranger's connection may take to send a request, or be idle."""
 
 UNBUFFERED: Final = (b"x-accel-buffering", b"no")
-"""Header of a response that nginx is to pass on as it comes, whatever `proxy_buffering` says."""
+"""Header of a response that nginx must not buffer, whatever `proxy_buffering` says."""
 
 KEEP_ALIVE_S: Final = 180
-"""Seconds an idle connection is kept after a response: for longer than clients keep theirs.
+"""Seconds that an idle connection stays open after a response: longer than clients keep connections.
 
 A request that meets the end of its connection is lost. httpx keeps a connection for 5 s, aiohttp for 15, nginx and load
 balancers for 60, Go for 90.
 """
 
 LINGER_S = 2.0
-"""Seconds in which a caller may still send what is not read, after a response that ends its connection."""
+"""Seconds for which bytes of a client are still read and dropped after a response that ends its connection."""
 
 MAX_HEAD_BYTES: Final = 64 * 1024
-"""Bytes of a request before its body, and as many behind it (trailers) or between two parts of it."""
+"""Bytes of a request before its body; as many behind the body (trailers), and between two parts of it."""
 
 MAX_HEADERS: Final = 256
 """Header fields of one request, those after its body (trailers) included."""
@@ -54,9 +54,9 @@ TURN_BYTES: Final = 16 * 1024
 """Bytes that are parsed in one turn of the loop."""
 
 STRANGER_BYTES: Final = 1024
-"""Bytes of a stranger that are parsed before it is looked at whether there is more to parse."""
+"""Bytes of a stranger that are parsed at once; then `_may_parse` decides about more."""
 
-HELD_BYTES: Final = 1024 * 1024
+MAX_UNPARSED_BYTES: Final = 1024 * 1024
 """Bytes that may wait to be parsed; reading pauses meanwhile."""
 
 DRAINED_BYTES: Final = 64 * 1024
@@ -65,14 +65,14 @@ DRAINED_BYTES: Final = 64 * 1024
 CERTIFICATE = "hubbub.certificate"
 """Key of an ASGI scope: the peer's certificate (DER), or None."""
 
-LET_IN = "hubbub.let_in"
-"""Key of an ASGI scope: the function to call once a request was authenticated."""
+MARK_AUTHENTICATED = "hubbub.let_in"
+"""Key of an ASGI scope: `mark_authenticated`, to be called once a request was authenticated."""
 
 CUT = "hubbub.cut"
 """Key of an ASGI scope: the function that closes the connection at once."""
 
-GONE = "hubbub.gone"
-"""Key of an ASGI scope: the function that returns a future of the connection's end. Cancel it once it is not needed."""
+WATCH_END = "hubbub.gone"
+"""Key of an ASGI scope: `watch_end`, which returns a future of the connection's end. Cancel an unneeded future."""
 
 
 class RequestRefused(Exception):
@@ -84,101 +84,101 @@ class RequestRefused(Exception):
 
 
 class _Flow(FlowControl):
-    """Flow control that reads nothing while bytes wait to be parsed."""
+    """Flow control that reads nothing while bytes wait to be parsed: while `has_unparsed` returns True."""
 
-    def __init__(self, transport: asyncio.Transport, holds: Callable[[], bool]) -> None:
+    def __init__(self, transport: asyncio.Transport, has_unparsed: Callable[[], bool]) -> None:
         super().__init__(transport)
-        self._holds = holds
+        self._has_unparsed = has_unparsed
 
     def detach(self) -> None:
-        """Drop the reference to the connection, which refers to this."""
-        self._holds = lambda: False
+        """Drop the callback, which refers to the connection, and so break a cycle of references."""
+        self._has_unparsed = lambda: False
 
     def resume_reading(self) -> None:
-        """Read on, unless something waits."""
-        if not self._holds():
+        """Read on, unless bytes wait to be parsed."""
+        if not self._has_unparsed():
             super().resume_reading()
 
 
 class HttpConnection(HttpToolsProtocol):
-    """A connection that is closed early while it is a stranger's."""
+    """A connection with bounds. While it is a stranger's, it may be closed early."""
 
     strangers: "OrderedDict[HttpConnection, asyncio.TimerHandle]"
     open_to_all: bool
-    """Whether nobody needs a credential here: then a connection that was used may be idle like any other."""
+    """Whether no client needs a credential here: a used connection may then be idle like an authenticated one."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Begin as a connection of a stranger (no request was authenticated). Of too many close the oldest idle one."""
-        # Lingering: what comes is dropped. Broken: nothing more is parsed. Scheduled: the next turn of the loop parses.
-        # Upgrading: the head that was read asks for another protocol.
+        """Start as a stranger's connection. If there are too many of these, close the oldest idle one."""
+        # Lingering: received bytes are dropped. Broken: no more bytes are parsed. Scheduled: the next turn of the loop
+        # parses. Upgrading: the head that was read asks for another protocol.
         self._lingering = self._broken = self._scheduled = self._upgrading = False
-        self._held = memoryview(b"")  # what is not parsed yet
-        # Beside a body: the bytes since its last part. Drained: bytes of this request after its response.
-        self._in_head, self._beside_body, self._fields, self._chunks, self._drained = True, 0, 0, 0, 0
-        self._own = transport
-        self._served: RequestResponseCycle | None = None
-        self._gone: asyncio.Future[None] | None = None
-        self._gathered = GatheringTransport(transport, self._linger)
-        super().connection_made(cast("asyncio.Transport", self._gathered))
+        self._unparsed = memoryview(b"")  # received, and not parsed yet
+        # Beside a body: bytes since the last part of a body. Drained: bytes of this request after its response.
+        self._in_head, self._beside_bytes, self._field_count, self._chunk_count, self._drained_bytes = True, 0, 0, 0, 0
+        self._socket_transport = transport
+        self._served_cycle: RequestResponseCycle | None = None
+        self._end_future: asyncio.Future[None] | None = None
+        self._gathering_transport = GatheringTransport(transport, self._linger)
+        super().connection_made(cast("asyncio.Transport", self._gathering_transport))
         self.timeout_keep_alive = KEEP_ALIVE_S
-        self.flow = self._flow = _Flow(transport, lambda: len(self._held) > 0)
-        secured = transport.get_extra_info("ssl_object")
-        self._certificate = secured.getpeercert(binary_form=True) if secured else None
+        self.flow = self._flow = _Flow(transport, lambda: len(self._unparsed) > 0)
+        tls = transport.get_extra_info("ssl_object")
+        self._certificate = tls.getpeercert(binary_form=True) if tls else None
         self._start_timeout()
         idle = [each for each in self.strangers if not each.is_answering]
         if len(self.strangers) > MAX_STRANGERS and idle:
             idle[0].cut()
 
     def data_received(self, data: bytes) -> None:
-        """Parse what the caller sends, but nothing after a response that ends the connection.
+        """Parse what the client sends; drop it after a response that ends the connection.
 
-        A connection on which more than HELD_BYTES wait to be parsed is closed at once.
+        A connection on which more than MAX_UNPARSED_BYTES wait to be parsed is closed at once.
         """
         if self._lingering:
             return
         self._unset_keepalive_if_required()
-        self._held = memoryview(bytes(self._held) + data if self._held else data)
-        if len(self._held) > HELD_BYTES:
+        self._unparsed = memoryview(bytes(self._unparsed) + data if self._unparsed else data)
+        if len(self._unparsed) > MAX_UNPARSED_BYTES:
             self.cut()
         elif not self._scheduled:
             self._parse()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the connection, and disconnect the request that is served: uvicorn disconnects the last one only."""
-        self._lingering, self._held = True, memoryview(b"")
+        """Drop what waits, and disconnect the request that is served: uvicorn disconnects only the last one read."""
+        self._lingering, self._unparsed = True, memoryview(b"")
         self.mark_authenticated()
         super().connection_lost(exc)
-        if self._served is not None and not self._served.response_complete:
-            self._served.disconnected = True
-            self._served.message_event.set()
-        if self._gone is not None and not self._gone.done():
-            self._gone.set_result(None)
-        # They refer to the connection, which refers to them: only a garbage collection would free the three.
-        self._gathered.detach()
+        if self._served_cycle is not None and not self._served_cycle.response_complete:
+            self._served_cycle.disconnected = True
+            self._served_cycle.message_event.set()
+        if self._end_future is not None and not self._end_future.done():
+            self._end_future.set_result(None)
+        # They and the connection refer to each other: without this only a garbage collection would free them.
+        self._gathering_transport.detach()
         self._flow.detach()
 
     def watch_end(self) -> "asyncio.Future[None]":
-        """Return a future that is done once the connection has ended, for the request that is served."""
-        self._gone = gone = self.loop.create_future()
-        if self._own.is_closing():
-            gone.set_result(None)
-        self.flow.resume_reading()  # else the end would not be seen
-        return gone
+        """Return a future that is done once the connection has ended; there is one at a time."""
+        self._end_future = end = self.loop.create_future()
+        if self._socket_transport.is_closing():
+            end.set_result(None)
+        self.flow.resume_reading()  # the end is noticed only while reading
+        return end
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        """Remember the request that is served now, and start it."""
-        self._served = cycle
+        """Note the request that is served now, and start its task; its scope gets the keys of this module."""
+        self._served_cycle = cycle
         members = {
             CERTIFICATE: self._certificate,
-            LET_IN: self.mark_authenticated,
+            MARK_AUTHENTICATED: self.mark_authenticated,
             CUT: self.cut,
-            GONE: self.watch_end,
+            WATCH_END: self.watch_end,
         }
         super()._start_asgi_task(cycle, partial(_call_app, app, members))
 
     @property
     def is_answering(self) -> bool:
-        """Whether a complete request is being answered."""
+        """Whether a request has come completely, and its response is not complete."""
         cycle = self._last_request
         return cycle is not None and not cycle.more_body and not cycle.response_complete
 
@@ -193,9 +193,9 @@ class HttpConnection(HttpToolsProtocol):
         return self in self.strangers
 
     def mark_authenticated(self) -> None:
-        """Note that a request was authenticated: the connection is a stranger's no longer.
+        """Note that a request was authenticated: the connection is no stranger's any more.
 
-        What was not parsed of a stranger (`_may_parse`) is parsed in the next turn of the loop.
+        Bytes that `_may_parse` has held back are parsed in the next turn of the loop.
         """
         timer = self.strangers.pop(self, None)
         if timer is not None:
@@ -203,7 +203,7 @@ class HttpConnection(HttpToolsProtocol):
             self._parse_soon()
 
     def cut(self) -> None:
-        """Close the connection at once: nothing more is read, and it counts among the strangers no longer."""
+        """Close the connection at once, without reading more, and remove it from the strangers."""
         self._lingering = True
         self.mark_authenticated()
         self.transport.abort()
@@ -211,15 +211,15 @@ class HttpConnection(HttpToolsProtocol):
     # Parsing
 
     def _parse(self) -> None:
-        """Parse waiting bytes, at most TURN_BYTES in one turn of the loop."""
+        """Parse waiting bytes, at most TURN_BYTES; schedule the rest, and pause reading until it is parsed."""
         self._scheduled = False
         budget = TURN_BYTES
-        while self._held and budget > 0 and self._may_parse():
-            piece = self._held[: min(budget, STRANGER_BYTES if self.is_stranger else TURN_BYTES)]
-            self._held = self._held[len(piece) :]
+        while self._unparsed and budget > 0 and self._may_parse():
+            piece = self._unparsed[: min(budget, STRANGER_BYTES if self.is_stranger else TURN_BYTES)]
+            self._unparsed = self._unparsed[len(piece) :]
             budget -= len(piece)
             self._feed_parser(piece)
-        if self._held:
+        if self._unparsed:
             self.flow.pause_reading()
             self._parse_soon()
             return
@@ -233,41 +233,41 @@ class HttpConnection(HttpToolsProtocol):
             self._lingering
             or self._broken
             or self.pipeline
-            or (self._chunks >= MAX_STRANGER_CHUNKS and self.is_stranger)
+            or (self._chunk_count >= MAX_STRANGER_CHUNKS and self.is_stranger)
         )
 
     def _parse_soon(self) -> None:
         """Parse the waiting bytes in the next turn of the loop, if there are any and they may be parsed."""
-        if self._held and not self._scheduled and self._may_parse():
+        if self._unparsed and not self._scheduled and self._may_parse():
             self._scheduled = True
             self.loop.call_soon(self._parse)
 
     def _feed_parser(self, piece: memoryview) -> None:
-        """Give the parser a piece; ignore an upgrade, refuse a request that is malformed or exceeds a bound."""
+        """Feed the parser with a piece; ignore an upgrade, refuse a request that is malformed or exceeds a bound."""
         try:
             self._check_size(len(piece))
             self.parser.feed_data(piece)
         except httptools.HttpParserUpgrade as upgrade:  # its argument says where the body begins in the piece
-            self._held = memoryview(
-                self._rebuild_head_without_upgrade() + bytes(piece[upgrade.args[0] :]) + bytes(self._held)
+            self._unparsed = memoryview(
+                self._rebuild_head_without_upgrade() + bytes(piece[upgrade.args[0] :]) + bytes(self._unparsed)
             )
-        except RequestRefused as refused:
-            self._refuse(refused)
+        except RequestRefused as refusal:
+            self._refuse(refusal)
         except httptools.HttpParserError as error:
-            cause = error.__context__  # what one of the methods below has raised, if the parser called it
+            cause = error.__context__  # the error of a callback below, if one has raised
             self._refuse(cause if isinstance(cause, RequestRefused) else RequestRefused(400, "this is not HTTP/1.1"))
 
-    def _check_size(self, size: int) -> None:
-        """Raise RequestRefused for a head that is too long; close after a response whose request goes on for too long.
+    def _check_size(self, size_bytes: int) -> None:
+        """Raise RequestRefused for too long a head; close if a request goes on for too long after its response.
 
-        The parser keeps a field until it is whole, and copies it with each piece.
+        The bound on a head is needed since the parser stores a field until it is whole, and copies it with each piece.
         """
-        self._beside_body += size
-        if self._beside_body > MAX_HEAD_BYTES + TURN_BYTES:  # the end of a body may be in the same piece
+        self._beside_bytes += size_bytes
+        if self._beside_bytes > MAX_HEAD_BYTES + TURN_BYTES:  # the end of a body may be in the same piece
             raise _LONG_HEAD
         if not self._in_head and self.cycle.more_body and self.cycle.response_complete:
-            self._drained += size
-            if self._drained > DRAINED_BYTES:
+            self._drained_bytes += size_bytes
+            if self._drained_bytes > DRAINED_BYTES:
                 self.transport.close()
 
     def _rebuild_head_without_upgrade(self) -> bytes:
@@ -285,24 +285,24 @@ class HttpConnection(HttpToolsProtocol):
     # As the parser calls them
 
     def on_message_begin(self) -> None:
-        """Note that a request begins."""
+        """Reset the counts for a new request."""
         super().on_message_begin()
-        self._fields = self._chunks = self._drained = 0
+        self._field_count = self._chunk_count = self._drained_bytes = 0
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Count a field of a request, and pass it on unless it is of the trailers. Raises RequestRefused."""
-        self._fields += 1
-        if self._fields > MAX_HEADERS:
+        """Count a header field, and store it unless it is a trailer. Raises RequestRefused for too many."""
+        self._field_count += 1
+        if self._field_count > MAX_HEADERS:
             raise RequestRefused(431, f"a request may have {MAX_HEADERS} header fields")
         if self._in_head:
-            # White space around a value is no part of it (RFC 9110, section 5.5); the parser takes off what is before.
+            # White space around a value is no part of it (RFC 9110, section 5.5); the parser removes what is before.
             name, value = name.lower(), value.rstrip(b" \t")
             if name == b"expect" and value.lower() == b"100-continue":
                 self.expect_100_continue = True
             self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
-        """Check the head of a request; what follows is its body. Raises RequestRefused."""
+        """Check the head of a request, and start the request unless it asks for an upgrade. Raises RequestRefused."""
         self._in_head = False
         self.scope["method"] = self.parser.get_method().decode("ascii")
         _check_head(self.parser.get_http_version(), self.scope["method"], self.url, self.headers)
@@ -311,61 +311,61 @@ class HttpConnection(HttpToolsProtocol):
             super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        """Count a part of a body, or a chunk, and pass it on."""
-        self._chunks += 1
-        self._beside_body = 0
+        """Count a part of a body (a piece or a chunk), and pass it on."""
+        self._chunk_count += 1
+        self._beside_bytes = 0
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """Note that a request is complete. The end of a head that asks for another protocol is none: it is ignored."""
-        self._in_head, self._beside_body = True, 0
-        if not self._upgrading:  # else this is only the head, which is parsed once more: see `_feed_parser`
+        """Note that a request is complete; ignore this at the end of a head that asks for another protocol."""
+        self._in_head, self._beside_bytes = True, 0
+        if not self._upgrading:  # such a head is parsed once more: see `_feed_parser`
             super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """Send the rest of a response that uvicorn has finished, and go on parsing."""
+        """Send what is queued of a complete response, and go on parsing."""
         super().on_response_complete()
-        self._gathered.flush()
-        if self._held:
+        self._gathering_transport.flush()
+        if self._unparsed:
             self._unset_keepalive_if_required()
         self._parse_soon()
 
     # The end
 
-    def _refuse(self, refused: RequestRefused) -> None:
-        """End the connection with an error response; a request that is being answered gets its own response instead."""
+    def _refuse(self, refusal: RequestRefused) -> None:
+        """End the connection: with an error response, or after the response to a request that is being answered."""
         self._broken, cycle = True, self._last_request
         if cycle is not None and not (cycle.response_complete or cycle.more_body):
             cycle.keep_alive = False
             return
         if cycle is not None and not cycle.response_complete:
-            if cycle.response_started:  # an error in the middle of a response would be taken for a part of it
+            if cycle.response_started:  # a client would take an error response for a part of it
                 self.cut()
                 return
             cycle.disconnected = True
             cycle.message_event.set()
-        body = f"{refused}\n".encode()
-        phrase = HTTPStatus(refused.status).phrase.encode()
+        body = f"{refusal}\n".encode()
+        phrase = HTTPStatus(refusal.status).phrase.encode()
         self.transport.write(
             b"HTTP/1.1 %d %b\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: %d\r\n"
-            b"connection: close\r\n\r\n%b" % (refused.status, phrase, len(body), body)
+            b"connection: close\r\n\r\n%b" % (refusal.status, phrase, len(body), body)
         )
         self.transport.close()
 
     def _linger(self) -> bool:
-        """Keep the connection open for LINGER_S to read what the caller still sends; return whether that is needed.
+        """Stop sending, but read for LINGER_S what the client still sends; return False if that is not needed.
 
         A connection that is closed at once is reset, and the response may be lost on its way (RFC 9112, section 9.6).
         """
-        unread = self._broken or self._held or ((cycle := self._last_request) is not None and cycle.more_body)
+        unread = self._broken or self._unparsed or ((cycle := self._last_request) is not None and cycle.more_body)
         if self._lingering or not unread:
             return False
-        self._lingering, self._held = True, memoryview(b"")
-        if self._own.can_write_eof():
-            with suppress(OSError):  # the caller has left meanwhile, and asyncio has not noticed yet
-                self._own.write_eof()
+        self._lingering, self._unparsed = True, memoryview(b"")
+        if self._socket_transport.can_write_eof():
+            with suppress(OSError):  # the client has closed, and asyncio has not noticed yet
+                self._socket_transport.write_eof()
         self.flow.resume_reading()
-        self.loop.call_later(LINGER_S, self._own.close)
+        self.loop.call_later(LINGER_S, self._socket_transport.close)
         return True
 
     def _start_timeout(self) -> None:
@@ -373,8 +373,8 @@ class HttpConnection(HttpToolsProtocol):
         self.strangers[self] = asyncio.get_running_loop().call_later(STRANGER_S, self._on_timeout)
 
     def _on_timeout(self) -> None:
-        """Close a stranger that is idle or slow; give one whose request is being answered more time."""
-        is_idle = self.timeout_keep_alive_task is not None  # answered, and nothing of a next request has come
+        """Close a stranger's idle or slow connection; give it more time while a request is being answered."""
+        is_idle = self.timeout_keep_alive_task is not None  # it runs from a response to the next request
         if self.is_answering or (self.open_to_all and is_idle):
             self._start_timeout()
         else:
@@ -385,7 +385,7 @@ _LONG_HEAD: Final = RequestRefused(431, f"what comes before or behind a body may
 
 
 async def _call_app(app: Any, members: dict[str, Any], scope: Any, receive: Any, send: Any) -> None:
-    """Call an application; its scope has the members of the connection as well."""
+    """Call an ASGI application with a scope that has the members of the connection, too."""
     await app({**scope, **members}, receive, partial(_send_unbuffered, send))
 
 
@@ -399,12 +399,12 @@ async def _send_unbuffered(send: Any, event: Any) -> None:
 
 
 def _check_head(version: str, method: str, url: bytes, headers: list[tuple[bytes, bytes]]) -> None:
-    """Raise RequestRefused for a head that is too large, or that a proxy may read otherwise (RFC 9112, 3.2 and 6)."""
-    size, hosts, codings = len(url), 0, list[bytes]()
+    """Raise RequestRefused for a head that is too large, or that a proxy may read differently (RFC 9112, 3.2 and 6)."""
+    size, host_count, codings = len(url), 0, list[bytes]()
     for name, value in headers:
         size += len(name) + len(value) + 4  # colon, space and line end
         if name == b"host":
-            hosts += 1
+            host_count += 1
         elif name == b"transfer-encoding":
             codings.append(value.strip().lower())
     if size > MAX_HEAD_BYTES:
@@ -413,7 +413,7 @@ def _check_head(version: str, method: str, url: bytes, headers: list[tuple[bytes
         raise RequestRefused(400, "HTTP/1.1 is spoken here")
     if method == "CONNECT":
         raise RequestRefused(400, "this is no proxy")
-    if hosts > 1 or (not hosts and version == "1.1"):
+    if host_count > 1 or (not host_count and version == "1.1"):
         raise RequestRefused(400, "a request has one Host")
     if codings and version == "1.0":
         raise RequestRefused(400, "HTTP/1.0 has no Transfer-Encoding")
@@ -422,9 +422,9 @@ def _check_head(version: str, method: str, url: bytes, headers: list[tuple[bytes
 
 
 def make_connection_class(*, open_to_all: bool = False) -> type[HttpConnection]:
-    """Return a connection class for one server, with its own count of strangers.
+    """Return a connection class for one server, with a count of strangers of its own.
 
-    `open_to_all` says that nobody needs a credential there.
+    `open_to_all`: no client of the server needs a credential.
     """
-    own = {"strangers": OrderedDict[HttpConnection, asyncio.TimerHandle](), "open_to_all": open_to_all}
-    return type("HttpConnection", (HttpConnection,), own)
+    attributes = {"strangers": OrderedDict[HttpConnection, asyncio.TimerHandle](), "open_to_all": open_to_all}
+    return type("HttpConnection", (HttpConnection,), attributes)

@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import pytest
 
-from hubbub_http import LET_IN, make_connection_class
+from hubbub_http import MARK_AUTHENTICATED, make_connection_class
 from hubbub_http.connection import DRAINED_BYTES, MAX_HEAD_BYTES, MAX_HEADERS, MAX_STRANGER_CHUNKS, STRANGER_BYTES
 from hubbubd.rpc.listeners.http_server import serve_application
 
@@ -44,7 +44,7 @@ class Place:
             return
         if scope["path"] == "/hold":
             await self.admits.wait()
-            scope[LET_IN]()
+            scope[MARK_AUTHENTICATED]()
         if scope["path"] == "/gone":
             self.hang_up()
         body = b""

@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 import pytest
 
-from hubbub_http import GONE
+from hubbub_http import WATCH_END
 from hubbubd.downstream import ReplayStream
 from hubbubd.downstream.hosts.limits import DEFAULTS
 from hubbubd.downstream.sessions.replay import ReplayStreams
@@ -168,7 +168,7 @@ class Connection:
 
     def __init__(self, replay: ReplayStream) -> None:
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._request = HostHttpRequest.of({"headers": [], GONE: lambda: self.closed}, self._receive, self._send)
+        self._request = HostHttpRequest.of({"headers": [], WATCH_END: lambda: self.closed}, self._receive, self._send)
         self._replay = replay
 
     async def resume(self) -> None:

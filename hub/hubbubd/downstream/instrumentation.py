@@ -18,22 +18,22 @@ CANCELLED: Final = "CANCELLED"
 
 @dataclass(slots=True)
 class RequestOutcome:
-    """Why a request failed: an `error.type`; empty if it did not. A request for which nothing is set was cancelled."""
+    """The `error.type` of a request, "" for success; without a value from the block the request was cancelled."""
 
     error: str = CANCELLED
 
 
 class RequestInstrumentation:
-    """What is measured of the requests of hosts."""
+    """Records spans and durations of the requests of hosts."""
 
     def __init__(self, tracer: Tracer, meter: Meter) -> None:
         self._tracer = tracer
         self._meter = meter
 
     def measure(self, request: HostRequest) -> AbstractContextManager[RequestOutcome]:
-        """Record span and duration of a request for the block, which sets how the request ended in the outcome.
+        """Record span and duration of a request, which the block serves; the block sets the outcome's `error`.
 
-        The trace of the request is the current one from now on.
+        The request's trace becomes the current one, and stays so after the block.
         """
         parent = trace_of_params(request.params) or CURRENT_TRACE.get()
         if self._tracer.on or self._meter.on:
@@ -43,33 +43,33 @@ class RequestInstrumentation:
 
     @contextmanager
     def _measure_in_block(self, request: HostRequest, parent: Trace | None) -> Generator[RequestOutcome]:
-        """Record what is measured of a request for the block; `parent` is the span above its own."""
+        """Record span and duration of the request that the block serves; `parent` is the parent of its span."""
         name, attributes = mcp.describe_request(request.method, request.params)
         trace = self._tracer.begin(parent, name, SpanKind.SERVER)
         CURRENT_TRACE.set(trace)
-        begun, start, outcome = time.perf_counter(), self._tracer.now(), RequestOutcome()
+        started_s, start, outcome = time.perf_counter(), self._tracer.now(), RequestOutcome()
         try:
             yield outcome
         finally:
-            self._record_duration(request, time.perf_counter() - begun, outcome)
+            self._record_duration(request, time.perf_counter() - started_s, outcome)
             if trace is not None and self._tracer.on:
-                about = {
+                span_attributes = {
                     **attributes,
                     **_connection_attributes(request),
                     "hubbub.principal": mcp.bounded_text(request.host.principal.name),
                     "jsonrpc.request.id": mcp.bounded_text(request.id),
                 }
-                span = Span(name=name, kind=SpanKind.SERVER, trace=trace, start=start, attributes=about)
+                span = Span(name=name, kind=SpanKind.SERVER, trace=trace, start=start, attributes=span_attributes)
                 self._tracer.export_span(span, self._tracer.now(), error=outcome.error or None)
 
     def _record_duration(self, request: HostRequest, seconds: float, outcome: RequestOutcome) -> None:
-        """Record how long a request took, if there are metrics."""
+        """Record how long a request took, if metrics are on."""
         if not self._meter.on:
             return
-        about = mcp.metric_attributes(request.method, request.params) | _connection_attributes(request)
+        attributes = mcp.metric_attributes(request.method, request.params) | _connection_attributes(request)
         if outcome.error:
-            about["error.type"] = outcome.error
-        self._meter.record(metrics.SERVED, seconds, about)
+            attributes["error.type"] = outcome.error
+        self._meter.record(metrics.SERVED, seconds, attributes)
 
 
 def _connection_attributes(request: HostRequest) -> Attributes:

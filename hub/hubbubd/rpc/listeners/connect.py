@@ -37,7 +37,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.types import Message as Event
 
 from hubbub.v1 import server_pb2
-from hubbub_http import CERTIFICATE, LET_IN, make_connection_class
+from hubbub_http import CERTIFICATE, MARK_AUTHENTICATED, make_connection_class
 from hubbubd.config.sections.network import is_loopback
 from hubbubd.config.sections.tls import TlsFiles
 from hubbubd.core.access import Principal
@@ -253,8 +253,8 @@ def _limit_time(app: Callable[..., Any], on_dropped: Callable[[], None]) -> ASGI
             return
         host, _ = scope.get("client") or ("", 0)
         peer = Peer(local=is_loopback(host), certificate=scope.get(CERTIFICATE))
-        # LET_IN is the function that ends the limits of an unauthenticated connection.
-        amend_context(peer=peer, on_admitted=scope.get(LET_IN, lambda: None))
+        # MARK_AUTHENTICATED is the function that ends the limits of an unauthenticated connection.
+        amend_context(peer=peer, on_admitted=scope.get(MARK_AUTHENTICATED, lambda: None))
         try:
             headers = [(key, _to_utf8(value)) for key, value in scope.get("headers", ())]
             await app({**scope, "headers": headers}, receive_in_time, send_in_time)

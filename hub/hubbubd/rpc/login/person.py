@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from starlette.requests import cookie_parser
 
-from hubbub_http import LET_IN
+from hubbub_http import MARK_AUTHENTICATED
 from hubbubd.config.sections.network import is_loopback
 from hubbubd.core.logins import visits
 from hubbubd.core.logins.visits import CodeProblem, Visitor
@@ -259,5 +259,5 @@ def _client_address(request: HostHttpRequest) -> str:
 
 def _admit_connection(request: HostHttpRequest) -> None:
     """Note that a connection is a known person's: the limit of unauthenticated connections no longer counts it."""
-    admit: Callable[[], None] = request.scope.get(LET_IN, lambda: None)
+    admit: Callable[[], None] = request.scope.get(MARK_AUTHENTICATED, lambda: None)
     admit()

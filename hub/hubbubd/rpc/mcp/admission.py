@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
-from hubbub_http import CERTIFICATE, LET_IN
+from hubbub_http import CERTIFICATE, MARK_AUTHENTICATED
 from hubbubd.config.sections.network import is_loopback
 from hubbubd.core.access import Principal
 from hubbubd.core.hosts import endpoint_paths
@@ -163,7 +163,7 @@ def note_peer(request: HostHttpRequest) -> Peer:
     """Note the connection of a request in its context, and return the connection's other end."""
     host, port = request.scope.get("client") or ("", 0)
     peer = Peer(local=is_loopback(host), certificate=request.scope.get(CERTIFICATE))
-    let_in: Callable[[], None] = request.scope.get(LET_IN, lambda: None)
+    let_in: Callable[[], None] = request.scope.get(MARK_AUTHENTICATED, lambda: None)
     amend_context(peer=peer, on_admitted=let_in, address=f"{host}:{port}")
     return peer
 

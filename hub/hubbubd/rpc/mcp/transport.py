@@ -11,7 +11,7 @@ import structlog
 from anyio import to_thread
 from starlette.types import Receive, Scope, Send
 
-from hubbub_http import CUT, GONE
+from hubbub_http import CUT, WATCH_END
 from hubbubd import bounds
 from hubbubd.config.sections.mcp import LONGEST_HOLD_S
 from hubbubd.core.jsonrpc import (
@@ -183,7 +183,7 @@ class HostHttpRequest:
 
     def watch_connection(self) -> asyncio.Future[None]:
         """Return a future that is done once the host has closed the connection; cancel it once it is not needed."""
-        return self.scope[GONE]()
+        return self.scope[WATCH_END]()
 
     async def answer(self, status: int, body: bytes = b"", headers: Sequence[tuple[bytes, bytes]] = ()) -> None:
         """Send the whole response. A response that has begun is only ended: its status was sent already."""
