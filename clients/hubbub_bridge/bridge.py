@@ -100,7 +100,7 @@ class _Bridge:
                 await self._writer.wait_for_capacity()
                 uplink = self._uplink
                 if uplink is not None and not uplink.has_capacity and not await self._wait_for_capacity(uplink):
-                    break
+                    break  # the host has left
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LAST_RESPONSES_LIMIT_S):
                 await self._conversation.wait_until_answered()

@@ -155,7 +155,7 @@ class Conversation:
         self._send_to_host(messages.make_error(None, INVALID_REQUEST, "the message is too long"))
 
     def _handle_request(self, request: UnansweredRequest) -> None:
-        """Answer a request of the host from the cache, refuse it, or store it until the hub responds."""
+        """Answer a request of the host from the cache (or a ping without a hub), refuse it, or store and send it."""
         if not messages.is_valid_id(request.id):
             message = f"id must be a string or a number of at most {messages.MAX_ID} characters"
             self._send_to_host(messages.make_error(None, INVALID_REQUEST, message))
@@ -278,7 +278,7 @@ class Conversation:
             self._on_request()
 
     def handle_hub_message(self, raw: bytes, *, draining: bool = False) -> None:
-        """Handle a message from the hub; `draining` if the hub is shutting down."""
+        """Handle a message from the hub: a response, a question or a notification; `draining`: the hub shuts down."""
         try:
             message = messages.parse(raw)
         except MalformedMessage:
@@ -400,7 +400,7 @@ class Conversation:
     # What is common
 
     def _make_audience_key(self, request: UnansweredRequest) -> str:
-        """Return the part of the cache key that names the hosts for which a response is.
+        """Return the part of the cache key that says for which hosts a response holds.
 
         It is the revision of the request or the handshake; for lists of tools also whether the host shows apps.
         """

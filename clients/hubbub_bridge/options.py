@@ -1,4 +1,4 @@
-"""What a host sees of which hub, as the command line says."""
+"""The hub and the endpoint for a host, from the command line."""
 
 import contextlib
 import os
@@ -13,7 +13,7 @@ from hubbub_shared.platform.directories import default_data_dir
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BridgeOptions:
-    """What a host sees of which hub, under which name. `start`: start a hub if there is none."""
+    """The hub and the endpoint for a host. `name` is the author that the hub records; `start`: start a missing hub."""
 
     where: HubLocation = field(repr=False)
     version: str

@@ -35,26 +35,26 @@ SendFrame = Callable[[pb.ServeRequest], Awaitable[None]]
 
 
 class Outbox:
-    """Messages on their way to the hub, over one stream."""
+    """Queued messages to the hub, for one stream."""
 
     def __init__(self) -> None:
         self.taken_count = 0
         """The number of messages that the hub may have taken."""
-        # Messages to send, each with whether a hub may have taken it before, and their bytes in all.
-        self._waiting: deque[tuple[bytes, bool]] = deque()
-        self._bytes = 0
+        # Messages to send, each with whether a hub may have taken it before, and their total bytes.
+        self._queue: deque[tuple[bytes, bool]] = deque()
+        self._queued_bytes = 0
         self._has_messages = asyncio.Event()
         self._has_capacity = asyncio.Event()
         self._has_capacity.set()
         self._is_leave_queued = False
         self.is_leave_sent = False
-        """Whether the hub was sent that the host has left."""
+        """Whether the hub was told that the host has left."""
 
     def queue_message(self, message: bytes, again: bool) -> None:
         """Add a message to the end of the queue; `again`: a hub may have taken it before."""
-        self._waiting.append((message, again))
-        self._bytes += len(message)
-        if self._bytes > MAX_UNSENT_BYTES:
+        self._queue.append((message, again))
+        self._queued_bytes += len(message)
+        if self._queued_bytes > MAX_UNSENT_BYTES:
             self._has_capacity.clear()
         self._has_messages.set()
 
@@ -82,10 +82,10 @@ class Outbox:
         If the hub refuses a message, return without an error: the reader of the stream gets that error, too.
         """
         with contextlib.suppress(HubbubError):
-            while not self._is_leave_queued or self._waiting:
+            while not self._is_leave_queued or self._queue:
                 await self._has_messages.wait()
                 self._has_messages.clear()
-                while self._waiting:
+                while self._queue:
                     await send(self._next_frame())
             await send(pb.ServeRequest(leave=True))
             self.is_leave_sent = True
@@ -96,18 +96,18 @@ class Outbox:
         From now on they count as messages that the hub may have taken (`taken_count`).
         """
         # `again` holds for a whole frame, so a frame ends before a message with another value.
-        frame = pb.ServeRequest(again=self._waiting[0][1])
+        frame = pb.ServeRequest(again=self._queue[0][1])
         size = 0
-        while self._waiting and len(frame.messages) < MAX_FRAME_MESSAGES:
-            message, again = self._waiting[0]
+        while self._queue and len(frame.messages) < MAX_FRAME_MESSAGES:
+            message, again = self._queue[0]
             if again != frame.again or (size and size + len(message) > MAX_FRAME_BYTES):
                 break
-            self._waiting.popleft()
+            self._queue.popleft()
             frame.messages.append(message)
             size += len(message)
         self.taken_count += len(frame.messages)
-        self._bytes -= size
-        if self._bytes <= MAX_UNSENT_BYTES:
+        self._queued_bytes -= size
+        if self._queued_bytes <= MAX_UNSENT_BYTES:
             self._has_capacity.set()
         return frame
 

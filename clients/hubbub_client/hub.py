@@ -71,7 +71,7 @@ class Hub:
 
     @cached_property
     def catalog(self) -> "Catalog":
-        """What the servers offer."""
+        """The tools, resources, prompts and skills of the servers."""
         from hubbub_client.services.catalog import Catalog
 
         return Catalog(self._connection)
@@ -85,21 +85,21 @@ class Hub:
 
     @cached_property
     def store(self) -> "Store":
-        """What the hub keeps on disk."""
+        """The hub's data on disk."""
         from hubbub_client.services.store import Store
 
         return Store(self._connection)
 
     @cached_property
     def tokens(self) -> "Tokens":
-        """Who may use the hub, by API tokens."""
+        """The API tokens, by which callers may use the hub."""
         from hubbub_client.services.tokens import Tokens
 
         return Tokens(self._connection)
 
     @cached_property
     def hosts(self) -> "Hosts":
-        """Who uses the hub as an MCP server."""
+        """The MCP hosts that use the hub as their server."""
         from hubbub_client.services.hosts import Hosts
 
         return Hosts(self._connection)
@@ -120,14 +120,14 @@ class Hub:
 
     @cached_property
     def fleet(self) -> "Fleet":
-        """The members, if the hub is several."""
+        """The members of a hub that has several."""
         from hubbub_client.services.fleet import Fleet
 
         return Fleet(self._connection)
 
     @cached_property
     def audit(self) -> "AuditLog":
-        """Who changed what, and who was refused."""
+        """Changes and refusals, with the callers that caused them."""
         from hubbub_client.services.audit import AuditLog
 
         return AuditLog(self._connection)

@@ -22,7 +22,7 @@ ReadFile = Callable[[str], str]
 
 
 class MistypedArgument(ValueError):
-    """An argument that cannot be read. The message says which, why, and what would do."""
+    """An argument that cannot be read. The message has its name, the reason and a hint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,19 +61,19 @@ def parse_pairs(text: str, mark: str) -> dict[str, str] | None:
     return pairs or None
 
 
-def are_key_values(words: Sequence[str]) -> bool:
-    """Return whether arguments are given as `key=value`, and not as one JSON object."""
-    return bool(words) and (len(words) > 1 or split_argument(words[0]) is not None)
+def are_key_values(typed_arguments: Sequence[str]) -> bool:
+    """Return whether arguments are typed as `key=value`, and not as one JSON object."""
+    return bool(typed_arguments) and (len(typed_arguments) > 1 or split_argument(typed_arguments[0]) is not None)
 
 
-def parse_arguments(words: Sequence[str], schema: object, read_file: ReadFile) -> dict[str, Any]:
-    """Return the arguments that were typed as words, each read as the schema says. Raises MistypedArgument.
+def parse_arguments(typed_arguments: Sequence[str], schema: object, read_file: ReadFile) -> dict[str, Any]:
+    """Return the typed arguments by name, each parsed as the schema says. Raises MistypedArgument.
 
-    A name may be given several times if its argument is a list.
+    A name may occur several times if its argument is a list.
     """
     arguments: dict[str, Any] = {}
     seen_names: set[str] = set()
-    for word in words:
+    for word in typed_arguments:
         typed = split_argument(word)
         if typed is None:
             raise MistypedArgument(f"{word!r} is not KEY=VALUE; all arguments are, or one JSON object is")
@@ -104,7 +104,10 @@ class _Target(NamedTuple):
 
 
 def _resolve_target(arguments: dict[str, Any], typed: TypedArgument, schema: object) -> _Target:
-    """Follow the dots of a name into `arguments`, and make the objects on the way. Raises MistypedArgument."""
+    """Follow the dots of a name into `arguments`, create missing objects, and return where the value goes.
+
+    Raises MistypedArgument.
+    """
     container = arguments
     container_schema = schema
     *parents, key = typed.name.split(PART)
@@ -189,11 +192,11 @@ def _parse_json(text: str, problem: str) -> Any:
 
 def _choice_value(field: Field, text: str) -> str:
     """Return the choice whose value, or else whose title, is `text`. Raises ValueError if there is none."""
-    wanted = text.strip()
+    name = text.strip()
     values = [value for value, _ in field.choices]
-    if wanted in values:
-        return wanted
+    if name in values:
+        return name
     for value, title in field.choices:
-        if wanted == title:
+        if name == title:
             return value
-    raise ValueError(f"{wanted[:MAX_QUOTED]!r} is none of {', '.join(values[:MAX_NAMED])}")
+    raise ValueError(f"{name[:MAX_QUOTED]!r} is none of {', '.join(values[:MAX_NAMED])}")

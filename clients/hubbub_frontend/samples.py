@@ -58,7 +58,7 @@ def sample_answer(request: PendingRequest) -> list[str]:
 
 
 def answer_options(request: PendingRequest) -> str:
-    """Return what may be typed after `inbox answer ID`: an answer that the hub accepts, and the other ways."""
+    """Return what a person may type after `inbox answer ID`: an answer that the hub accepts, and the other options."""
     others = {
         "elicitation_form": " (or --accept, --decline, --cancel)",
         "elicitation_url": " (or --decline, --cancel)",

@@ -107,7 +107,7 @@ class Notifier:
             raise _find_first_exception(group) from None
 
     async def _load_earlier_attempts(self) -> None:
-        """Read from the file what earlier services sent, report the attempts that were cut off, and make the plan."""
+        """Read the attempts of earlier services from the file, report those that were cut off, and make the plan."""
         keys = {target.key for target in self.targets()}
         if cut_off := await self._run_in_thread(self.state.mark_cut_off, keys):
             self.report(News("unknown", tuple(cut_off), why="the service was ended while it sent"))
@@ -161,7 +161,7 @@ class Notifier:
     async def _notify_forever(self, send_tasks: TaskGroup) -> None:
         """Send the requests that are due, then wait until the next one is due or the plan changes; forever."""
         while True:
-            plan_changed = self._plan_changed
+            plan_changed = self._plan_changed  # taken before the sending, to notice a change meanwhile
             await self._send_due(send_tasks, PAUSES_S)
             next_at = self._plan.find_next_time()
             pause_s = MAX_SLEEP_S

@@ -46,7 +46,7 @@ GONE_STATUSES = frozenset((404, 410))
 
 
 class Keys:
-    """The keys of this page at push services: `public` is what browsers subscribe with, base64url."""
+    """The keys of this page at push services: `public` is the key for subscriptions of browsers, base64url."""
 
     def __init__(self, file: Path) -> None:
         """Read the private key in the file. If there is no file, make a key and a file that only its owner can read.

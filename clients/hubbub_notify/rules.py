@@ -37,7 +37,7 @@ class NoticeRuleProblem(Exception):
 
 
 class UnreadableRules(NoticeRuleProblem):
-    """The file cannot be read, or is not what its ending says."""
+    """The file cannot be read, or its content does not fit its ending."""
 
 
 class Rules(BaseModel):
@@ -180,7 +180,7 @@ def _resolve_variables(value: Any, environ: Mapping[str, str], key: str) -> Any:
 
 
 def _check_page_address(link: str) -> str:
-    """Return the address of a page without its last slash. Raises ValueError for what is no such address.
+    """Return the address of a page without its last slash. Raises ValueError for any other text.
 
     Off this machine, http is refused, too: the address becomes part of links that let people in.
     """

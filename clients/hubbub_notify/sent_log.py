@@ -69,7 +69,7 @@ class SentLog:
         return [at for (at,) in rows]
 
     def list_notified_requests(self, targets: Collection[str]) -> set[str]:
-        """Return the ids of requests of which no target needs a notification any more: it was sent, or given up."""
+        """Return the ids of requests that none of these targets is still to be notified of; empty without targets."""
         if not targets:
             return set()
         rows = self._execute(

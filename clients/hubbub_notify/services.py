@@ -52,7 +52,7 @@ class Service:
         attempt, ended, loop = _Attempt(), anyio.Event(), asyncio.get_running_loop()
 
         def send_in_thread() -> None:
-            """Send the notice, and say to the loop that the attempt has ended."""
+            """Send the notice, then notify the loop that the attempt has ended."""
             self._send_blocking(notice, attempt)
             with suppress(RuntimeError):  # the program has ended meanwhile
                 loop.call_soon_threadsafe(ended.set)

@@ -104,6 +104,7 @@ def _format_question(request: PendingRequest, *, with_server: bool, content: boo
     if (view := approval_view(request)) is not None:
         arguments = f"with {arguments_line(view.arguments)}" if content else ""
         server_prefix, text = "", f"{view.headline} {arguments}".strip() if with_server else arguments
+    # ` …` marks that a command has more lines; only the line before that can be in the question.
     if content and not with_server and (agent_action := agent_line(request)).partition(" …")[0] not in text:
         return f"{server_prefix}{_cut_question(_clean_text(text))}\n{_cut_question(_clean_text(agent_action))}"
     return server_prefix + _cut_question(_clean_text(text))

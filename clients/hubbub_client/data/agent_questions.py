@@ -86,11 +86,11 @@ class AgentOption:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentQuestion:
-    """What an agent asks to do: run a `command` in a `folder`, make `changes`, or use a tool with an `input`.
+    """A question of an agent: may it run a `command` in a `folder`, make `changes`, or use a tool with an `input`?
 
-    With `is_line` the command is one word, a line for a shell. `title`, `says` and `files` are the agent's own words
-    for what it does, and where. `session` is one of `acp://sessions`. Where the agent's question was too big,
-    `omitted_bytes` says how much of it is missing.
+    With `is_line` the command is one word, a line for a shell. `title` and `says` describe the action in the agent's
+    words; `files` are the paths that it names. `session` is one of `acp://sessions`. `omitted_bytes` is how much was
+    cut from a question that was too big; None if nothing was.
     """
 
     command: tuple[str, ...] = ()
@@ -139,9 +139,9 @@ def read_agent_question(params: Mapping[str, Any]) -> AgentQuestion | None:
         return params.get(name, meta.get(name))
 
     command = find_value(members.command)
-    words = as_list(command)
-    if words and all(isinstance(each, str) for each in words):
-        argv = tuple(cast("list[str]", words))
+    command_words = as_list(command)
+    if command_words and all(isinstance(each, str) for each in command_words):
+        argv = tuple(cast("list[str]", command_words))
     else:
         argv = () if command is None else (_as_text(command),)
     changes = find_value(members.changes)
@@ -241,9 +241,9 @@ def _find_command(tool_input: Mapping[str, Any], title: str) -> tuple[tuple[str,
     `title` is the line if the input of the tool has no command.
     """
     command: object = next((tool_input[name] for name in COMMANDS if tool_input.get(name)), title or None)
-    words = as_list(command)
-    if words and all(isinstance(each, str) for each in words):
-        return tuple(cast("list[str]", words)), False
+    command_words = as_list(command)
+    if command_words and all(isinstance(each, str) for each in command_words):
+        return tuple(cast("list[str]", command_words)), False
     return ((), False) if command is None else ((_as_text(command),), True)
 
 

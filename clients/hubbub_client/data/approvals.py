@@ -64,11 +64,11 @@ class ApprovalSuggestion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalRequest:
-    """A call that waits for approval, as it was asked; beside its arguments those that somebody has changed them to.
+    """A call that waits for approval; `changed_arguments` are those with which a person replaced its `arguments`.
 
-    `message` is the rule's, `reason` the hub's: why it is asked, where the rule does not say so. `before` are the ids
-    of the caller's latest calls of this server, newest first. `cwd` is the folder in which a host would use its tool,
-    and `suggestions` what else it would have allowed; an approval names their indices.
+    `message` is the rule's; `reason` is the hub's, for a rule that does not give one. `before` are the ids of the
+    caller's latest calls of this server, newest first. `cwd` is the folder in which a host would use its tool, and
+    `suggestions` are further permissions that it proposes; an approval names their indices.
     """
 
     message: str

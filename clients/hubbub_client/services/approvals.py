@@ -143,7 +143,7 @@ class Approvals(HubService):
         host: str | None = None,
         profile: str | None = None,
     ) -> ApprovalCheck:
-        """Return what the rules say of a call of a tool, without making the call. By default you are its `caller`."""
+        """Return the decision of the rules on a call of a tool, without making it. By default you are its `caller`."""
         request = approval_pb2.CheckApprovalRequest(
             server=server,
             tool=tool,

@@ -100,7 +100,7 @@ class Fleet(HubService):
     """FleetService. Every method raises HubbubError; FailedPrecondition (NO_FLEET) at a hub that is alone."""
 
     async def status(self) -> FleetStatus:
-        """Return the members, the servers that they have, and those that nobody has."""
+        """Return the members, their servers, and the servers that no member has."""
         return read(
             FleetStatus, await self._connection.call(lambda hub: hub.fleet.GetFleet, fleet_pb2.GetFleetRequest())
         )

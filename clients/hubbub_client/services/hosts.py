@@ -54,7 +54,7 @@ class Hosts(HubService):
         return await fetch_pages(fetch_page, limit)
 
     async def create_login_code(self) -> LoginCode:
-        """Return a code for the page to which a host that logs in has sent the browser.
+        """Return a code that identifies the caller on the page that a host opens in a browser to log in.
 
         Raises FailedPrecondition (LOGIN_OFF) where hosts cannot log in.
         """

@@ -151,7 +151,7 @@ class Inbox(HubService):
 
         `arguments` are sent in place of those shown. The approval also holds for later calls of `remember_s` seconds,
         one of the times that the rule allows; with `same_arguments` only for calls like this one. `suggestions` are
-        the indices of those taken of what the caller's host suggests to allow. `digest` is the `arguments_digest` of
+        the indices of the accepted suggestions of the caller's host. `digest` is the `arguments_digest` of
         the record that was shown; without it, nobody may have changed the arguments meanwhile.
         Raises FailedPrecondition (ARGUMENTS_CHANGED, ALREADY_APPROVED), PermissionDenied (NOT_AN_APPROVER), and else as
         `answer`.

@@ -127,7 +127,7 @@ class LoopRunner:
                 return value
 
     def wrap_callback(self, function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
-        """Return a coroutine function that calls the caller's function in a thread, with records of this module."""
+        """Return a coroutine function that calls `function` in a thread, with each argument converted by `to_sync`."""
 
         async def call_in_thread(*args: Any) -> Any:
             """Call the function in a thread; if it returns an awaitable, await that on the loop."""

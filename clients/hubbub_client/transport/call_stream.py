@@ -84,8 +84,8 @@ class CallStream:
         self._max_response_bytes = max_response_bytes
         self._ids = count(1)
         # Calls and answers under way, by id: a future for the last step, and the callback for the steps before it.
-        self._waiting: dict[int, tuple[asyncio.Future[Step], OnStep | None]] = {}
-        self._answer_count = 0  # how many of `_waiting` are answers
+        self._pending: dict[int, tuple[asyncio.Future[Step], OnStep | None]] = {}
+        self._answer_count = 0  # how many of `_pending` are answers
         self._unwritten: dict[object, pb.StreamCallsRequest.Step] = {}
         """Steps to write, by id; a skip by the ids of its call and of its pending request."""
         self._step_enqueued = asyncio.Event()
@@ -103,14 +103,14 @@ class CallStream:
     @property
     def busy(self) -> bool:
         """Return whether calls or answers are under way on this stream."""
-        return bool(self._waiting)
+        return bool(self._pending)
 
     def can_take(self, request: pb.CallMethodRequest, *, with_answers: bool = False) -> bool:
         """Return whether this stream has room for one more call, and the request is not too long for it.
 
         `with_answers`: the hub must also take answers on this stream.
         """
-        if not self.alive or len(self._waiting) - self._answer_count >= self._max_calls:
+        if not self.alive or len(self._pending) - self._answer_count >= self._max_calls:
             return False
         return request.ByteSize() <= self._max_request_bytes and (self._takes_answers or not with_answers)
 
@@ -158,7 +158,7 @@ class CallStream:
 
     def skip(self, call: int, pending_request_id: str) -> None:
         """Leave a pending request of a call to other clients, if the call is still under way on this stream."""
-        if call in self._waiting:
+        if call in self._pending:
             skip = pb.StreamCallsRequest.Skip(id=call, pending_request_id=pending_request_id)
             self._enqueue((call, pending_request_id), pb.StreamCallsRequest.Step(skip=skip))
 
@@ -169,7 +169,7 @@ class CallStream:
         """
         self._is_used = True
         end: asyncio.Future[Step] = asyncio.get_running_loop().create_future()
-        self._waiting[id_] = end, on_step
+        self._pending[id_] = end, on_step
         self._enqueue(id_, step)
         try:
             return await end
@@ -180,9 +180,9 @@ class CallStream:
     def _handle_shutdown(self) -> None:
         """Retire the stream, since its hub shuts down, and call `on_closing`. Unwritten steps fail with NotSent."""
         self._is_retired = True
-        for id_ in [id_ for id_ in self._waiting if id_ in self._unwritten]:
+        for id_ in [id_ for id_ in self._pending if id_ in self._unwritten]:
             del self._unwritten[id_]
-            end, _ = self._waiting.pop(id_)
+            end, _ = self._pending.pop(id_)
             if not end.done():
                 end.set_exception(NotSent())
         self._on_closing()
@@ -190,7 +190,7 @@ class CallStream:
     def retire(self) -> None:
         """Take no further calls; those under way may finish."""
         self._is_retired = True
-        if not self._waiting:
+        if not self._pending:
             self.end(HubbubError("no call is left to fail"))  # the error reaches nobody
 
     def end(self, error: HubbubError | NotSent, unsent: HubbubError | None = None) -> None:
@@ -200,8 +200,8 @@ class CallStream:
         self._rpc.cancel()
         for task in self._tasks:
             task.cancel()
-        waiting, self._waiting = self._waiting, {}
-        for id_, (end, _) in waiting.items():
+        pending, self._pending = self._pending, {}
+        for id_, (end, _) in pending.items():
             if not end.done():
                 end.set_exception((unsent or NotSent()) if id_ in self._unwritten else error)
 
@@ -212,7 +212,7 @@ class CallStream:
 
     def _cancel_step(self, id_: int) -> None:
         """Drop a step that is not written yet, else tell the hub to cancel it."""
-        if self._waiting.pop(id_, None) is None:
+        if self._pending.pop(id_, None) is None:
             return  # it has ended
         if self._unwritten.pop(id_, None) is None:
             self._enqueue(id_, pb.StreamCallsRequest.Step(cancel=pb.StreamCallsRequest.Cancel(id=id_)))
@@ -263,21 +263,21 @@ class CallStream:
 
     def _handle_step(self, step: Step) -> None:
         """Pass a step to the call or the answer that it is about; retire the stream if the hub shuts down."""
-        end, on_step = self._waiting.get(step.id, (None, None))
+        end, on_step = self._pending.get(step.id, (None, None))
         if end is not None and step.WhichOneof("step") in ENDS:
-            del self._waiting[step.id]
+            del self._pending[step.id]
             if not end.done():
                 end.set_result(step)
         elif step.HasField("closing"):
             self._handle_shutdown()
         elif on_step is not None:
             on_step(self, step)
-        if self._is_retired and not self._waiting:
+        if self._is_retired and not self._pending:
             self.retire()  # which ends the stream after its last call
 
     def _retire_if_idle(self) -> None:
         """End the stream if no call was made since the last check."""
-        if not (self._is_used or self._waiting):
+        if not (self._is_used or self._pending):
             self.retire()
             return
         self._is_used = False

@@ -82,7 +82,7 @@ class Stubs:
         self.admin: AdminServiceAsyncStub = admin_pb2_grpc.AdminServiceStub(channel)
         self.logins: LoginServiceAsyncStub = login_pb2_grpc.LoginServiceStub(channel)
         self.mcp: McpServiceAsyncStub = mcp_pb2_grpc.McpServiceStub(channel)
-        # Its messages have the wire format of these two (one string, one number), so no further package is needed.
+        # The messages of Check have the wire format of these two (a string, a number): no further package is needed.
         self.healthy: aio.UnaryUnaryMultiCallable[StringValue, Int32Value] = channel.unary_unary(
             "/grpc.health.v1.Health/Check",
             request_serializer=StringValue.SerializeToString,

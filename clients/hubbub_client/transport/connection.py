@@ -169,7 +169,10 @@ class HubConnection:
     async def follow_call(
         self, request: call_pb2.CallMethodRequest, on_step: OnStep, *, follow: bool, answers: Kinds
     ) -> call_pb2.CallMethodResponse:
-        """Make a call over the stream of calls; `on_step` gets its steps. Raises HubbubError, and NotSent."""
+        """Make a call over the stream of calls. Raises HubbubError, and NotSent.
+
+        `on_step` gets its progress and changes with `follow`, and its pending requests of the kinds in `answers`.
+        """
 
         async def call_over_stream(stubs: Stubs) -> call_pb2.CallMethodResponse:
             """Make the call on the stream. Raises HubbubError, and NotSent without a stream."""
@@ -348,7 +351,7 @@ class HubConnection:
     async def _connect(self, patient: bool) -> bool:
         """Look up the hub until it is connected; return False once closed or, unless `patient`, once refused."""
         while not self._closed:
-            await (self.refresh_if_found() if patient else self.refresh())
+            await (self.refresh_if_found() if patient else self.refresh())  # `refresh` raises without an address
             if len(self._endpoints) > 1:
                 connected, refused = await self._try_addresses(patient)
             else:
@@ -403,7 +406,7 @@ class HubConnection:
         return metadata
 
     def _credentials(self) -> list[tuple[str, str | bytes]]:
-        """Return the metadata that say who calls: token, and name."""
+        """Return the metadata that identify the caller: token, and name."""
         metadata: list[tuple[str, str | bytes]] = []
         if self._endpoint and self._endpoint.token:
             metadata.append(("authorization", f"Bearer {self._endpoint.token}"))

@@ -35,7 +35,7 @@ async def unreachable_error(endpoints: Sequence[HubAddress], limit_s: float) -> 
 
 
 async def explain_absence(endpoint: HubAddress, limit_s: float) -> str:
-    """Return why there is no connection to an endpoint, by a connection of its own within `limit_s` seconds."""
+    """Return why an endpoint cannot be reached, by opening a socket to it for at most `limit_s` seconds."""
     try:
         async with within(limit_s):
             _, writer = await _open_socket(endpoint)

@@ -30,7 +30,7 @@ ENVIRONMENT_TRACE: ContextVar[Metadata | None] = ContextVar("hubbub_client_aroun
 
 
 def continue_environment_trace() -> None:
-    """Continue the trace of TRACEPARENT and TRACESTATE, for commands in traced scripts; ignore what no header takes."""
+    """Continue the trace of TRACEPARENT and TRACESTATE, for commands in traced scripts; ignore unusable values."""
     headers = ((name, os.environ.get(name.upper(), "")) for name in ("traceparent", "tracestate"))
     ENVIRONMENT_TRACE.set(
         [(name, value) for name, value in headers if value.isascii() and value.isprintable() and value]

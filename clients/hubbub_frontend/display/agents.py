@@ -35,7 +35,7 @@ CHANGES = {"add": "New file", "delete": "Deleted", "update": "Changed", "unknown
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentView:
-    """What an agent asks to do, as plain data: `rows` to read, the `folder` of a command, and what else was sent."""
+    """An agent's question as plain data: `rows` to read, the `folder` of a command, `more` members, and `decisions`."""
 
     rows: tuple[ArgumentRow, ...]
     folder: str
@@ -44,7 +44,7 @@ class AgentView:
 
 
 def agent_view(request: PendingRequest) -> AgentView:
-    """Return what an agent asks to do, and what else its server sent with the question; parts may be empty."""
+    """Return an agent's question, and the other members that its server sent with it; parts may be empty."""
     question = request.agent
     return AgentView(
         rows=_question_rows(question) if question is not None else (),
@@ -55,7 +55,7 @@ def agent_view(request: PendingRequest) -> AgentView:
 
 
 def agent_line(request: PendingRequest) -> str:
-    """Return in one line what a coding agent would run or change, or else its title; empty if no agent asks."""
+    """Return in one line the command or the files of an agent's question, else its title; empty if no agent asks."""
     question = request.agent
     if question is None:
         return ""
@@ -70,7 +70,7 @@ def agent_line(request: PendingRequest) -> str:
 
 
 def render_agent(page: DetailText, request: PendingRequest) -> None:
-    """Render what an agent asks to do, for a terminal."""
+    """Render an agent's question, for a terminal."""
     view = agent_view(request)
     if view.rows:
         page.heading("What it would do")

@@ -43,7 +43,7 @@ UNITS = ((86400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """What a tool says of itself, in words."""
+    """A property that a tool claims to have, in words."""
 
     text: str
     tone: Tone = ""
@@ -118,6 +118,7 @@ def approval_view(request: PendingRequest) -> ApprovalView | None:
         server=line(request.server, 100),
         title=line(approval.tool.title or approval.tool.annotations.get("title") or "", 200),
         description=safe_text(approval.tool.description, MAX_DESCRIPTION_CHARS),
+        # Nothing describes the tools of HOST, so a tool of it without annotations has no hints.
         hints=describe_hints(approval.tool.annotations) if approval.tool.annotations or request.server != HOST else (),
         rule=line(approval.rule.name, 100),
         message=safe_text(approval.message, MAX_DESCRIPTION_CHARS),
@@ -189,8 +190,10 @@ def describe_progress(request: PendingRequest, rule: ApprovalTerms) -> str:
 def describe_approvers(approval: ApprovalRequest) -> str:
     """Return in words who may approve."""
     rule, names = approval.rule, [_describe_approver(each) for each in approval.rule.approvers]
-    who = _join_names(names, "or") if names else "everyone with the permission to approve"
-    return who + (f", but not {line(approval.caller.name, 60)}" if rule.not_by_caller and approval.caller.name else "")
+    approvers = _join_names(names, "or") if names else "everyone with the permission to approve"
+    return approvers + (
+        f", but not {line(approval.caller.name, 60)}" if rule.not_by_caller and approval.caller.name else ""
+    )
 
 
 def _describe_approver(name: str) -> str:
@@ -289,7 +292,7 @@ def _render_hints(hints: Sequence[Hint]) -> Text:
 def render_rows(page: DetailText, rows: Sequence[ArgumentRow]) -> None:
     """Render arguments: short ones beside their title, others below it, changes as a diff.
 
-    At most MAX_ROWS of them, with about MAX_LINES lines in all; what is left out is counted.
+    At most MAX_ROWS of them, with about MAX_LINES lines in all; the rest is counted.
     """
     if not rows:
         page.paragraph("without arguments", "dim")

@@ -24,8 +24,8 @@ def sort_sessions(sessions: Iterable[CodingSession]) -> list[CodingSession]:
 
     def sort_key(session: CodingSession) -> tuple[int, float]:
         """Return the place of a session: by its state, then the newest first."""
-        at = session.updated_at or session.started_at
-        return ORDER.get(session.state, 2), -at.timestamp() if at is not None else 0.0
+        changed_at = session.updated_at or session.started_at
+        return ORDER.get(session.state, 2), -changed_at.timestamp() if changed_at is not None else 0.0
 
     return sorted(sessions, key=sort_key)
 

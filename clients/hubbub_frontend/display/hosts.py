@@ -27,12 +27,12 @@ TRANSPORTS = {"http": "HTTP", "stdio": "stdio, through hubbub mcp"}
 
 
 def host_name(host: ConnectedHost) -> str:
-    """Return what a host calls itself."""
+    """Return the name that a host gives itself."""
     return host.name or "a host without a name"
 
 
 def name_and_version(host: ConnectedHost) -> str:
-    """Return what a host calls itself, with its version."""
+    """Return the name that a host gives itself, and its version."""
     return f"{host_name(host)} {host.version or ''}".rstrip()
 
 
@@ -55,7 +55,7 @@ def stream_state(host: ConnectedHost) -> str:
 
 
 def without_gone(hosts: Iterable[ConnectedHost]) -> list[ConnectedHost]:
-    """Return the hosts without those that have probably gone."""
+    """Return the hosts except those that have probably gone."""
     return [host for host in hosts if not host.gone]
 
 

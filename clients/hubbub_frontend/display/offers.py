@@ -24,7 +24,7 @@ HINTS = {
 
 
 def render_offer(server: str, kind: str, definition: Mapping[str, Any]) -> Text:
-    """Render in full, for a terminal, what a server offers."""
+    """Render a tool, prompt, resource, template or skill of a server in full, for a terminal."""
     labels = labels_of(kind, definition)
     name = str(labels.get("name") or "")
     annotations = as_object(definition.get("annotations"))
@@ -52,7 +52,7 @@ def render_offer(server: str, kind: str, definition: Mapping[str, Any]) -> Text:
 
 
 def _list_files(resources: object) -> str:
-    """Return the addresses of a skill's files, in a line."""
+    """Return the URIs of a skill's files in one line; a skill without a list makes its files when they are read."""
     if not isinstance(resources, list):
         return "made when they are read"
     uris = [str(each.get("uri") or "") for each in as_objects(cast("list[object]", resources))]

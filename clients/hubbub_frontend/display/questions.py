@@ -99,7 +99,7 @@ def add_history(page: DetailText, request: PendingRequest) -> None:
 def add_cause(page: DetailText, request: PendingRequest, host: ConnectedHost | None = None) -> None:
     """Describe the call that caused a pending request, as far as it is known, and whether that call is over.
 
-    Name also the host that waits for the call, if `host` is given.
+    `host` is the host that waits for the call; it is named as well.
     """
     if request.call_id:
         source = CAUSES.get(request.cause_source or "") if request.kind != "approval" else None
@@ -139,7 +139,7 @@ def call_over_warning(request: PendingRequest) -> str | None:
 
 
 def add_question(page: DetailText, request: PendingRequest) -> None:
-    """Render what is asked, by kind."""
+    """Render the question of a pending request, by its kind."""
     params = as_object(request.request)
     match request.kind:
         case "elicitation_form":
@@ -189,7 +189,7 @@ def add_form(page: DetailText, form: Sequence[Field]) -> None:
 
 
 def _describe_choice(value: str, title: str) -> str:
-    """Return a choice as it is typed, and its title if that is different."""
+    """Return a choice as a person types it, and its title if that differs."""
     return text.line(value, 40) + (f" ({text.line(title, 40)})" if title != value else "")
 
 

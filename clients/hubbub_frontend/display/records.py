@@ -59,24 +59,24 @@ def describe_address(address: str, addresses: Sequence[str]) -> str:
     return f"{address}, one of {len(addresses)} addresses" if len(addresses) > 1 else address
 
 
-def relative_time(at: datetime | None) -> str:
+def relative_time(moment: datetime | None) -> str:
     """Return a time relative to now, in the largest unit that fits: `12s ago`, `in 4m`; `-` without a time."""
-    if at is None:
+    if moment is None:
         return "-"
-    seconds = (at - datetime.now(UTC)).total_seconds()
+    seconds = (moment - datetime.now(UTC)).total_seconds()
     unit_s, unit = next(((span_s, name) for span_s, name in SPANS if abs(seconds) >= span_s), SPANS[-1])
     amount = f"{int(abs(seconds) // unit_s)}{unit}"
     return f"in {amount}" if seconds > 0 else f"{amount} ago"
 
 
-def local_datetime(at: datetime | None) -> str | None:
+def local_datetime(moment: datetime | None) -> str | None:
     """Return a time as the local date and time of day, with seconds; None without a time."""
-    return None if at is None else f"{at.astimezone():%Y-%m-%d %H:%M:%S}"
+    return None if moment is None else f"{moment.astimezone():%Y-%m-%d %H:%M:%S}"
 
 
-def local_time(at: datetime | None) -> str | None:
+def local_time(moment: datetime | None) -> str | None:
     """Return a time as the local time of day, for lines that stay on the screen; None without a time."""
-    return None if at is None else f"{at.astimezone():%H:%M:%S}"
+    return None if moment is None else f"{moment.astimezone():%H:%M:%S}"
 
 
 def format_duration(seconds: float) -> str:
@@ -327,7 +327,7 @@ def describe_config_change(params: Mapping[str, Any]) -> str:
 
 
 def describe_event(event: ServerEvent) -> str:
-    """Return in one line what a server reports; as JSON if the params do not fit the kind of the event."""
+    """Return the report of a server in one line; as JSON if the params do not fit the kind of the event."""
     return _event_text(event, as_object(event.params)).replace("\n", " ").rstrip()
 
 

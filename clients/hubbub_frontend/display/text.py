@@ -143,7 +143,7 @@ class DetailText:
         return self
 
     def paragraph(self, value: object, style: str = "") -> "DetailText":
-        """Add a text of any length; what is not a `Text` is made safe."""
+        """Add a text of any length; a value that is no `Text` is made safe."""
         if value is not None and value != "":
             text = value if isinstance(value, Text) else Text(safe_text(value), style=style)
             self.text.append_text(text).append("\n")

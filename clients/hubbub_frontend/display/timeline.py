@@ -112,7 +112,7 @@ def build_timeline(call: Call, requests: Sequence[PendingRequest], now: datetime
 
 
 def _question_span(request: PendingRequest, seconds_until: Callable[[datetime], float], total_s: float) -> QuestionSpan:
-    """Return when a pending request was open, and what happened to it."""
+    """Return the time in which a pending request was open, with its events."""
     names = {"delivered": "late"} if request.delivery == "late" else {}
     steps = tuple(
         Step(names.get(moment.what or "", moment.what) or "unknown", seconds_until(moment.at), moment.by, moment.agent)
