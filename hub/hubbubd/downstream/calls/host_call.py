@@ -208,7 +208,7 @@ class Attendance:
     def _note_left_at(self, call_id: str, call: Call | None, left_at: float | None) -> None:
         """Note in the call's questions, those to come included, when its last host left; None while a host waits."""
         inbox = self._hub.inbox
-        inbox.reserved.note_caller(call_id, left_at)
+        inbox.reserved.note_departure(call_id, left_at)
         if call is None:
             return
         for question in map(inbox.find, call.pending_ids):

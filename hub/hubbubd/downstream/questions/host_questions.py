@@ -112,11 +112,11 @@ class HostQuestions:
         `why_absent` returns why the host cannot be asked any question now; "" if it can.
         """
         return WaitingHost(
-            by=host.principal.name,
+            principal=host.principal.name,
             host=host.name,
-            why_not=lambda question: self.why_not(host, question) or why_absent(),
-            first=lambda question: self.policy.asks_host_first(question.kind),
-            for_s=for_s,
+            reason_not_asked=lambda question: self.why_not(host, question) or why_absent(),
+            is_asked_first=lambda question: self.policy.asks_host_first(question.kind),
+            claim_s=for_s,
         )
 
     def note_host_decision(self, host: McpHost, question: PendingRequest) -> None:

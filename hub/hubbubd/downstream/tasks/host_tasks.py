@@ -150,13 +150,13 @@ class HostTasks:
                 asyncio.get_running_loop().call_soon(self.drop_call, call_id)
 
         waiting_host = WaitingHost(
-            by=host.principal.name,
+            principal=host.principal.name,
             host=host.name,
-            why_not=lambda question: self.questions.why_not(present.host, question),
-            first=lambda question: (
+            reason_not_asked=lambda question: self.questions.why_not(present.host, question),
+            is_asked_first=lambda question: (
                 self.questions.policy.asks_host_first(question.kind) and self._remaining_s(present) > 0
             ),
-            for_s=UNNOTICED_S if host.stateless else MAX_CLAIM_S,  # nothing tells that a stateless host has gone
+            claim_s=UNNOTICED_S if host.stateless else MAX_CLAIM_S,  # nothing tells that a stateless host has gone
         )
         present.reservation_stack.enter_context(self.hub.inbox.reserved.reserve_for_host(call_id, waiting_host))
         present.reservation_stack.enter_context(self.hub.calls.listen(call_id, on_call_event))

@@ -35,7 +35,7 @@ class InboxService:
             watched,
             pb.WatchPendingRequestsResponse,
             api_records.request,
-            on_shown=partial(self._inbox.note_view, to=principal().name),
+            on_shown=partial(self._inbox.note_view, principal=principal().name),
             batches=request.allow_batches,
         )
 

@@ -19,15 +19,15 @@ from hubbubd.errors import FailedPrecondition, HubError, InvalidArgument
 from hubbubd.runtime.inbox.inbox import Inbox
 
 BROWSER = "browser"
-"""The principal of an answer that the browser's redirect gave."""
+"""The principal of an answer that came by the browser's redirect."""
 
 MAX_REQUEST_BYTES = 16 * 1024
 """Bytes of a browser's request; codes and states of providers have some KiB at most."""
-VISIT_S = 10.0
-"""Seconds a browser's connection may last."""
+CONNECTION_S = 10.0
+"""Seconds that a browser's connection may last."""
 
-MAX_VISITS = 16
-"""Browsers that may be at the redirect address at once; one is enough."""
+MAX_CONNECTIONS = 16
+"""The most connections to the redirect address at once; one browser is enough."""
 
 log = structlog.get_logger(__name__)
 
@@ -44,13 +44,13 @@ def authorization_params(server: str, url: str) -> dict[str, Any]:
 
 
 class Authorizations:
-    """The open authorizations, and the redirects that answer them, which are kept out of stored answers."""
+    """The open authorizations, and the redirects that answer them: held in memory only, not in stored answers."""
 
     def __init__(self, inbox: Inbox) -> None:
         self._inbox = inbox
-        self._urls: dict[str, str] = {}
+        self._urls: dict[str, str] = {}  # by request, the URL to visit
         self._redirects: dict[str, dict[str, str]] = {}
-        """By request, and by the principal whose acceptance has it."""
+        """By request, the redirect in the acceptance of each principal."""
         inbox.set_answer_filter(Origin.AUTHORIZATION, self._withhold_redirect)
 
     async def ask(self, pending: PendingRequest, url: str, redirect_uri: str) -> str:
@@ -64,7 +64,7 @@ class Authorizations:
             async with anyio.create_task_group() as tasks:
                 if listener is not None:
                     tasks.start_soon(
-                        listener.serve, partial(self._serve_browser, pending.id, anyio.CapacityLimiter(MAX_VISITS))
+                        listener.serve, partial(self._serve_browser, pending.id, anyio.CapacityLimiter(MAX_CONNECTIONS))
                     )
                 settled = await self._inbox.wait(pending.id)
                 tasks.cancel_scope.cancel()
@@ -89,19 +89,21 @@ class Authorizations:
         why = settled.reason or str(settled.state)
         raise FailedPrecondition(f"the hub was not authorized: {why}")
 
-    def _withhold_redirect(self, request: PendingRequest, given: forms.ClientAnswer, by: str) -> forms.ClientAnswer:
+    def _withhold_redirect(
+        self, request: PendingRequest, answer_input: forms.ClientAnswer, by: str
+    ) -> forms.ClientAnswer:
         """Keep the redirect of an acceptance in memory for `ask`, and return the answer without it.
 
         Raises InvalidArgument for an acceptance without a redirect of this authorization.
         """
-        if not isinstance(given, forms.Accept):
+        if not isinstance(answer_input, forms.Accept):
             # A `Result` is an answer in the form of MCP, so it may be an acceptance, too.
-            if isinstance(given, forms.Result) and given.result.get("action") == "accept":
-                return self._withhold_redirect(request, forms.Accept(given.result.get("content")), by)
+            if isinstance(answer_input, forms.Result) and answer_input.result.get("action") == "accept":
+                return self._withhold_redirect(request, forms.Accept(answer_input.result.get("content")), by)
             self._redirects.get(request.id, {}).pop(by, None)  # left by an earlier acceptance that was refused
-            return given
-        match given.content:
-            case {"redirect_url": str(redirect), **others} if not others:
+            return answer_input
+        match answer_input.content:
+            case {"redirect_url": str(redirect), **other_fields} if not other_fields:
                 pass
             case _:
                 problem = "must be {redirect_url}; opening the URL needs no answer where the browser reaches the hub"
@@ -113,39 +115,41 @@ class Authorizations:
 
     async def _listen(self, redirect_uri: str) -> Listener[SocketStream] | None:
         """Listen at the redirect address; return None if that fails, as a person can still paste the address."""
-        where = urlsplit(redirect_uri)
+        address = urlsplit(redirect_uri)
         try:
             listener = await anyio.create_tcp_listener(
-                local_host=where.hostname or "127.0.0.1", local_port=where.port or 0
+                local_host=address.hostname or "127.0.0.1", local_port=address.port or 0
             )
         except OSError as exc:
-            log.warning("authorization redirect not served", port=where.port, error=str(exc))
+            log.warning("authorization redirect not served", port=address.port, error=str(exc))
             return None
         return listener
 
-    async def _serve_browser(self, request_id: str, visits: anyio.CapacityLimiter, browser: SocketStream) -> None:
-        """Serve one HTTP request of a browser, or of anybody else who found the port; drop one that breaks off."""
+    async def _serve_browser(
+        self, request_id: str, connection_limiter: anyio.CapacityLimiter, browser: SocketStream
+    ) -> None:
+        """Serve one HTTP request of a browser, or of any other program that found the port; drop an incomplete one."""
         try:
-            async with visits, browser:
-                with anyio.move_on_after(VISIT_S):
+            async with connection_limiter, browser:
+                with anyio.move_on_after(CONNECTION_S):
                     head = await BufferedByteReceiveStream(browser).receive_until(b"\r\n\r\n", MAX_REQUEST_BYTES)
                     # Shielded: the answer makes `ask` cancel this, and the browser must get its page first.
-                    with anyio.CancelScope(shield=True, deadline=anyio.current_time() + VISIT_S):
+                    with anyio.CancelScope(shield=True, deadline=anyio.current_time() + CONNECTION_S):
                         await browser.send(await self._response_to_browser(request_id, head))
         except (anyio.BrokenResourceError, anyio.IncompleteRead, anyio.DelimiterNotFound, anyio.EndOfStream, OSError):
             return
 
     async def _response_to_browser(self, request_id: str, head: bytes) -> bytes:
-        """Answer the pending request with a browser's redirect, and return the page that says how that went."""
+        """Answer the pending request with a browser's redirect, and return an HTTP response that shows the outcome."""
         method, _, rest = head.split(b"\r\n", 1)[0].decode("latin-1").partition(" ")
         target = rest.partition(" ")[0]
         if method != "GET" or not _has_state_of(target, self._urls[request_id]):
             return _html_response("400 Bad Request", "This is not what the hub waits for.")
-        holder = self._inbox.get(request_id).claim  # a claim must not refuse the redirect: it is answered under it
-        given = forms.Accept({"redirect_url": target})
+        claim = self._inbox.get(request_id).claim  # a claim must not refuse the redirect: it is answered under it
+        acceptance = forms.Accept({"redirect_url": target})
         try:
             await self._inbox.answer(
-                request_id, given, BROWSER, answer_id=None, claim_id=holder.id if holder is not None else None
+                request_id, acceptance, BROWSER, answer_id=None, claim_id=claim.id if claim is not None else None
             )
         except HubError:
             return _html_response("410 Gone", "The hub does not wait for this any more.")
@@ -155,10 +159,10 @@ class Authorizations:
 def _has_state_of(redirect: str, url: str) -> bool:
     """Return whether a redirect has the `state` of the authorization at `url` (RFC 6749, section 10.12: CSRF)."""
     try:
-        expected, given = (parse_qs(urlsplit(each).query).get("state", [""])[0].encode() for each in (url, redirect))
+        expected, actual = (parse_qs(urlsplit(each).query).get("state", [""])[0].encode() for each in (url, redirect))
     except ValueError:
         return False
-    return bool(expected) and secrets.compare_digest(expected, given)
+    return bool(expected) and secrets.compare_digest(expected, actual)
 
 
 def _html_response(status: str, text: str) -> bytes:

@@ -1,7 +1,7 @@
-"""Commits of new requests and of answers, whose outcome the store may not tell in time.
+"""Commits of new requests and of answers, whose outcome may be unknown for a while.
 
-A client that sends an answer again may reach another member, while the first attempt waits for a database that is away.
-So a refusal counts only if it is final: if no earlier attempt to give the same answer holds later.
+A client that sends an answer again may reach another member, while its first attempt waits at a member that cannot
+reach the database. So a refusal is final only if no earlier attempt with the same answer can still be stored.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -14,17 +14,17 @@ from hubbubd.errors import Aborted, FailedPrecondition, ResourceExhausted, Unkno
 from hubbubd.runtime.records import COMMIT_HOOK, Change, Ledger, Table
 
 ATTEMPTS = 100
-"""How often an answer is tried again whose request has changed since it was refused."""
+"""The most attempts to store an answer whose request keeps changing after each refusal."""
 
 
 async def commit_requests(
     ledger: Ledger,
     table: Table[PendingRequest],
-    opened: Sequence[PendingRequest],
-    also: Callable[[], Sequence[Change[Any]]],
+    new_requests: Sequence[PendingRequest],
+    plan_more: Callable[[], Sequence[Change[Any]]],
     now: Callable[[], float],
 ) -> None:
-    """Commit requests with what is `also` planned, again and again while the store does not say whether it has them.
+    """Commit new requests with the changes of `plan_more`; retry while it is unknown whether the store has them.
 
     That may take long, but the requests wait for people anyway. If this is cancelled meanwhile, they are withdrawn.
     Raises HubError.
@@ -32,10 +32,10 @@ async def commit_requests(
     unknown_outcome = ""
 
     def plan_requests() -> tuple[None, Sequence[Change[Any]]]:
-        """Plan the requests with `also`, unless an attempt whose outcome was unknown has held."""
-        if unknown_outcome and all(table.record(request.id) is not None for request in opened):
-            return None, ()  # they are there, and so is all that was committed with them
-        return None, [*also(), *(table.new(request.id, request) for request in opened)]
+        """Plan the requests with `plan_more`; nothing if an attempt with an unknown outcome has stored them."""
+        if unknown_outcome and all(table.record(request.id) is not None for request in new_requests):
+            return None, ()  # they are stored, and so are the changes of the same commit
+        return None, [*plan_more(), *(table.new(request.id, request) for request in new_requests)]
 
     try:
         while True:
@@ -44,11 +44,11 @@ async def commit_requests(
                 return
             except UnknownOutcome as exc:
                 unknown_outcome = exc.message
-                if not opened:  # nothing would show whether the commit has held
+                if not new_requests:  # no record would show whether the commit was stored
                     raise
     except BaseException:
-        if unknown_outcome:  # they must not be opened later, when nobody waits for them
-            for request in opened:
+        if unknown_outcome:  # they must not be opened later, when no caller waits for them
+            for request in new_requests:
                 ledger.change_later(table, request.id, partial(_withdraw, request, unknown_outcome, now()))
         raise
 
@@ -59,35 +59,35 @@ def _withdraw(request: PendingRequest, reason: str, now: float, stored: PendingR
 
 
 async def retry_until_final(
-    attempt: Callable[[], Awaitable[PendingRequest]], final: Callable[[], Awaitable[bool]]
+    attempt: Callable[[], Awaitable[PendingRequest]], is_refusal_final: Callable[[], Awaitable[bool]]
 ) -> PendingRequest:
-    """Run `attempt`, which answers a request, until it succeeds or `final` says that its refusal stands.
+    """Run `attempt`, which answers a request, until it succeeds, or `is_refusal_final` is true of its refusal.
 
-    Return the answered request. Raises what `attempt` and `final` raise, and Aborted (CONTENDED) after ATTEMPTS.
+    Return the answered request. Raises as `attempt` and `is_refusal_final`, and Aborted (CONTENDED) after ATTEMPTS.
     """
     for _ in range(ATTEMPTS):
         try:
             return await attempt()
         except FailedPrecondition:
-            if await final():
+            if await is_refusal_final():
                 raise
     raise Aborted("this request keeps changing; try again", reason="CONTENDED")
 
 
 async def is_final(
-    ledger: Ledger, table: Table[PendingRequest], request_id: str, store_time: Callable[[], Awaitable[None]]
+    ledger: Ledger, table: Table[PendingRequest], request_id: str, expire_due: Callable[[], Awaitable[None]]
 ) -> bool:
     """Return whether the refusal of an answer stands: the store has the request as this hub has it. Raises Unavailable.
 
-    What time has changed (`store_time`), and what waits in write-behind, is stored first. An attempt that is on its way
-    at another member was then made from an older state, and fails.
+    First `expire_due` stores what is due, and changes that wait in write-behind are stored. An attempt under way at
+    another member was then made from an older state, so it fails.
     """
     before = table.get(request_id)
-    hook = COMMIT_HOOK.set(None)  # none of this is what the caller has requested
+    hook_token = COMMIT_HOOK.set(None)  # none of this is what the caller has requested
     try:
         match before.state:
             case RequestState.OPEN:
-                await store_time()
+                await expire_due()
                 return table.get(request_id) is before and await ledger.is_current(table, request_id)
             case RequestState.WITHDRAWN:
                 await ledger.transact(lambda: (None, table.waiting_changes(request_id)))
@@ -95,7 +95,7 @@ async def is_final(
             case _:  # answered or expired: no state that is only in memory
                 return True
     finally:
-        COMMIT_HOOK.reset(hook)
+        COMMIT_HOOK.reset(hook_token)
 
 
 def too_many_open_error(server: str, limit: int, why: str) -> ResourceExhausted:

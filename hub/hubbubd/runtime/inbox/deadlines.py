@@ -1,7 +1,7 @@
 """Deadlines of open requests, and the ends of their claims, by alarms.
 
-A set clock moves both along: a person who had an hour has an hour. Only time that passes uses them up, a sleep of the
-computer included.
+When the clock is set, both move by as much: a person who had an hour left still has it. Time during which the computer
+sleeps counts.
 """
 
 from collections.abc import Awaitable, Callable
@@ -34,7 +34,7 @@ class Deadlines:
         timeout_message: Callable[[str], str],
         change: Callable[[str, Step], Awaitable[PendingRequest]],
     ) -> None:
-        """`timeout_message` returns what a server gets if nobody answers; `change` commits a step of a request."""
+        """`timeout_message` returns the text for a server that gets no answer; `change` commits a step of a request."""
         self._ledger = ledger
         self._table = table
         self._clock = clock
@@ -42,15 +42,15 @@ class Deadlines:
         self._ownership = ownership
         self._timeout_message = timeout_message
         self._change = change
-        table.follow_own(self.arm)
+        table.follow_own(self.set_alarm)
         clock.on_jump(self.postpone)
 
-    def arm(self, _before: PendingRequest | None, request: PendingRequest | None) -> None:
+    def set_alarm(self, _before: PendingRequest | None, request: PendingRequest | None) -> None:
         """Set the alarm for a request's deadline or the end of its claim; clear the alarm if it has neither."""
         if request is not None:
-            self._alarms.set(Due.REQUEST, request.id, core.due_at(request), lambda: self.apply_time(request.id))
+            self._alarms.set(Due.REQUEST, request.id, core.due_at(request), lambda: self.expire_due(request.id))
 
-    def disarm(self, request_id: str) -> None:
+    def clear_alarm(self, request_id: str) -> None:
         """Clear the alarm of a request."""
         self._alarms.clear(Due.REQUEST, request_id)
 
@@ -69,8 +69,8 @@ class Deadlines:
                 if core.due_at(request) is not None and self._ownership.owns(request.server):
                     self._ledger.change_later(self._table, request.id, postpone_stored)
 
-    async def apply_time(self, request_id: str) -> None:
-        """Let a request expire, or its claim lapse, if it is time. Raises HubError.
+    async def expire_due(self, request_id: str) -> None:
+        """Let a request expire if its deadline has passed, else let its claim lapse if that is over. Raises HubError.
 
         An approval that expires is denied; any other request gets the default answer of its kind.
         """
@@ -81,12 +81,12 @@ class Deadlines:
             return
         if core.is_overdue(request, now):
             if request.kind is RequestKind.APPROVAL:
-                given, message = deny_after_deadline(request)
+                answer, message = deny_after_deadline(request)
             else:
                 message = self._timeout_message(request.server)
-                given = forms.default_answer(request.kind, message)
+                answer = forms.default_answer(request.kind, message)
             await self._change(
-                request_id, lambda r: core.expire(r, given, message, now) if core.is_overdue(r, now) else r
+                request_id, lambda r: core.expire(r, answer, message, now) if core.is_overdue(r, now) else r
             )
         else:
             await self._change(request_id, lambda r: core.without_expired_claim(r, now))

@@ -41,13 +41,13 @@ from hubbubd.telemetry.trace import CURRENT_RPC
 from hubbubd.timing.clock import Clock
 
 Settler = Callable[[PendingRequest], Sequence[Change[Any]]]
-"""Returns what else changes when a request is answered or expires, for the same commit. Must not have effects."""
+"""Returns further changes when a request is answered or expires, for the same commit. Must not have side effects."""
 
 AnswerFilter = Callable[[PendingRequest, forms.ClientAnswer, str], forms.ClientAnswer]
-"""Removes from an answer what must not be stored or shown. Raises InvalidArgument."""
+"""Returns an answer without the parts that must not be stored or shown. Raises InvalidArgument."""
 
 ClaimNewRequests = Callable[[Sequence[PendingRequest]], AbstractContextManager[Sequence[PendingRequest]]]
-"""Yields new requests, claimed for workers that may have them; the block commits them, and may fail."""
+"""Yields new requests, claimed for workers that may have them; the block commits them, or fails."""
 
 
 class Inbox(RecordReader[PendingRequest]):
@@ -74,21 +74,21 @@ class Inbox(RecordReader[PendingRequest]):
         self.max_open_per_server = max_open_per_server
         self._max_open_bytes = max_open_bytes
         self._claims = claims
-        self._claims_being_made: dict[str, set[str]] = {}
+        self._claims_being_made: dict[str, set[str]] = {}  # by principal, the ids of the requests
         self._settlers: dict[Origin, Settler] = {}
         self._answer_filters: dict[Origin, AnswerFilter] = {}
-        self._waits: dict[str, set[anyio.Event]] = {}
-        self._open_ids: dict[str, set[str]] = {}
+        self._waits: dict[str, set[anyio.Event]] = {}  # by request, set once it is no longer open
+        self._open_ids: dict[str, set[str]] = {}  # by server; so are the tallies below
         self._open_bytes = Tally()
-        self._about_to_open: set[str] = set()
+        self._opening_ids: set[str] = set()  # requests whose first commit is under way
         self._opening_counts = Tally()
         self._opening_bytes = Tally()
         self._viewers = Viewers(ledger, views, clock)
         self.reserved = Reservations(clock)
         self.mark_ended_calls: Callable[[PendingRequest], PendingRequest] = lambda request: request
-        """Returns a request as changed by the ends of its calls; set by `Causes`."""
+        """Returns a request as changed by the ends of its calls; `Causes` sets this."""
         self.claim_for_workers: ClaimNewRequests = nullcontext
-        table.follow(self._follow_request)
+        table.follow(self._update_counts)
         self.deadlines = Deadlines(
             ledger,
             table,
@@ -100,48 +100,48 @@ class Inbox(RecordReader[PendingRequest]):
         )
 
     def recover(self) -> None:
-        """Count the stored requests that are open, and load who was shown them."""
+        """Count the stored requests that are open, and load which principals were shown them."""
         self._viewers.recover({request.id for request in self._table if request.state is RequestState.OPEN})
-        self._table.for_each(lambda request: self._follow_request(None, request))
+        self._table.for_each(lambda request: self._update_counts(None, request))
 
     async def take_over(self, takeover: Takeover) -> None:
-        """Act on the requests of the servers taken over; withdraw durably what needs a connection that is gone.
+        """Act on the requests of the servers taken over; withdraw durably those whose connection is closed.
 
         Raises Unavailable.
         """
-        self._table.for_each(lambda request: self._act_on(request, takeover))
+        self._table.for_each(lambda request: self._start_acting_on(request, takeover))
         why = f"{takeover.event_text}, and the connection it came on is gone"
         await self.abandon_all({Origin.PLAIN, Origin.AUTHORIZATION}, why, takeover.requests)
 
-    def _act_on(self, request: PendingRequest, takeover: Takeover) -> None:
-        """Set the alarm of a request that is taken over, and drop a worker's claim if its hub is gone."""
+    def _start_acting_on(self, request: PendingRequest, takeover: Takeover) -> None:
+        """Set the alarm of a request that is taken over, and drop a worker's claim if the worker's hub has ended."""
         if takeover.owns(request.server):
-            self.deadlines.arm(None, request)
+            self.deadlines.set_alarm(None, request)
             if takeover.is_only_hub:
                 self.change_later(request.id, core.without_worker_claim)
 
     def stop_acting(self, server: str) -> None:
         """Clear the alarms of a server's open requests: this hub does not act on them any more."""
         for request_id in self._open_ids.get(server, ()):
-            self.deadlines.disarm(request_id)
+            self.deadlines.clear_alarm(request_id)
 
     def set_settler(self, origin: Origin, settler: Settler) -> None:
         """Add the settler's changes to each commit that answers or expires a request of this origin."""
         self._settlers[origin] = settler
 
     def set_answer_filter(self, origin: Origin, answer_filter: AnswerFilter) -> None:
-        """Keep secrets out of stored answers: the filter gets each answer to an origin's requests."""
+        """Filter the answers to requests of this origin before they are stored, to keep secrets out of them."""
         self._answer_filters[origin] = answer_filter
 
     # Reading
 
-    def note_view(self, request: PendingRequest, to: str) -> None:
-        """Note, in memory, that a principal was shown a request; written with the request's next change."""
+    def note_view(self, request: PendingRequest, principal: str) -> None:
+        """Note in memory that a principal was shown a request; stored with the request's next change."""
         if request.state is RequestState.OPEN:
-            self._viewers.note_view(request, to)
+            self._viewers.note_view(request, principal)
 
     def store_views(self) -> None:
-        """Store who was shown what, at shutdown."""
+        """Store which principals were shown which requests, at shutdown."""
         self._viewers.store(set(chain.from_iterable(self._open_ids.values())))
 
     # For callers
@@ -156,9 +156,9 @@ class Inbox(RecordReader[PendingRequest]):
         take_over: bool = False,
         worker: bool = False,
     ) -> PendingRequest:
-        """Claim a request for `ttl_s` seconds, under a given or a new id. `request_states.claim` has the rules.
+        """Claim a request for `ttl_s` seconds, under `claim_id` or a new id. `request_states.claim` has the rules.
 
-        `worker`: it is a worker's claim. Raises NotFound, FailedPrecondition, ResourceExhausted (TOO_MANY_CLAIMS).
+        `worker` says that a worker claims it. Raises NotFound, FailedPrecondition, ResourceExhausted (TOO_MANY_CLAIMS).
         """
         new_id = claim_id or f"claim_{secrets.token_hex(12)}"
 
@@ -180,7 +180,7 @@ class Inbox(RecordReader[PendingRequest]):
             self._stop_counting_claim(by, request_id)
 
     def _stop_counting_claim(self, by: str, request_id: str) -> None:
-        """Stop counting a claim as being made: it is in the record now, or has failed."""
+        """Remove a claim from those being made: the record has it now, or its commit has failed."""
         being_made = self._claims_being_made.get(by, set())
         being_made.discard(request_id)
         if not being_made:
@@ -191,13 +191,13 @@ class Inbox(RecordReader[PendingRequest]):
         return await self._change(request_id, lambda r: core.renew(r, claim_id, ttl_s, self._clock.now()))
 
     async def release(self, request_id: str, claim_id: str) -> PendingRequest:
-        """Give a claim back. Raises NotFound and FailedPrecondition."""
+        """End a claim, so that the request is free again. Raises NotFound and FailedPrecondition."""
         return await self._change(request_id, lambda r: core.release(r, claim_id, self._clock.now()))
 
     async def answer(
         self,
         request_id: str,
-        given: forms.ClientAnswer,
+        answer_input: forms.ClientAnswer,
         by: str,
         *,
         answer_id: str | None,
@@ -210,78 +210,80 @@ class Inbox(RecordReader[PendingRequest]):
         request stays open), and FailedPrecondition.
         """
         request = self.get(request_id)
-        if isinstance(given, forms.Approve) and request.kind is not RequestKind.APPROVAL:
+        if isinstance(answer_input, forms.Approve) and request.kind is not RequestKind.APPROVAL:
             raise InvalidArgument.field("approve", f"does not answer a request of kind {request.kind}")
-        if isinstance(given, forms.Deny) and request.kind is RequestKind.APPROVAL:
-            votes.require_denier(request, by, given.groups)
-        answer = Answer(payload=b"{}")  # not stored: a closed request refuses any, an approval is a vote
-        if request.state is RequestState.OPEN and not isinstance(given, forms.Approve):
+        if isinstance(answer_input, forms.Deny) and request.kind is RequestKind.APPROVAL:
+            votes.require_denier(request, by, answer_input.groups)
+        answer = Answer(payload=b"{}")  # not stored: a closed request refuses it, and an approval is stored as a vote
+        if request.state is RequestState.OPEN and not isinstance(answer_input, forms.Approve):
             # Only for an open request: a closed one is reported as closed even if the answer is invalid.
             if (answer_filter := self._answer_filters.get(request.origin)) is not None:
-                given = answer_filter(request, given, by)
-            answer = forms.build_answer(request.kind, payload.loads(request.request), given)
+                answer_input = answer_filter(request, answer_input, by)
+            answer = forms.build_answer(request.kind, payload.loads(request.request), answer_input)
 
         def apply_answer(r: PendingRequest) -> PendingRequest:
             """Return the request as answered, or with one more vote for its approval."""
-            now, keys = self._clock.now(), {"answer_id": answer_id, "claim_id": claim_id}
-            if isinstance(given, forms.Approve):
-                return votes.approve(r, given, by, now, **keys, trace=trace, via=via)
-            return core.answer(r, answer, by, now, **keys, trace=trace, via=via)
+            now, ids = self._clock.now(), {"answer_id": answer_id, "claim_id": claim_id}
+            if isinstance(answer_input, forms.Approve):
+                return votes.approve(r, answer_input, by, now, **ids, trace=trace, via=via)
+            return core.answer(r, answer, by, now, **ids, trace=trace, via=via)
 
-        serving = CURRENT_RPC.get()
-        trace = serving.span.trace if serving is not None else None
-        if serving is not None and request.trace is not None:
-            serving.links.append(request.trace)
+        rpc = CURRENT_RPC.get()
+        trace = rpc.span.trace if rpc is not None else None
+        if rpc is not None and request.trace is not None:
+            rpc.links.append(request.trace)
         if answer_id is None:
             return await self._change(request_id, apply_answer)
-        final = partial(is_final, self._ledger, self._table, request_id, lambda: self.deadlines.apply_time(request_id))
+        final = partial(is_final, self._ledger, self._table, request_id, lambda: self.deadlines.expire_due(request_id))
         return await retry_until_final(lambda: self._change(request_id, apply_answer), final)
 
     async def note_uncounted_answer(self, request_id: str, by: str, via: str) -> None:
-        """Note an answer of a host that no person gave, or that came too late; `via` has the host and the answer."""
-        what = RequestEventType.NOT_COUNTED
-        await self._change(request_id, lambda r: core.with_event(r, what, self._clock.now(), by, via=via))
+        """Note a host's answer that does not count, as no person gave it or it was late; `via` has host and answer."""
+        event_type = RequestEventType.NOT_COUNTED
+        await self._change(request_id, lambda r: core.with_event(r, event_type, self._clock.now(), by, via=via))
 
     # For the hub's other parts
 
-    def require_capacity(self, server: str, count: int, size: int) -> None:
-        """Raise ResourceExhausted if a server may not open `count` more requests of `size` bytes in all."""
+    def require_capacity(self, server: str, count: int, size_bytes: int) -> None:
+        """Raise ResourceExhausted if a server may not open `count` more requests of `size_bytes` bytes in all."""
         if len(self._open_ids.get(server, ())) + self._opening_counts[server] + count > self.max_open_per_server:
             raise too_many_open_error(
                 server, self.max_open_per_server, f"{server} has {self.max_open_per_server} open requests"
             )
         limit = self._max_open_bytes(server)
         taken = self._open_bytes[server] + self._opening_bytes[server]
-        if taken + size > limit:
-            why = f"{server} asks {size} bytes, and its open requests take {taken} of {limit} bytes"
+        if taken + size_bytes > limit:
+            why = f"{server} asks {size_bytes} bytes, and its open requests take {taken} of {limit} bytes"
             raise too_many_open_error(server, limit, why)
 
-    async def open(self, requests: Sequence[PendingRequest], also: Callable[[], Sequence[Change[Any]]] = tuple) -> None:
-        """Add requests, claimed if workers wait for them, in one commit with what is `also` planned.
+    async def open(
+        self, requests: Sequence[PendingRequest], plan_more: Callable[[], Sequence[Change[Any]]] = tuple
+    ) -> None:
+        """Add requests, claimed if workers wait for them, in one commit with the changes of `plan_more`.
 
         Raises ResourceExhausted and Unavailable.
         """
         counts = Counter(request.server for request in requests)
-        sizes: Counter[str] = Counter()
+        sizes_bytes: Counter[str] = Counter()
         for request in requests:
-            sizes[request.server] += len(request.request)
+            sizes_bytes[request.server] += len(request.request)
         for server, count in counts.items():
-            self.require_capacity(server, count, sizes[server])
+            self.require_capacity(server, count, sizes_bytes[server])
         for request in requests:
-            self._about_to_open.add(request.id)
+            self._opening_ids.add(request.id)
             self._opening_counts.add(request.server)
             self._opening_bytes.add(request.server, len(request.request))
         try:
-            with self.claim_for_workers(self.reserved.reserve(requests)) as opened:
-                await commit_requests(self._ledger, self._table, opened, also, self._clock.now)
+            with self.claim_for_workers(self.reserved.reserve(requests)) as new_requests:
+                await commit_requests(self._ledger, self._table, new_requests, plan_more, self._clock.now)
         finally:
             for request in requests:
                 self._stop_counting_opening(request)
 
     def _stop_counting_opening(self, request: PendingRequest) -> None:
-        """Stop counting a request as being opened: it is in the record now, or has failed."""
-        if request.id in self._about_to_open:
-            self._about_to_open.discard(request.id)
+        """Remove a request from those being opened: the table has it now, or its commit has failed."""
+        if request.id in self._opening_ids:
+            self._opening_ids.discard(request.id)
             self._opening_counts.subtract(request.server)
             self._opening_bytes.subtract(request.server, len(request.request))
 
@@ -307,7 +309,7 @@ class Inbox(RecordReader[PendingRequest]):
                     self._waits.pop(request_id, None)
 
     def abandon(self, request_id: str, reason: str) -> None:
-        """Withdraw an open request, or mark its answer as not delivered, since nobody can use an answer any more.
+        """Withdraw an open request, or mark its answer as not delivered, since no caller can use an answer any more.
 
         Returns at once; the change is retried until the store accepts it.
         """
@@ -322,17 +324,17 @@ class Inbox(RecordReader[PendingRequest]):
         return frozenset(request.id for request in self._table if owns(request.server))
 
     async def abandon_all(
-        self, origins: set[Origin], reason: str, among: Collection[str], but: Collection[str] = ()
+        self, origins: set[Origin], reason: str, request_ids: Collection[str], except_ids: Collection[str] = ()
     ) -> None:
-        """Abandon the requests `among` these that are of these origins, except those in `but`; durable on return.
+        """Abandon those of the requests that have one of the origins, except `except_ids`; durable on return.
 
         Raises Unavailable.
         """
 
         def plan_withdrawal() -> tuple[None, Sequence[Change[Any]]]:
             """Plan the withdrawals, from the requests as they are at the commit."""
-            found = filter(None, map(self._table.record, among))
-            ids = [request.id for request in found if request.origin in origins and request.id not in but]
+            requests = filter(None, map(self._table.record, request_ids))
+            ids = [request.id for request in requests if request.origin in origins and request.id not in except_ids]
             return None, self.plan_withdrawals(ids, reason)
 
         await self._ledger.transact(plan_withdrawal)
@@ -348,18 +350,15 @@ class Inbox(RecordReader[PendingRequest]):
         self, request_ids: Iterable[str], step: Callable[[PendingRequest], PendingRequest]
     ) -> list[Change[Any]]:
         """Return the changes that `step` makes to those of the requests that exist."""
-        found: list[Change[Any]] = []
+        changes: list[Change[Any]] = []
         for before in filter(None, map(self._table.record, request_ids)):
-            viewed = self._viewers.with_views(before) if before.state is RequestState.OPEN else before
-            if (after := step(viewed)) is not viewed:
-                found.append(self._table.change(before.id, after))
-        return found
+            with_views = self._viewers.with_views(before) if before.state is RequestState.OPEN else before
+            if (after := step(with_views)) is not with_views:
+                changes.append(self._table.change(before.id, after))
+        return changes
 
     def is_too_late(self, request: PendingRequest) -> bool:
-        """Return whether the causing call has ended.
-
-        Ask this before delivery begins: the delivered answer may be what ends the call.
-        """
+        """Return whether the call that caused a request has ended. Call this before delivery, which may end it."""
         return self.mark_ended_calls(request).cause_ended is not None
 
     def mark_delivered(self, request_id: str, *, late: bool = False) -> None:
@@ -369,15 +368,15 @@ class Inbox(RecordReader[PendingRequest]):
         )
 
     async def mark_all_delivered(
-        self, request_ids: Iterable[str], also: Callable[[], Sequence[Change[Any]]] = tuple
+        self, request_ids: Iterable[str], plan_more: Callable[[], Sequence[Change[Any]]] = tuple
     ) -> None:
-        """Mark answers as delivered, with what is `also` planned; durable on return, or once the store recovers."""
+        """Mark answers as delivered, in one commit with `plan_more`; durable on return, or once the store recovers."""
         ids, now = list(request_ids), self._clock.now()
         for request_id in ids:
             self.change_later(request_id, lambda request: core.as_delivered(request, now))
         with suppress(HubError):
             await self._ledger.transact(
-                lambda: (None, [*also(), *(change for id_ in ids for change in self._table.waiting_changes(id_))])
+                lambda: (None, [*plan_more(), *(change for id_ in ids for change in self._table.waiting_changes(id_))])
             )
 
     def mark_not_delivered(self, request_id: str, reason: str) -> None:
@@ -389,26 +388,26 @@ class Inbox(RecordReader[PendingRequest]):
         self._ledger.change_later(self._table, request_id, lambda request: None if request is None else step(request))
 
     async def _change(self, request_id: str, step: Callable[[PendingRequest], PendingRequest]) -> PendingRequest:
-        """Commit a change of a request, with what its settler adds if it closes. Raises NotFound and as `step`."""
+        """Commit a change of a request, with the changes of its settler if it closes. Raises NotFound and as `step`."""
 
         def plan_change() -> tuple[PendingRequest, Sequence[Change[Any]]]:
-            """Plan the step, and what its settler adds if the request is no longer open then."""
+            """Plan the step, with the changes of the settler of its origin if the step closes the request."""
             before = self.get(request_id)
-            viewed = self._viewers.with_views(before)
-            after = step(viewed)
-            if after is viewed:
+            with_views = self._viewers.with_views(before)
+            after = step(with_views)
+            if after is with_views:
                 return before, ()
-            settling = after.state is not RequestState.OPEN and before.state is RequestState.OPEN
+            is_settled_now = after.state is not RequestState.OPEN and before.state is RequestState.OPEN
             settler = self._settlers.get(after.origin)
-            also = settler(after) if settling and settler is not None else ()
-            return after, [*also, self._table.change(request_id, after)]
+            settler_changes = settler(after) if is_settled_now and settler is not None else ()
+            return after, [*settler_changes, self._table.change(request_id, after)]
 
         self._clock.detect_jump()
         return await self._ledger.transact(plan_change)
 
-    def _follow_request(self, before: PendingRequest | None, after: PendingRequest | None) -> None:
-        """Keep the counts in step with the table, and wake those who wait for the end of a request."""
-        self._follow_claim(before, after)
+    def _update_counts(self, before: PendingRequest | None, after: PendingRequest | None) -> None:
+        """Update the counts after a change of a request, and wake callers of `wait` if it is no longer open."""
+        self._update_claim_count(before, after)
         if after is not None and after.state is RequestState.OPEN:
             self._count_open(after)
             return
@@ -420,8 +419,8 @@ class Inbox(RecordReader[PendingRequest]):
             for settled in self._waits.pop(after.id, ()):
                 settled.set()
 
-    def _follow_claim(self, before: PendingRequest | None, after: PendingRequest | None) -> None:
-        """Count the claim against the quota of the principal that has it now."""
+    def _update_claim_count(self, before: PendingRequest | None, after: PendingRequest | None) -> None:
+        """Count the claim of a request against the quota of the principal that has the claim now."""
         claimer_before, claimer = quota_principal(before), quota_principal(after)
         if claimer_before == claimer:
             return

@@ -1,6 +1,6 @@
-"""Questions that the host is asked first which made the call: opened as claimed for it, so that no worker takes them.
+"""Questions that are put first to the host which made the call: opened as claimed for it, so that no worker gets them.
 
-What is decided about the hosts of a call is in the record from the beginning: which are asked, and why others are not.
+The record says from the beginning which hosts of the call are asked, and why others are not.
 """
 
 import secrets
@@ -19,25 +19,26 @@ from hubbubd.frozen import replaced
 from hubbubd.timing.clock import Clock
 
 PREFIX: Final = "reserved_"
-"""What the ids of these claims begin with."""
+"""Prefix of the ids of these claims."""
 
 MAX_DEPARTURES: Final = 10_000
-"""Calls of which it is remembered that their hosts have left: the latest."""
+"""The most calls of which it is remembered that their hosts have left: the latest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class WaitingHost:
     """A host that waits for a call, in the name of a principal.
 
-    `why_not` returns why it is not asked a question, "" if it is; `first` whether it is asked that before all others.
+    `reason_not_asked` returns why the host is not asked a question, "" if it is asked. `is_asked_first` returns whether
+    the host is asked a question before all others.
     """
 
-    by: str
+    principal: str
     host: str
-    why_not: Callable[[PendingRequest], str]
-    first: Callable[[PendingRequest], bool]
-    for_s: float = MAX_CLAIM_S
-    """Seconds for which a question that this host is asked first is claimed for it, unless it is given back before."""
+    reason_not_asked: Callable[[PendingRequest], str]
+    is_asked_first: Callable[[PendingRequest], bool]
+    claim_s: float = MAX_CLAIM_S
+    """Seconds for which a question that this host is asked first is claimed for it, unless it releases the claim."""
 
 
 class Reservations:
@@ -48,9 +49,9 @@ class Reservations:
         self._hosts: dict[str, list[WaitingHost]] = {}
         """By call, the hosts that wait for it."""
         self._left_at: OrderedDict[str, float] = OrderedDict()
-        """When the hosts left that made calls which go on."""
+        """By call that still runs, when the last of its hosts left; seconds since the epoch."""
 
-    def note_caller(self, call_id: str, left_at: float | None) -> None:
+    def note_departure(self, call_id: str, left_at: float | None) -> None:
         """Note when the last host that waited for a call left (`left_at`); None if a host waits for it."""
         self._left_at.pop(call_id, None)
         if left_at is not None:
@@ -87,20 +88,20 @@ class Reservations:
         The request is claimed for the first host that wants to be asked before all others.
         """
         call_ids = (request.call_id,) if request.call_id else request.candidate_call_ids
-        hosts = [host for call_id in call_ids for host in self._hosts.get(call_id, ())]
+        hosts = [waiting for call_id in call_ids for waiting in self._hosts.get(call_id, ())]
         if request.call_id and (left_at := self._left_at.get(request.call_id)) is not None:
             request = replaced(request, caller_left_at=left_at)
-        now, asked = self._clock.now(), list[WaitingHost]()
-        for host, why_not in [(host, host.why_not(request)) for host in hosts]:
-            request = with_host_decision(request, AskedHost(host=host.host, at=now, why_not=why_not))
-            if not why_not:
-                asked.append(host)
-        first = next((host for host in asked if host.first(request)), None)
+        now, asked_hosts = self._clock.now(), list[WaitingHost]()
+        for waiting, reason in [(waiting, waiting.reason_not_asked(request)) for waiting in hosts]:
+            request = with_host_decision(request, AskedHost(host=waiting.host, at=now, why_not=reason))
+            if not reason:
+                asked_hosts.append(waiting)
+        first = next((waiting for waiting in asked_hosts if waiting.is_asked_first(request)), None)
         if first is None:
             return request
         claim_id = f"{PREFIX}{secrets.token_hex(12)}"
         try:
-            return core.claim(request, claim_id, first.by, first.for_s, now, host=first.host)
+            return core.claim(request, claim_id, first.principal, first.claim_s, now, host=first.host)
         except FailedPrecondition:  # its deadline has passed already
             return request
 

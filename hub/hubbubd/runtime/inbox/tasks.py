@@ -27,11 +27,11 @@ from hubbubd.runtime.records import Change, Ledger, RecordReader, Table
 from hubbubd.timing.clock import Clock
 from hubbubd.upstream.ports import InboundReply, ReplyError
 
-PAGE = 50
-"""Tasks on one page of `tasks/list`."""
+PAGE_SIZE = 50
+"""The most tasks on one page of `tasks/list`."""
 
 ENDED_PER_OPEN = 10
-"""How many tasks in all, per open task allowed, a server may have: ended ones stay until their ttl ends."""
+"""How many tasks a server may have in all for each open task that it may have: ended ones stay until their ttl ends."""
 
 Notify = Callable[[str, str, dict[str, Any]], None]
 """(server, method, params): sends a notification if the server is connected."""
@@ -55,7 +55,7 @@ class Tasks(RecordReader[Task]):
         super().__init__(table)
         self._end_events: dict[str, anyio.Event] = {}
         self.inbox.set_settler(Origin.TASK, self._end_with_answer)
-        table.follow(self._wake_waiting)
+        table.follow(self._wake_waiters)
         table.follow_own(self._act_on_change)
         self.clock.on_jump(self.postpone)
 
@@ -118,7 +118,7 @@ class Tasks(RecordReader[Task]):
     async def clear(self, server: str) -> None:
         """Cancel and delete the receiver tasks of a server that was disconnected on purpose or replaced."""
         for task in self.select(TaskFilter(server=server, role=TaskRole.RECEIVER)):
-            with suppress(FailedPrecondition, NotFound):  # it has ended, or is gone, already
+            with suppress(FailedPrecondition, NotFound):  # it has ended, or is deleted, already
                 await self.cancel(task.id, "the server was disconnected")
             await self._delete(task.id)
 
@@ -131,7 +131,7 @@ class Tasks(RecordReader[Task]):
     # Settling
 
     def _end_with_answer(self, request: PendingRequest) -> Sequence[Change[Any]]:
-        """Return the end of the request's task, for the same commit as the answer; nothing if the task has ended."""
+        """Return the change that ends the request's task, for the commit of the answer; none if the task has ended."""
         task = self._table.record(request.task_id or "")
         if task is None or task.status.ended:
             return ()
@@ -142,12 +142,12 @@ class Tasks(RecordReader[Task]):
             return [self._table.change(task.id, core.fail(task, payload.dumps(error), error["message"], now))]
         return [self._table.change(task.id, core.complete(task, request.answer.payload, now))]
 
-    def _wake_waiting(self, before: Task | None, after: Task | None) -> None:
-        """Wake those who wait for the end of a task, once it has ended or is deleted."""
+    def _wake_waiters(self, before: Task | None, after: Task | None) -> None:
+        """Wake callers of `wait_ended` once the task has ended or is deleted."""
         task = after or before
         assert task is not None
-        if (after is None or after.status.ended) and (waiting := self._end_events.pop(task.id, None)) is not None:
-            waiting.set()
+        if (after is None or after.status.ended) and (ended := self._end_events.pop(task.id, None)) is not None:
+            ended.set()
 
     def _act_on_change(self, before: Task | None, after: Task | None) -> None:
         """Set the alarm of a task, and notify its server of a new status."""
@@ -183,19 +183,19 @@ class Tasks(RecordReader[Task]):
     async def _delete_if_due(self, task_id: str) -> None:
         """Delete a task whose alarm has come. Raises Unavailable.
 
-        A task that has ended since its alarm was set, as the store was away, stays until its ttl ends.
+        A task that ended after its alarm was set, as the store was not available, stays until its ttl ends.
         """
         await self._delete(task_id, lambda task: self.clock.now() >= (core.expires_at(task) or 0))
         if (task := self._table.record(task_id)) is not None:
             self._set_alarm(task)  # also where the clock was set back while the deletion was retried
 
-    async def _delete(self, task_id: str, may_go: Callable[[Task], bool] = lambda _: True) -> None:
-        """Delete a task, and withdraw its requests, if `may_go` is true of the stored task. Raises Unavailable."""
+    async def _delete(self, task_id: str, may_delete: Callable[[Task], bool] = lambda _: True) -> None:
+        """Delete a task, and withdraw its requests, if `may_delete` is true of the stored task. Raises Unavailable."""
 
         def plan_deletion() -> tuple[None, Sequence[Change[Any]]]:
-            """Plan the deletion, and the withdrawal of the task's requests, if it is there and may go."""
+            """Plan the deletion, and the withdrawal of the task's requests, if it exists and `may_delete` allows it."""
             task = self._table.record(task_id)
-            if task is None or not may_go(task):
+            if task is None or not may_delete(task):
                 return None, ()
             withdrawals = self.inbox.plan_withdrawals(task.pending_ids, "the server did not fetch it in time")
             return None, [self._table.change(task_id, None), *withdrawals]
@@ -219,16 +219,16 @@ class ReceiverTasks:
         self._inbox = inbox
         self._clock = clock
 
-    def new_task(self, asked: object, method: str, request: PendingRequest) -> Task:
+    def new_task(self, task_params: object, method: str, request: PendingRequest) -> Task:
         """Return a task for a request, not stored yet. Raises ReplyError when the server has too many.
 
-        `asked` is the `task` in the params of the server's request; its `ttl`, if it has one, is granted within bounds.
+        `task_params` is the `task` in the params of the server's request; a `ttl` in it is granted within bounds.
         """
         config = self._owner.config
-        own, limit = self._own_tasks(), self._tasks.max_per_server
-        if sum(not task.status.ended for task in own) >= limit or len(own) >= limit * ENDED_PER_OPEN:
+        own_tasks, limit = self._own_tasks(), self._tasks.max_per_server
+        if sum(not task.status.ended for task in own_tasks) >= limit or len(own_tasks) >= limit * ENDED_PER_OPEN:
             raise ReplyError(INTERNAL_ERROR, f"too many tasks: at most {limit} open at once")
-        wanted = cast("dict[str, Any]", asked).get("ttl") if isinstance(asked, dict) else None
+        requested_ttl = cast("dict[str, Any]", task_params).get("ttl") if isinstance(task_params, dict) else None
         now = self._clock.now()
         return Task(
             id=secrets.token_hex(16),
@@ -238,7 +238,7 @@ class ReceiverTasks:
             method=method,
             created_at=now,
             last_updated_at=now,
-            ttl_ms=core.grant_ttl_ms(wanted, config.receiver_task_ttl_s),
+            ttl_ms=core.grant_ttl_ms(requested_ttl, config.receiver_task_ttl_s),
             call_id=request.call_id,
             pending_ids=(request.id,),
             principal=request.principal if request.cause_source is CauseSource.WIRE else None,
@@ -259,11 +259,11 @@ class ReceiverTasks:
     def _list_tasks(self, cursor: object) -> InboundReply:
         """Answer tasks/list. Raises ReplyError for an invalid cursor."""
         try:
-            tasks, following = core.paginate(self._own_tasks(), cursor, PAGE)
+            tasks, next_cursor = core.paginate(self._own_tasks(), cursor, PAGE_SIZE)
         except ValueError:
             raise ReplyError(INVALID_PARAMS, "Invalid cursor") from None
         result: dict[str, Any] = {"tasks": [core.to_wire(task) for task in tasks]}
-        return InboundReply(result=result if following is None else {**result, "nextCursor": following})
+        return InboundReply(result=result if next_cursor is None else {**result, "nextCursor": next_cursor})
 
     async def _cancel_task(self, task: Task) -> InboundReply:
         """Answer tasks/cancel. Raises ReplyError if the task has ended, or the store does not take it."""
@@ -282,10 +282,10 @@ class ReceiverTasks:
         except NotFound:
             raise _not_found_error() from None
 
-        def on_sent(reason: str | None) -> None:
-            """Mark the answers as delivered, unless there is a `reason` why the result was not sent."""
+        def on_sent(failure: str | None) -> None:
+            """Mark the answers as delivered, unless a `failure` says why the result was not sent."""
             for request_id in ended.pending_ids:
-                if reason is None:
+                if failure is None:
                     self._inbox.mark_delivered(request_id)
 
         match ended.status:
@@ -315,8 +315,8 @@ class ReceiverTasks:
 
     def _is_own(self, task: Task) -> bool:
         """Return whether a task is a receiver task of this server, not of an earlier server with the same name."""
-        mine = task.server == self._owner.config.name and task.fingerprint == self._owner.fingerprint
-        return mine and task.role is TaskRole.RECEIVER
+        is_of_server = task.server == self._owner.config.name and task.fingerprint == self._owner.fingerprint
+        return is_of_server and task.role is TaskRole.RECEIVER
 
 
 def _not_found_error() -> ReplyError:

@@ -1,4 +1,4 @@
-"""Who was shown which open request, and when: in memory, and written with the request's next change."""
+"""Which principals were shown which open requests, and when: in memory, and stored with a request's next change."""
 
 from collections.abc import Collection
 
@@ -9,30 +9,30 @@ from hubbubd.runtime.records import Ledger, Table
 from hubbubd.timing.clock import Clock
 
 RECORD_ID = "open"
-"""Id of the one record of who was shown what."""
+"""Id of the only record of views."""
 
 
 class Viewers:
-    """Who was shown the open requests."""
+    """The principals that were shown each open request, and when each saw it first."""
 
     def __init__(self, ledger: Ledger, table: Table[RequestViews], clock: Clock) -> None:
         self._ledger = ledger
         self._table = table
         self._clock = clock
         self._shown_at: dict[str, dict[str, float]] = {}
-        """By request and principal, when it was shown first."""
+        """By request and principal, when the request was shown first; seconds since the epoch."""
 
     def recover(self, open_ids: Collection[str]) -> None:
-        """Load who was shown the requests that are still open."""
-        before = self._table.record(RECORD_ID) or RequestViews()
-        self._shown_at = {id_: dict(seen) for id_, seen in before.at.items() if id_ in open_ids}
+        """Load the stored views of the requests that are still open."""
+        stored = self._table.record(RECORD_ID) or RequestViews()
+        self._shown_at = {id_: dict(shown_at) for id_, shown_at in stored.at.items() if id_ in open_ids}
 
-    def note_view(self, request: PendingRequest, to: str) -> None:
+    def note_view(self, request: PendingRequest, principal: str) -> None:
         """Note when a principal was first shown a request; at most `core.FULL_HISTORY_EVENTS` are noted per request."""
-        if not core.was_shown_to(request, to):
-            seen = self._shown_at.setdefault(request.id, {})
-            if len(seen) < core.FULL_HISTORY_EVENTS:
-                seen.setdefault(to, self._clock.now())
+        if not core.was_shown_to(request, principal):
+            shown_at = self._shown_at.setdefault(request.id, {})
+            if len(shown_at) < core.FULL_HISTORY_EVENTS:
+                shown_at.setdefault(principal, self._clock.now())
 
     def forget(self, request_id: str) -> None:
         """Forget a request that is closed, or deleted."""
@@ -40,9 +40,9 @@ class Viewers:
 
     def with_views(self, request: PendingRequest) -> PendingRequest:
         """Return the request with a moment SHOWN for each view of it that is noted."""
-        for to, at in self._shown_at.get(request.id, {}).items():
-            if not core.was_shown_to(request, to):
-                request = core.with_event(request, RequestEventType.SHOWN, at, to)
+        for principal, at in self._shown_at.get(request.id, {}).items():
+            if not core.was_shown_to(request, principal):
+                request = core.with_event(request, RequestEventType.SHOWN, at, principal)
         return request
 
     def store(self, open_ids: Collection[str]) -> None:

@@ -32,7 +32,7 @@ RENEW_S = 60.0
 """Seconds before a worker's lease expires at which it is renewed; at most a third of it."""
 
 FLEET_CLAIM_S = 30.0
-"""Seconds of a worker's lease in a fleet: nobody gives it back for a member that has died."""
+"""Seconds of a worker's lease in a fleet: if a member dies, no other member releases the lease."""
 
 RETRY_S = 1.0
 """Seconds before a request is offered again after the store refused the claim."""
@@ -46,7 +46,7 @@ class _Unclaimed:
         self._by_call: dict[str | None, set[str]] = {}
 
     def update(self, before: PendingRequest | None, after: PendingRequest | None) -> None:
-        """Keep the ids in step with a change of a request."""
+        """Update the ids after a change of a request."""
         if before is not None:
             self._all.discard(before.id)
             of_call = self._by_call.get(before.call_id)
@@ -58,13 +58,13 @@ class _Unclaimed:
             self._all.add(after.id)
             self._by_call.setdefault(after.call_id, set()).add(after.id)
 
-    def find_candidates(self, chosen: RequestFilter) -> AbstractSet[str]:
+    def find_candidates(self, criteria: RequestFilter) -> AbstractSet[str]:
         """Return the ids of the unclaimed requests that may match a filter."""
-        return self._by_call.get(chosen.call_id, frozenset()) if chosen.call_id else self._all
+        return self._by_call.get(criteria.call_id, frozenset()) if criteria.call_id else self._all
 
 
 class Work:
-    """All workers, and which request each holds."""
+    """All workers, and the requests that each holds: claims them, renews the claims, and releases them."""
 
     def __init__(
         self,
@@ -86,17 +86,17 @@ class Work:
         self._watcher_limit = watcher_limit
         self._workers = Workers()
         self._holders: dict[str, Worker] = {}
-        self._claims: dict[str, str] = {}
-        """By request, the id of the claim that its worker has or is about to have."""
-        self._unclaimed = _Unclaimed()  # an index: few beside all that the table has
+        self._claim_ids: dict[str, str] = {}
+        """By request, the id of the claim of its worker, which may still be in the making."""
+        self._unclaimed = _Unclaimed()  # an index: these are few of all requests in the table
         for request in table:
             self._unclaimed.update(None, request)
         self._closed = False
         inbox.claim_for_workers = self._claim_new
-        table.follow(self._follow_request)
+        table.follow(self._update_assignments)
 
     def close(self) -> None:
-        """End all streams. A caller that answers for its own call goes on, as the call may still end."""
+        """End all streams. A caller that answers questions of its own call still gets them until the call ends."""
         self._closed = True
         for worker in self._workers:
             worker.condition.close()
@@ -105,7 +105,7 @@ class Work:
     def join(
         self,
         principal: str,
-        chosen: RequestFilter,
+        criteria: RequestFilter,
         capacity: int,
         is_valid: Callable[[], bool] = lambda: True,
         *,
@@ -113,16 +113,16 @@ class Work:
     ) -> Generator[Worker]:
         """Yield a worker for the block; it gets nothing once its credential is no longer valid.
 
-        `on_step` gets its steps as they come, in place of `steps`; it must not raise. Raises ResourceExhausted
+        `on_step` gets its steps at once, in place of `steps`; it must not raise. Raises ResourceExhausted
         (TOO_MANY_WATCHERS).
         """
         self._watcher_limit.enter()
-        worker = Worker(principal, chosen, capacity, is_valid, on_step=on_step)
+        worker = Worker(principal, criteria, capacity, is_valid, on_step=on_step)
         if self._closed:
             worker.condition.close()
         self._workers.add(worker)
-        unheld = self._unclaimed.find_candidates(chosen) - self._holders.keys()
-        free = [r for r in map(self._find_free, unheld) if r and worker.may_have(r)]
+        unheld_ids = self._unclaimed.find_candidates(criteria) - self._holders.keys()
+        free = [r for r in map(self._find_free, unheld_ids) if r and worker.may_have(r)]
         for request in sorted(free, key=lambda request: request.created_at):
             self._workers.offer(worker, request.id)
         self._assign_candidates(worker)
@@ -131,7 +131,7 @@ class Work:
         finally:
             self._watcher_limit.leave()
             self._remove_worker(worker)
-            worker.on_step = None  # it may refer to the worker: only a garbage collection would free the two
+            worker.on_step = None  # it may refer to the worker: only garbage collection would free such a cycle
 
     async def steps(self, worker: Worker) -> AsyncGenerator[Step]:
         """Yield the worker's steps, and None as a keep-alive, the first at once. Raises Unavailable (SHUTTING_DOWN)."""
@@ -147,7 +147,7 @@ class Work:
                 yield None
 
     def skip(self, worker: Worker, request_id: str) -> None:
-        """Give a request back for other workers; do nothing if this worker does not hold the request."""
+        """Release a request for other workers; do nothing if this worker does not hold the request."""
         if (claim := worker.held.get(request_id)) is not None:
             self._workers.skip(worker, request_id)
             self._release(request_id, claim)
@@ -200,8 +200,8 @@ class Work:
 
     def _choose_idlest(self, workers: Sequence[Worker]) -> Worker | None:
         """Return the worker with capacity that holds the fewest requests; of equals the one that has waited longest."""
-        able = [worker for worker in workers if worker.has_capacity]
-        return min(able, key=lambda worker: (len(worker.held), worker.turn), default=None)
+        with_capacity = [worker for worker in workers if worker.has_capacity]
+        return min(with_capacity, key=lambda worker: (len(worker.held), worker.order), default=None)
 
     def _assign_candidates(self, worker: Worker) -> None:
         """Assign candidates to a worker while it has capacity."""
@@ -209,16 +209,16 @@ class Work:
             self._begin_assignment(worker, next(iter(worker.candidates)))
 
     def _begin_assignment(self, worker: Worker, request_id: str) -> None:
-        """Reserve a worker's place for a request, and commit the claim in the background."""
+        """Note a request as assigned to a worker, and commit the claim in the background."""
         claim_id = _new_claim_id()
         self._note_assignment(worker, request_id, claim_id)
         self._background.start_soon(self._assign, worker, request_id, claim_id)
 
     def _note_assignment(self, worker: Worker, request_id: str, claim_id: str) -> None:
-        """Note that a request's claim is being committed for a worker; nobody else is offered it meanwhile."""
+        """Note that a request's claim is being committed for a worker; no other worker is offered it meanwhile."""
         self._workers.remove_candidates(request_id)
         worker.held[request_id] = None
-        self._holders[request_id], self._claims[request_id] = worker, claim_id
+        self._holders[request_id], self._claim_ids[request_id] = worker, claim_id
         self._workers.put_last(worker)
 
     async def _assign(self, worker: Worker, request_id: str, claim_id: str) -> None:
@@ -229,7 +229,7 @@ class Work:
             await self._retry_assignment(worker, request_id)
 
     def _announce(self, worker: Worker, request: PendingRequest, claim: Claim) -> None:
-        """Send a worker a request whose claim has become durable; give the claim back if the worker has left."""
+        """Send a worker a request whose claim is durable now; release the claim if the worker's stream has ended."""
         if worker not in self._workers:
             self._forget_assignment(request.id)
             self._release(request.id, claim)
@@ -239,9 +239,9 @@ class Work:
         worker.send(Assigned(request))
 
     async def _retry_assignment(self, worker: Worker, request_id: str) -> None:
-        """Offer a request again whose claim could not be committed."""
-        # A request that is still free could not be committed, or is about to expire. It is offered again only after a
-        # while, and until then occupies the worker's place, so that a failing store is not tried for each candidate.
+        """Offer a request again whose claim could not be committed, after a pause if the request is still free."""
+        # A request that is still free is about to expire, or the store has failed. During the pause it stays assigned,
+        # so that the worker does not try a failing store with each of its candidates.
         if self._find_free(request_id) is not None:
             await anyio.sleep(RETRY_S)
         if self._holders.get(request_id) is worker:
@@ -266,7 +266,7 @@ class Work:
 
     # Revoking
 
-    def _follow_request(self, before: PendingRequest | None, after: PendingRequest | None) -> None:
+    def _update_assignments(self, before: PendingRequest | None, after: PendingRequest | None) -> None:
         """Offer, announce or revoke a request after a change of its record."""
         request = after if after is not None else before
         if request is None:
@@ -280,7 +280,7 @@ class Work:
                 self._end_assignment(holder, request)
         elif after.claim is None:
             if holder is not None and held is None:
-                return  # its claim is being committed
+                return  # the claim for the worker is being committed
             if holder is not None:
                 if _was_given_back(before, self._clock.now()):
                     self._workers.skip(holder, request.id)
@@ -290,11 +290,11 @@ class Work:
             self._workers.remove_candidates(request.id)
             if holder is not None and held is not None and held.id != after.claim.id:
                 self._end_assignment(holder, request)
-            elif holder is not None and held is None and after.claim.id == self._claims[request.id]:
+            elif holder is not None and held is None and after.claim.id == self._claim_ids[request.id]:
                 self._announce(holder, after, after.claim)  # else a person was faster, or a worker of another member
 
     def _end_assignment(self, worker: Worker, request: PendingRequest) -> None:
-        """End the assignment of a request: tell the worker, if it knows of the assignment, and assign it others."""
+        """End the assignment of a request: notify the worker if it has got the request, and assign it others."""
         announced = worker.held.get(request.id) is not None
         self._forget_assignment(request.id)
         if worker in self._workers:
@@ -303,7 +303,7 @@ class Work:
             self._assign_candidates(worker)
 
     def _remove_worker(self, worker: Worker) -> None:
-        """Remove a worker whose stream has ended, and give back the requests that it holds."""
+        """Remove a worker whose stream has ended, and release its claims."""
         self._workers.remove(worker)
         for request_id, claim in list(worker.held.items()):
             if claim is not None:  # a claim being committed is released once it is
@@ -331,11 +331,11 @@ class Work:
         return held is not None and held.id == claim.id
 
     def _forget_assignment(self, request_id: str) -> None:
-        """Forget who holds a request, and clear the alarm that renews the claim."""
+        """Forget which worker holds a request, and clear the alarm that renews the claim."""
         worker = self._holders.pop(request_id, None)
         if worker is not None:
             worker.held.pop(request_id, None)
-            del self._claims[request_id]
+            del self._claim_ids[request_id]
         self._alarms.clear(Due.WORK, request_id)
 
 

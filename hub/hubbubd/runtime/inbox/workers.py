@@ -51,8 +51,8 @@ class Worker:
     skipped: set[str] = field(default_factory=set[str])
     unread: deque[Assigned | AssignmentOver] = field(default_factory=deque[Assigned | AssignmentOver])
     condition: VersionedCondition = field(default_factory=VersionedCondition)
-    turn: int = 0
-    """Number of its last assignment, or of its joining, counted over all workers: the lowest has waited longest."""
+    order: int = 0
+    """Number of its last assignment, or of its joining, counted over all workers: the lowest waits longest."""
 
     @property
     def has_capacity(self) -> bool:
@@ -73,14 +73,14 @@ class Worker:
 
 
 class Workers:
-    """All workers, and by request those that are candidates for it or have skipped it."""
+    """All workers; and, by request, the workers that are candidates for it or have skipped it."""
 
     def __init__(self) -> None:
         self._by_call: dict[str, dict[Worker, None]] = {}
-        """By the call whose requests they want; by "" those that want requests of any."""
+        """By call id, the workers that want only requests of the call; by "", those that want requests of any call."""
         self._by_request: dict[str, set[Worker]] = {}
-        """By request, those that are candidates for it or have skipped it."""
-        self._turns = count(1)
+        """By request, the workers that are candidates for it or have skipped it."""
+        self._orders = count(1)
 
     def __iter__(self) -> Iterator[Worker]:
         return chain.from_iterable(self._by_call.values())
@@ -89,7 +89,7 @@ class Workers:
         return worker in self._by_call.get(worker.filter.call_id, ())
 
     def add(self, worker: Worker) -> None:
-        """Add a worker; it has its turn after those that are there."""
+        """Add a worker; it comes after the present ones that hold the same number of requests."""
         self._by_call.setdefault(worker.filter.call_id, {})[worker] = None
         self.put_last(worker)
 
@@ -110,13 +110,13 @@ class Workers:
         return [worker for worker in workers if worker.may_have(request)]
 
     def offer(self, worker: Worker, request_id: str) -> None:
-        """Make a worker a candidate for a request: it gets the request after all others that it is a candidate for."""
+        """Make a worker a candidate for a request, which is the last of the requests that it is a candidate for."""
         worker.candidates[request_id] = None
         self._by_request.setdefault(request_id, set()).add(worker)
 
     def put_last(self, worker: Worker) -> None:
-        """Let a worker have its turn after all others that hold the same number of requests."""
-        worker.turn = next(self._turns)
+        """Put a worker after all others that hold the same number of requests."""
+        worker.order = next(self._orders)
 
     def skip(self, worker: Worker, request_id: str) -> None:
         """Note that a worker has skipped a request, so that it never gets the request again."""
@@ -124,7 +124,7 @@ class Workers:
         self._by_request.setdefault(request_id, set()).add(worker)
 
     def remove_candidates(self, request_id: str) -> None:
-        """Remove a request from the candidates of all workers; which workers have skipped it stays noted."""
+        """Remove a request from the candidates of all workers; it stays noted which workers have skipped it."""
         for worker in list(self._by_request.get(request_id, ())):
             worker.candidates.pop(request_id, None)
             if request_id not in worker.skipped:

@@ -221,7 +221,7 @@ class ApprovalGate:
         """Withdraw the questions about calls of the servers taken over, except about the calls `under_way`."""
         needed_ids = {call.approval.request_id for call in under_way if call.approval is not None}
         why = f"{takeover.event_text}, and its call has ended"
-        await self._inbox.abandon_all({Origin.HUB}, why, takeover.requests, but=needed_ids)
+        await self._inbox.abandon_all({Origin.HUB}, why, takeover.requests, except_ids=needed_ids)
 
     def has_question(self, call: Call) -> bool:
         """Return whether the pending request of a held call is in the inbox, open or settled."""
