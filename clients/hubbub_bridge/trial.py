@@ -126,7 +126,7 @@ class _Host:
         self._meta: Message = {}
 
     async def fill_in(self, trial: Trial) -> None:
-        """Connect as a host, list everything, and write counts and warnings into `trial`. Raises TrialFailed."""
+        """Connect as a host, list everything, and write the findings into `trial`. Raises TrialFailed."""
         introduction = await self._introduce(trial.revision)
         # The result of a handshake has `serverInfo` itself, the result of `server/discover` has it in `_meta`.
         server = find_object(introduction, "serverInfo") or find_object(

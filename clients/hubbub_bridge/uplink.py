@@ -130,6 +130,7 @@ class Uplink:
         # Why the hub refuses the bridge, if that is not likely to pass by itself.
         self._refusal: HubbubError | None = None
         self._pause_s = MIN_PAUSE_S
+        # Since when there is no hub, by the clock of the loop.
         self._away_since_s = asyncio.get_running_loop().time()
 
     @property

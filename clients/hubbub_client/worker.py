@@ -98,7 +98,7 @@ class Worker:
         on_error: OnError | None,
         on_listening: Callable[[], None] | None,
     ) -> None:
-        """`read` makes a record of a message, and `handle` answers it.
+        """`read` makes a record of a message, `handle` answers it, `on_listening` is called while requests can come.
 
         The hub assigns pending requests that match `condition`, up to `capacity` at once.
         """

@@ -150,7 +150,7 @@ def _properties(schema: object) -> Mapping[str, Any]:
 
 
 def _read_value(typed: TypedArgument, field: Field | None, read_file: ReadFile) -> Any:
-    """Return the typed value, parsed for its `field`. Raises MistypedArgument.
+    """Return the typed value: JSON, or a text (perhaps of a file) parsed for `field`. Raises MistypedArgument.
 
     Text stays as it is if `field` is None: the schema does not name it.
     """
@@ -164,9 +164,9 @@ def _read_value(typed: TypedArgument, field: Field | None, read_file: ReadFile) 
 
 
 def _parse_text(field: Field, text: str) -> Any:
-    """Parse a value as its field says. Raises ValueError.
+    """Parse a text as the value of a field. Raises ValueError.
 
-    A text for a list gives one element, or the whole list as JSON; for `choices`, all of them between commas.
+    A text for a list gives one element, or the whole list as JSON; for `choices`, several elements between commas.
     """
     if field.nullable and text == "null":
         return None

@@ -28,7 +28,9 @@ def sample_command(kind: str, server: str, definition: Mapping[str, Any]) -> lis
     match kind:
         case "tool":
             required = [field for field in nested_fields(definition.get("inputSchema")) if field.required]
-            objects = {field.name.rpartition(".")[0] for field in required}  # their fields are given singly
+            objects = {
+                field.name.rpartition(".")[0] for field in required
+            }  # their required fields are typed one by one
             return ["call", server, name, *(sample_argument(field) for field in required if field.name not in objects)]
         case "prompt":
             arguments = [each for each in as_objects(definition.get("arguments")) if each.get("required") is True]

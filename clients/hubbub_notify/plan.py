@@ -58,9 +58,9 @@ class Plan:
             self._notified[id_] = self._unnotified.pop(id_, None) or self._notified.get(id_)
 
     def requeue_if_claimed(self, id_: str) -> bool:
-        """Return whether somebody holds a claim on a request, which means that it is being answered.
+        """If a request is claimed, and so being answered, queue it again, and return True; else return False.
 
-        Such a request is queued again: people are notified of it if the claim ends without an answer.
+        People are notified of a request that was queued again, if the claim ends without an answer.
         """
         request = self._notified.get(id_) or self._unnotified.get(id_)
         if request is None or request.claim is None:

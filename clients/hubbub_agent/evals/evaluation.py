@@ -86,8 +86,8 @@ async def evaluate(
 ) -> AsyncGenerator[Verdict]:
     """Judge each case, and yield its verdict.
 
-    `ask` asks a model, or has scripted replies in place of one. Without `ask` no model is asked, without `programs` no
-    program is run: cases that need a model or a program are skipped.
+    `ask` is a function that asks a model, or has scripted replies in place of models. Without `ask` no model is asked,
+    without `programs` no program is run: cases that need a model or a program are skipped.
     """
     for case in cases:
         if isinstance(ask, ScriptedReplies):

@@ -175,7 +175,7 @@ def _convert_tool_use(block: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _convert_tool_result(block: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert the result of a tool that a model called. Without any text, the structured content is the text."""
+    """Convert the result of a tool that a model called. Without any text, the structured content is sent as text."""
     parts = content_blocks(block.get("content"))
     texts = [part["text"] if part.get("type") == "text" else json.dumps(part) for part in parts]
     structured = block.get("structuredContent")

@@ -34,7 +34,7 @@ JSON_TYPES: Mapping[str, tuple[type, ...]] = {
 
 
 class Pattern:
-    """A regular expression to search texts for. Raises ValueError for one that cannot be used."""
+    """A regular expression to search texts for. Raises ValueError for an expression that cannot be used."""
 
     def __init__(self, pattern: str) -> None:
         import jsonschema_rs  # 3 MB; only rules with patterns need it

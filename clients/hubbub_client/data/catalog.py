@@ -52,7 +52,7 @@ class CatalogEntry(Record):
 
 
 def _string_at(value: object, key: str) -> str | None:
-    """Return the string under a key; None if there is none, or the value is not an object."""
+    """Return the string under a key of a JSON object; None if there is none, or the value is no object."""
     found = payload.as_object(value).get(key)
     return found if isinstance(found, str) else None
 

@@ -260,9 +260,9 @@ def _read_pem(name: str, configured: str | Path | None) -> bytes | None:
 
 
 def _check_owner(file: Path) -> None:
-    """Raise Unavailable for a `client.json` of another user, who could name another hub in it and get all requests.
+    """Raise Unavailable for a `client.json` of another user, who could put another hub in it to get all requests.
 
-    A file of the superuser is taken, as the superuser can change anything anyway.
+    A file of the superuser is accepted, as the superuser can change anything anyway.
     """
     try:
         status = file.stat()

@@ -51,7 +51,7 @@ async def explain_absence(endpoint: HubAddress, limit_s: float) -> str:
 
 
 async def _open_socket(endpoint: HubAddress) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Return a connection to an endpoint, without TLS. Raises OSError, ValueError."""
+    """Open a connection to an endpoint, without TLS, and return its reader and writer. Raises OSError, ValueError."""
     if endpoint.target.startswith(UNIX):
         return await sockets.open_unix_connection(endpoint.target.removeprefix(UNIX))
     host, port = _host_and_port(endpoint)

@@ -53,8 +53,8 @@ UNKNOWN: Mapping[str, Any] = {}
 class ArgumentRow:
     """One argument, or a part of one; `title` and the texts are a server's and a model's, made harmless.
 
-    `kind` says how it is drawn: a short `text`, `code` of several lines, `json`, a `change` from `old` to `new`, or a
-    `patch` that shows one already.
+    `kind` selects the drawing: a short `text`, `code` of several lines, `json`, a `change` from `old` to `new`, or a
+    `patch`, whose text is a diff.
     """
 
     path: str

@@ -30,7 +30,7 @@ async def fetch_asking_call(hub: Hub, request: PendingRequest) -> Call | None:
 
 
 async def fetch_earlier_calls(hub: Hub, ids: Sequence[str]) -> Sequence[Call]:
-    """Return the calls with these ids, without those that the hub does not show any more."""
+    """Return the calls with these ids, except those that the hub does not return any more."""
     calls: list[Call] = []
     for id_ in ids:
         with contextlib.suppress(HubbubError):
@@ -55,7 +55,7 @@ def add_call_approval(page: DetailText, call: Call) -> None:
 
 
 def add_arguments(page: DetailText, call: Call | None) -> None:
-    """List the arguments of a call by name, text of several lines as it is; nothing for a call without arguments."""
+    """List the arguments of a call by name, with their line breaks; add nothing for a call without arguments."""
     params = as_object(call and call.params)
     arguments = as_object(params.get("arguments")) if call and call.method in METHODS_WITH_ARGUMENTS else params
     if not arguments:

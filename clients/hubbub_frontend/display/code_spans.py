@@ -34,7 +34,7 @@ def fold_code(text: str) -> str:
 
 
 def first_line(code: str) -> str:
-    """Return the first line of code that is not blank, with a sign that the code goes on if there are more lines."""
+    """Return the first line of code that is not blank; with `…` if more lines follow."""
     lines = [each.strip() for each in code.splitlines() if each.strip()]
     if len(lines) < 2:
         return "".join(lines)

@@ -93,7 +93,7 @@ def render_no_agents() -> Text:
 
 
 def session_json(session: CodingSession) -> dict[str, Any]:
-    """Return a session as JSON for the web page: also its title and its end in words."""
+    """Return a session as JSON for the web page, with its title and its end in words."""
     steps = [
         {"title": step.title, "kind": step.kind, "status": step.status, "paths": step.paths} for step in session.tools
     ]

@@ -62,7 +62,7 @@ def without_gone(hosts: Iterable[ConnectedHost]) -> list[ConnectedHost]:
 def host_state(host: ConnectedHost) -> HostState:
     """Return the state of a host.
 
-    A host without a session is `quiet` between its requests: nothing says when such a host leaves.
+    A host without a session is `quiet` between its requests, since no message says when such a host leaves.
     """
     if host.gone:
         return "probably gone"

@@ -78,7 +78,7 @@ def render_request(request: PendingRequest, call: Call | None = None) -> Text:
 
 
 def add_history(page: DetailText, request: PendingRequest) -> None:
-    """List who was shown a pending request, claimed it and answered it, and when."""
+    """List the events of a pending request: who saw, claimed and answered it, and when."""
     if request.moments:
         page.heading("What happened")
     for moment in request.moments:
@@ -160,7 +160,7 @@ def add_question(page: DetailText, request: PendingRequest) -> None:
 
 
 def add_decisions(page: DetailText, choices: Sequence[AgentDecision]) -> None:
-    """Render the decisions (allow, reject, ...) of which an agent wants one, with their values."""
+    """Render the decisions (allow, reject, ...) among which an agent's question offers a choice, with their values."""
     page.heading("Decision")
     for each in choices:
         note = f" ({each.note})" if each.note else ""

@@ -133,7 +133,7 @@ def _question_span(request: PendingRequest, seconds_until: Callable[[datetime], 
 
 
 def _join_phases(phases: Sequence[CallPhase]) -> list[CallPhase]:
-    """Drop empty phases, and join neighbours of one kind."""
+    """Return the phases without empty ones, and with neighbours of one kind joined."""
     joined: list[CallPhase] = []
     for phase in phases:
         if phase.length_s <= 0:
