@@ -66,7 +66,7 @@ def clean(text: str) -> str:
 
 def escape_json(document: str) -> str:
     """Return the same JSON text with an escape for each character that `clean` would replace."""
-    return NOT_LEGIBLE.sub(lambda found: json.dumps(found.group())[1:-1], document)
+    return NOT_LEGIBLE.sub(lambda match: json.dumps(match.group())[1:-1], document)
 
 
 def is_text(text: str) -> bool:

@@ -35,14 +35,14 @@ class SpecField:
     def get_value(self, spec: Message) -> Any:
         """Return the value of the field in a spec as a configuration has it; None if the spec leaves it out."""
         *groups, name = self.steps
-        holder = spec
+        message = spec
         for group in groups:
-            if not holder.HasField(group):
+            if not message.HasField(group):
                 return None
-            holder = getattr(holder, group)
-        if self.descriptor.has_presence and not holder.HasField(name):
+            message = getattr(message, group)
+        if self.descriptor.has_presence and not message.HasField(name):
             return None
-        return _read_value(self.descriptor, getattr(holder, name))
+        return _read_value(self.descriptor, getattr(message, name))
 
     def set_value(self, spec: Message, value: Any) -> None:
         """Set the field of a spec.
@@ -50,24 +50,24 @@ class SpecField:
         Raises TypeError, ValueError, OverflowError or AttributeError if the value does not fit.
         """
         *groups, name = self.steps
-        holder: Any = spec
+        message: Any = spec
         for group in groups:
-            holder = getattr(holder, group)
-            holder.SetInParent()
-        _write_value(self.descriptor, holder, name, value)
+            message = getattr(message, group)
+            message.SetInParent()
+        _write_value(self.descriptor, message, name, value)
 
 
 def _read_value(field: FieldDescriptor, value: Any) -> Any:
     """Return a field's value as a configuration has it.
 
-    None for an empty value of a field without presence: such a field does not tell empty from left out.
+    None for an empty value of a field without presence, which may also mean that the field is left out.
     """
-    message = field.message_type and field.message_type.full_name
-    if message == _STRING_LIST:
+    message_type = field.message_type and field.message_type.full_name
+    if message_type == _STRING_LIST:
         return list(value.values)
-    if message == _DURATION and not field.is_repeated:
+    if message_type == _DURATION and not field.is_repeated:
         return to_seconds(value)
-    if message == _DURATION:
+    if message_type == _DURATION:
         return [to_seconds(each) for each in value] or None
     if isinstance(value, Mapping):
         return dict(cast("Mapping[str, str]", value)) or None
@@ -76,24 +76,24 @@ def _read_value(field: FieldDescriptor, value: Any) -> Any:
     return value if field.has_presence else value or None
 
 
-def _write_value(field: FieldDescriptor, holder: Any, name: str, value: Any) -> None:
+def _write_value(field: FieldDescriptor, message: Any, name: str, value: Any) -> None:
     """Set a field of a message to a value as a configuration has it. Raises TypeError and others if it does not fit."""
-    message = field.message_type and field.message_type.full_name
-    if (field.is_repeated or message == _STRING_LIST) and isinstance(value, str):
+    message_type = field.message_type and field.message_type.full_name
+    if (field.is_repeated or message_type == _STRING_LIST) and isinstance(value, str):
         raise TypeError("must be a list")
-    if message == _STRING_LIST:
-        getattr(holder, name).SetInParent()
-        getattr(holder, name).values.extend(value)
-    elif message == _DURATION and field.is_repeated:
-        getattr(holder, name).extend(map(to_duration, value))
-    elif message == _DURATION:
-        getattr(holder, name).CopyFrom(to_duration(value))
+    if message_type == _STRING_LIST:
+        getattr(message, name).SetInParent()
+        getattr(message, name).values.extend(value)
+    elif message_type == _DURATION and field.is_repeated:
+        getattr(message, name).extend(map(to_duration, value))
+    elif message_type == _DURATION:
+        getattr(message, name).CopyFrom(to_duration(value))
     elif field.is_repeated and isinstance(value, Mapping):
-        getattr(holder, name).update(value)
+        getattr(message, name).update(value)
     elif field.is_repeated:
-        getattr(holder, name).extend(value)
+        getattr(message, name).extend(value)
     else:
-        setattr(holder, name, value)
+        setattr(message, name, value)
 
 
 def _list_fields(message: Descriptor, steps: tuple[str, ...] = ()) -> Iterator[SpecField]:

@@ -14,7 +14,7 @@ NOT_ON_WINDOWS = (
     " `hubbub --address HOST:PORT`"
 )
 
-FORBIDDEN = ("greenlet", "rich")
+SKIPPED_MODULES = ("greenlet", "rich")
 """What structlog imports if it can, and the hub does not use: rich would take 4 MB and 30 ms, greenlet 1 MB."""
 
 
@@ -30,10 +30,10 @@ def main() -> None:
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: PTH123, SIM115 - pathlib is not needed yet; to the end of the process
-    for name in FORBIDDEN:
+    for name in SKIPPED_MODULES:
         sys.modules[name] = cast("ModuleType", None)  # an import of it fails, as if it were not installed
     import_module("structlog")
-    for name in FORBIDDEN:
+    for name in SKIPPED_MODULES:
         del sys.modules[name]
     from hubbubd.program.app import run
 

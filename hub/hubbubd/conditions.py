@@ -18,10 +18,10 @@ MAX_CONDITION_CHARS: Final = 10_000
 MAX_ARGUMENT_BYTES: Final = 1024 * 1024
 """Larger arguments are not evaluated: to convert them would keep the event loop too long."""
 
-MOST_LOOPED: Final = 500
+MAX_LOOPED: Final = 500
 """The longest array or object of a call that a condition loops over: the time of a loop grows with its square."""
 
-MOST_TOGETHER: Final = 20
+MAX_COMBINED: Final = 20
 """Conditions that are evaluated in one go: each nests the next one, and the library takes 32 levels."""
 
 WRITES: Final = "!has(hints.readOnlyHint) || hints.readOnlyHint != true"
@@ -30,7 +30,7 @@ WRITES: Final = "!has(hints.readOnlyHint) || hints.readOnlyHint != true"
 
 _LOOP: Final = re.compile(r"\.\s*(?:all|exists|exists_one|map|filter)\s*\(")
 _CODE: Final = re.compile(r"^(?:[A-Z_]{4,}: )+(?:<input>:)?|<input>:| \(in container ''\)| \[[A-Z_]+\]$")
-"""What the library puts around its words."""
+"""The codes and places that the library puts around its messages."""
 
 
 class ConditionProblem(Exception):
@@ -63,7 +63,7 @@ class Condition:
     def __init__(self, text: str) -> None:
         """Compile the condition. Raises ConditionProblem, which says where it is wrong."""
         self.text = text
-        self.loops = _LOOP.search(text) is not None
+        self.has_loop = _LOOP.search(text) is not None
         self._expression: cel.Expression | None = None
         if text == WRITES:
             return  # what most hubs have, and all that they have: not worth the library's 20 MiB
@@ -87,7 +87,7 @@ class Condition:
         """Return whether the condition is true of a call. Raises ConditionProblem where it has no result."""
         if self._expression is None:  # WRITES is built in, and needs no compiler
             return context.facts.hints.get("readOnlyHint") is not True
-        if self.loops:
+        if self.has_loop:
             context.require_short()
         result = _evaluate(self._expression, context)
         if not isinstance(result, bool):
@@ -96,23 +96,23 @@ class Condition:
 
 
 class Conditions:
-    """Up to MOST_TOGETHER conditions, compiled as one: to call the library takes ten times as long as a condition."""
+    """Up to MAX_COMBINED conditions, compiled as one: a call of the library takes ten times as long as a condition."""
 
     def __init__(self, conditions: Sequence[Condition]) -> None:
         """Compile the conditions. Raises ConditionProblem if they do not fit into one."""
-        chain = "-1"
+        source = "-1"
         for index, condition in reversed(list(enumerate(conditions))):
-            chain = f"({condition.text}\n) ? {index} : {chain}"  # the line feed ends a comment in the condition
-        self._loops = any(condition.loops for condition in conditions)
-        self._expression = _compile(chain)
-        self._any = _compile(" || ".join(f"({condition.text}\n)" for condition in conditions))
+            source = f"({condition.text}\n) ? {index} : {source}"  # the line feed ends a comment in the condition
+        self._has_loop = any(condition.has_loop for condition in conditions)
+        self._expression = _compile(source)
+        self._disjunction = _compile(" || ".join(f"({condition.text}\n)" for condition in conditions))
 
     def find_first(self, context: "EvaluationContext") -> int | None:
         """Return the index of the first condition that holds; None if none does.
 
         Raises ConditionProblem if a condition before that one fails.
         """
-        if self._loops:
+        if self._has_loop:
             context.require_short()
         result = _evaluate(self._expression, context)
         if not isinstance(result, int):
@@ -120,12 +120,12 @@ class Conditions:
         return None if result < 0 else result
 
     def none_can_hold(self, context: "EvaluationContext") -> bool:
-        """Return whether it is certain that no condition holds, where the evaluation of some fails.
+        """Return whether it is certain that no condition holds, though some cannot be evaluated. False: not certain.
 
         In CEL, `a || b || ...` is true as soon as one condition is true, even if others fail. So if it is not true,
-        none holds. False means that this is not certain.
+        none holds.
         """
-        if self._loops:  # together they may need more steps than each by itself
+        if self._has_loop:  # together they may need more steps than each by itself
             return False
         try:
             context.require_small()
@@ -133,13 +133,13 @@ class Conditions:
         except ConditionProblem:  # evaluated one by one, each condition fails for this reason
             return False
         try:
-            return _evaluate(self._any, context) is not True
+            return _evaluate(self._disjunction, context) is not True
         except ConditionProblem:  # it has no result, so none of the conditions is true
             return True
 
 
 class EvaluationContext:
-    """The facts of one call as the library reads them, made once for all the conditions of the rules."""
+    """The facts of one call as the library reads them, converted once for all conditions of the rules."""
 
     def __init__(self, facts: CallFacts) -> None:
         """Keep the facts of a call; they are converted for the library when a condition first needs them."""
@@ -163,9 +163,9 @@ class EvaluationContext:
         """Raise ConditionProblem if an array or object in the call is too long to loop over, or as `require_small`."""
         args = self.require_small()
         if self._is_short is None:
-            self._is_short = all(len(each) <= MOST_LOOPED for each in _iterate_containers([args, self.facts.hints]))
+            self._is_short = all(len(each) <= MAX_LOOPED for each in _iterate_containers([args, self.facts.hints]))
         if not self._is_short:
-            raise ConditionProblem(f"it loops, and the call has more than {MOST_LOOPED} values in an array or object")
+            raise ConditionProblem(f"it loops, and the call has more than {MAX_LOOPED} values in an array or object")
 
     @property
     def activation(self) -> "cel.Activation":
@@ -197,13 +197,13 @@ def _cel_environment() -> "cel.Env":
     except ModuleNotFoundError:
         raise NoConditions("conditions need the library `cel-expr-python`, which is not installed") from None
 
-    kinds = cel.Type
+    types = cel.Type
     return cel.NewEnv(
         variables={
-            **dict.fromkeys(("server", "tool", "caller", "host", "profile"), kinds.STRING),
-            **dict.fromkeys(("args", "hints"), kinds.Map(kinds.STRING, kinds.DYN)),
-            "roles": kinds.List(kinds.STRING),
-            "now": kinds.TIMESTAMP,
+            **dict.fromkeys(("server", "tool", "caller", "host", "profile"), types.STRING),
+            **dict.fromkeys(("args", "hints"), types.Map(types.STRING, types.DYN)),
+            "roles": types.List(types.STRING),
+            "now": types.TIMESTAMP,
         }
     )
 
@@ -213,9 +213,9 @@ def _iterate_containers(values: list[object]) -> Iterator[Sized]:
     while values:
         value = values.pop()
         if isinstance(value, dict | list):
-            found = cast("dict[str, object] | list[object]", value)
-            yield found
-            values.extend(found.values() if isinstance(found, dict) else found)
+            container = cast("dict[str, object] | list[object]", value)
+            yield container
+            values.extend(container.values() if isinstance(container, dict) else container)
 
 
 def _compile(text: str) -> "cel.Expression":

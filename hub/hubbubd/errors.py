@@ -69,7 +69,7 @@ def help_url(reason: str) -> str:
 
 
 def first_cause(exc: Exception) -> Exception:
-    """Unwrap exception groups of task groups and return the first exception."""
+    """Return the first exception within an exception group, which a task group raises; another one as it is."""
     while isinstance(exc, ExceptionGroup):
         exc = cast("ExceptionGroup[Exception]", exc).exceptions[0]
     return exc
@@ -224,7 +224,7 @@ class VaultError(OSError):
 
 
 class Overtaken(VaultError):
-    """Another member of the fleet has written these secrets since this one read them: it has the server."""
+    """Another member of the fleet has written these secrets since this member read them: it has the server now."""
 
 
 class PeerError(Exception):

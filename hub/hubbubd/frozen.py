@@ -13,14 +13,14 @@ _Setter = Callable[[object, Any], None]
 
 def replaced(record: T, **changes: Any) -> T:
     """Return a copy with some fields changed; `__post_init__` does not run. Raises TypeError for what is no field."""
-    kind = type(record)
-    read_all, setters, setters_by_name = _field_accessors(kind)
-    copy = object.__new__(kind)
+    record_type = type(record)
+    read_all, setters, setters_by_name = _field_accessors(record_type)
+    copy = object.__new__(record_type)
     for set_field, value in zip(setters, read_all(record), strict=True):
         set_field(copy, value)
     for name, value in changes.items():
         if name not in setters_by_name:
-            raise TypeError(f"{kind.__name__} has no {name}")
+            raise TypeError(f"{record_type.__name__} has no {name}")
         setters_by_name[name](copy, value)
     return copy
 
@@ -47,7 +47,7 @@ def carry_over_changes(before: T | None, after: T | None, stored: T | None) -> T
 def _field_accessors(
     kind: type[object],
 ) -> tuple[Callable[[object], tuple[Any, ...]], tuple[_Setter, ...], dict[str, _Setter]]:
-    """Return three things for a class of records: a reader of all fields, a setter of each in order, those by name."""
+    """Return a reader of all fields of a class of records, the setters of the fields in order, and the same by name."""
     names = [field.name for field in fields(cast("Any", kind))]
     # The descriptor of a slot sets its field past the `__setattr__` that makes the record frozen.
     setters: dict[str, _Setter] = {name: getattr(kind, name).__set__ for name in names}

@@ -24,11 +24,11 @@ Json = dict[str, Any]
 _BRACKETS = b"[{]}"
 _NO_BRACKETS = bytes(set(range(256)) - set(_BRACKETS))
 _STEPS = bytes.maketrans(_BRACKETS, b"\x01\x01\xff\xff")
-"""What follows an opening bracket is one deeper; 0xff is -1 in an array of signed bytes."""
+"""Translates brackets to changes of depth: an opening one is +1, a closing one -1 (0xff as a signed byte)."""
 
 _SURROGATE = re.compile(rb"(\\u[dD][89a-fA-F])")
 
-LONG = 64 * 1024
+LONG_BYTES = 64 * 1024
 """Characters of a document from which on garbage collection is paused while it is parsed."""
 
 
@@ -36,63 +36,63 @@ def loads(data: bytes | bytearray | str) -> Any:
     """Parse a JSON document. Raises ValueError for what is none, or is nested too deeply."""
     # Nothing of a document is garbage while it is parsed, and the collections that so many allocations trigger take
     # several times as long as the parsing.
-    pause = len(data) > LONG and gc.isenabled()
-    if pause:
+    is_gc_paused = len(data) > LONG_BYTES and gc.isenabled()
+    if is_gc_paused:
         gc.disable()
     try:
         return from_json(data, allow_inf_nan=False)
     except ValueError:
         # A lone surrogate, escaped, is legal JSON (RFC 8259, section 8.2); JavaScript writes it when it cuts a string.
-        whole = overwrite_matches(data.encode() if isinstance(data, str) else data, _SURROGATE, rb"\uFF")
-        if whole is None:
+        encodable = overwrite_matches(data.encode() if isinstance(data, str) else data, _SURROGATE, rb"\uFF")
+        if encodable is None:
             raise
         # Apply the same limits (nesting, numbers) to the document with the surrogates replaced.
-        from_json(whole, allow_inf_nan=False)
+        from_json(encodable, allow_inf_nan=False)
         return json.loads(data)
     finally:
-        if pause:
+        if is_gc_paused:
             gc.enable()
 
 
-def bound_value_count(document: bytes | bytearray, most: int) -> int:
-    """Return an upper bound of the number of values in a JSON document; if beyond `most`, any number above `most`.
+def bound_value_count(document: bytes | bytearray, max_values: int) -> int:
+    """Return an upper bound of the number of values in a JSON document; any number above `max_values` if it is above.
 
     A comma or an opening bracket outside of strings starts at most one value. Nothing is parsed, and few objects are
     made: about 3 ns per byte.
     """
-    plain = _without_escapes(document)
-    if (strings := plain.count(b'"') // 2) > 2 * most + 1:
-        return strings // 2  # each string is a value or a key
-    outside = b"".join(plain.split(b'"')[::2])
+    unescaped = _without_escapes(document)
+    if (string_count := unescaped.count(b'"') // 2) > 2 * max_values + 1:
+        return string_count // 2  # each string is a value or a key
+    outside = b"".join(unescaped.split(b'"')[::2])
     return 1 + sum(map(outside.count, (b",", b"[", b"{")))
 
 
-def is_nested_deeper(document: bytes | bytearray, most: int) -> bool:
-    """Return whether more than `most` arrays and objects of a JSON document are inside each other.
+def is_nested_deeper(document: bytes | bytearray, max_depth: int) -> bool:
+    """Return whether more than `max_depth` arrays and objects of a JSON document are inside each other.
 
-    Nothing is parsed: about 40 ns per bracket, and next to nothing where there are no more than `most` of them.
+    Nothing is parsed: about 40 ns per bracket, and next to nothing where there are no more than `max_depth` of them.
     """
-    if document.count(b"[") + document.count(b"{") <= most:
+    if document.count(b"[") + document.count(b"{") <= max_depth:
         return False
     outside = b"".join(_without_escapes(document).split(b'"')[::2])
     steps = array("b", outside.translate(_STEPS, _NO_BRACKETS))
-    return max(accumulate(steps), default=0) > most
+    return max(accumulate(steps), default=0) > max_depth
 
 
 def _without_escapes(document: bytes | bytearray) -> bytes | bytearray:
-    """Return the document without escaped backslashes and quotes: each quote that is left begins or ends a string."""
+    """Return a document without escaped backslashes and quotes: each remaining quote begins or ends a string."""
     return document.replace(rb"\\", b"").replace(rb"\"", b"") if b"\\" in document else document
 
 
-def overwrite_matches(data: bytes | bytearray, pattern: re.Pattern[bytes], instead: bytes) -> bytearray | None:
-    """Return a copy with `instead`, which is as long, in place of group 1 of each match; None without a match.
+def overwrite_matches(data: bytes | bytearray, pattern: re.Pattern[bytes], replacement: bytes) -> bytearray | None:
+    """Return a copy with `replacement` in place of group 1 of each match, which must be as long; None without a match.
 
     `re.sub` would take many times the memory of the document.
     """
     copy: bytearray | None = None
     for match in pattern.finditer(data):
         copy = copy or bytearray(data)
-        copy[slice(*match.span(1))] = instead
+        copy[slice(*match.span(1))] = replacement
     return copy
 
 

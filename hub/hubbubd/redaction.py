@@ -10,8 +10,8 @@ MIN_CHARS: Final = 8
 MAX_WORDS: Final = 256
 """How many words of one value are redacted by themselves, as the pattern must stay small."""
 
-LONG: Final = 4096
-"""Longer values are replaced one by one instead of being part of the pattern, which is slow to compile."""
+MAX_PATTERN_CHARS: Final = 4096
+"""Characters. Longer secrets are replaced one by one: in the pattern they would be slow to compile."""
 
 MARK: Final = "[redacted]"
 
@@ -20,41 +20,42 @@ class Redaction:
     """The known secrets by owner, and the pattern that finds them."""
 
     def __init__(self) -> None:
-        self._known: dict[str, frozenset[str]] = {}
-        self._long: list[str] = []
+        self._secrets_by_owner: dict[str, frozenset[str]] = {}
+        self._long_secrets: list[str] = []
         self._pattern: re.Pattern[str] | None = None
 
-    def set_secrets(self, owner: str, values: Iterable[str], *, whole: bool = False) -> None:
-        """Set the secrets of an owner, in place of earlier ones. Each word of a value is one, too, unless `whole`.
+    def set_secrets(self, owner: str, values: Iterable[str], *, whole_only: bool = False) -> None:
+        """Set the secrets of an owner, in place of earlier ones. Unless `whole_only`, each word of a value is one, too.
 
-        Values that an unauthenticated caller chose must be `whole`: else that caller could have common words redacted.
+        Values that an unauthenticated caller chose must be `whole_only`: else that caller could have common words
+        redacted.
         """
         secrets: set[str] = set()
         for value in values:
             secrets.add(value)
-            if not whole:
+            if not whole_only:
                 secrets.update(value.split(maxsplit=MAX_WORDS)[:MAX_WORDS])
         long_enough = frozenset(secret for secret in secrets if len(secret) >= MIN_CHARS)
-        if long_enough == self._known.get(owner, frozenset()):
+        if long_enough == self._secrets_by_owner.get(owner, frozenset()):
             return
-        self._known[owner] = long_enough
+        self._secrets_by_owner[owner] = long_enough
         if not long_enough:
-            del self._known[owner]
+            del self._secrets_by_owner[owner]
         # Longest first, so that a shorter secret within a longer one does not leave its rest.
-        known = sorted(frozenset[str]().union(*self._known.values()), key=len, reverse=True)
-        self._long = [secret for secret in known if len(secret) > LONG]
-        short = known[len(self._long) :]
-        self._pattern = re.compile("|".join(map(re.escape, short))) if short else None
+        all_secrets = sorted(frozenset[str]().union(*self._secrets_by_owner.values()), key=len, reverse=True)
+        self._long_secrets = [secret for secret in all_secrets if len(secret) > MAX_PATTERN_CHARS]
+        short_secrets = all_secrets[len(self._long_secrets) :]
+        self._pattern = re.compile("|".join(map(re.escape, short_secrets))) if short_secrets else None
 
     def redact_text(self, text: str) -> str:
         """Return the text with known secrets replaced."""
-        for secret in self._long:
+        for secret in self._long_secrets:
             text = text.replace(secret, MARK)
         return self._pattern.sub(MARK, text) if self._pattern is not None else text
 
     def may_contain_secret(self, texts: Iterable[str]) -> bool:
         """Return whether the texts may contain a secret. One search over all of them together is cheap."""
-        if not self._known:
+        if not self._secrets_by_owner:
             return False
         together = "\n".join(texts)
         return self.redact_text(together) != together
@@ -62,10 +63,10 @@ class Redaction:
     def redact_value(self, value: Any, *, redact_keys: bool = False) -> Any:
         """Return the value with all texts within mappings and sequences redacted.
 
-        Keys of the outermost mapping are the hub's own words and stay. With `redact_keys` they are redacted, too:
-        within a field anything may come from anybody.
+        Keys of the outermost mapping are the hub's own and stay, unless `redact_keys`. Keys of inner mappings are
+        redacted, as they may come from anybody.
         """
-        if not self._known:
+        if not self._secrets_by_owner:
             return value
         if isinstance(value, str):
             return self.redact_text(value)
@@ -73,13 +74,13 @@ class Redaction:
             return self.redact_text(value.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
         if isinstance(value, Mapping):
             entries = cast("Mapping[Any, Any]", value)
-            shown: dict[Any, Any] = {}
+            redacted: dict[Any, Any] = {}
             for key, entry in entries.items():
-                name = self.redact_value(key) if redact_keys else key
-                while name in shown:  # no member hides another one
-                    name = f"{name} ({len(shown) + 1})"
-                shown[name] = self.redact_value(entry, redact_keys=True)
-            return shown
+                redacted_key = self.redact_value(key) if redact_keys else key
+                while redacted_key in redacted:  # two keys may be equal once redacted; both members stay
+                    redacted_key = f"{redacted_key} ({len(redacted) + 1})"
+                redacted[redacted_key] = self.redact_value(entry, redact_keys=True)
+            return redacted
         if isinstance(value, Sequence):
             return [self.redact_value(item, redact_keys=redact_keys) for item in cast("Sequence[Any]", value)]
         return value

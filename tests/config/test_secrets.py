@@ -65,7 +65,9 @@ def test_names_within_a_field_are_texts_that_anybody_may_have_written() -> None:
 def test_the_value_of_a_query_is_known_as_it_is_written_and_as_it_is_meant(shown: str) -> None:
     url = "https://mcp.example.com/mcp?api_key=s3cr%2Ft-k%2By-4711&x=1"
     redaction = Redaction()
-    redaction.set_secrets("a", ServerConfig.model_validate({"name": "a", "url": url}).list_known_secrets(), whole=True)
+    redaction.set_secrets(
+        "a", ServerConfig.model_validate({"name": "a", "url": url}).list_known_secrets(), whole_only=True
+    )
     assert redaction.redact_text(f"no such key: {shown}.") == f"no such key: {MARK}."
 
 
@@ -74,7 +76,7 @@ def test_a_header_is_known_word_by_word_and_as_it_stands_in_a_url() -> None:
         {"name": "a", "url": "https://mcp.example.com", "headers": {"Authorization": "Bearer k/y=canary"}}
     )
     redaction = Redaction()
-    redaction.set_secrets("a", config.list_known_secrets(), whole=True)
+    redaction.set_secrets("a", config.list_known_secrets(), whole_only=True)
     for shown in ("k/y=canary", "Bearer k/y=canary", "k%2Fy%3Dcanary", "Bearer%20k%2Fy%3Dcanary"):
         assert redaction.redact_text(f"({shown})") in (f"({MARK})", f"(Bearer {MARK})"), shown
 
@@ -95,7 +97,7 @@ def test_a_secret_of_any_length_is_taken_out_whole_and_of_its_words_a_bounded_nu
 
 def test_what_a_stranger_chose_makes_no_word_of_the_hub_a_secret() -> None:
     redaction = Redaction()
-    redaction.set_secrets("a", ["the connection finished", "opaque-token"], whole=True)
+    redaction.set_secrets("a", ["the connection finished", "opaque-token"], whole_only=True)
     assert redaction.redact_text("the connection is finished") == "the connection is finished"
     assert redaction.redact_text("the connection finished: opaque-token") == f"{MARK}: {MARK}"
 
@@ -198,7 +200,7 @@ def test_a_value_is_a_secret_by_its_name_and_by_its_form(name: str, value: str, 
         url = {"url": "https://a.example"} if member == "headers" else {"command": "x"}
         redaction = Redaction()
         config = ServerConfig.model_validate({"name": "a", member: {name: value}, **url})
-        redaction.set_secrets("a", config.list_known_secrets(), whole=True)
+        redaction.set_secrets("a", config.list_known_secrets(), whole_only=True)
         assert (MARK in redaction.redact_text(f"it said: {value}.")) is redacted
 
 
@@ -207,7 +209,7 @@ def test_of_a_value_of_many_words_those_that_are_none_stay() -> None:
         {"name": "a", "command": "x", "env": {"OPTIONS": "--on 127.0.0.1 canary-4711"}}
     )
     redaction = Redaction()
-    redaction.set_secrets("a", config.list_known_secrets(), whole=True)
+    redaction.set_secrets("a", config.list_known_secrets(), whole_only=True)
     assert redaction.redact_text("127.0.0.1 said canary-4711") == f"127.0.0.1 said {MARK}"
 
 

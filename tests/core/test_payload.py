@@ -73,14 +73,14 @@ def test_nobody_looks_for_garbage_while_a_document_is_read(text: bytes) -> None:
 
 def test_the_search_for_garbage_goes_on_after_what_is_no_document() -> None:
     with pytest.raises(ValueError, match=r"."):
-        payload.loads(b"[[]," * payload.LONG)
+        payload.loads(b"[[]," * payload.LONG_BYTES)
     assert gc.isenabled()
 
 
 def test_a_document_does_not_begin_a_search_for_garbage_that_was_turned_off() -> None:
     gc.disable()
     try:
-        payload.loads(b" " * payload.LONG + b"[]")
+        payload.loads(b" " * payload.LONG_BYTES + b"[]")
         assert not gc.isenabled()
     finally:
         gc.enable()

@@ -10,7 +10,7 @@ import anyio.lowlevel
 import pytest
 
 from hubbubd.timing import turns
-from hubbubd.timing.turns import BUSY_S, LONGEST_PAUSE_S, SHARE, SHORTEST_PAUSE_S, wait_for_turn
+from hubbubd.timing.turns import LONGEST_PAUSE_S, MAX_BUSY_S, PAUSE_FACTOR, SHORTEST_PAUSE_S, wait_for_turn
 
 PIECE_S = 0.005
 LIMIT_S = 60
@@ -62,14 +62,14 @@ async def test_while_others_are_busy_they_get_several_times_what_a_piece_takes(p
             await anyio.lowlevel.checkpoint()
             await wait_for_turn()
     assert len(pauses) == 3
-    assert min(pauses) >= SHARE * PIECE_S
+    assert min(pauses) >= PAUSE_FACTOR * PIECE_S
 
 
 async def test_a_pause_is_bounded_from_both_sides(pauses: list[float]) -> None:
     with somebody_busy():
         await wait_for_turn()
         assert pauses.pop() == SHORTEST_PAUSE_S
-        piece(2 * LONGEST_PAUSE_S / SHARE)
+        piece(2 * LONGEST_PAUSE_S / PAUSE_FACTOR)
         await anyio.lowlevel.checkpoint()
         await wait_for_turn()
         assert pauses.pop() == LONGEST_PAUSE_S
@@ -97,10 +97,10 @@ async def test_but_for_half_a_second_at_most(pauses: list[float], monkeypatch: p
         await wait_for_turn()
     with somebody_busy():
         await wait_for_turn()
-    now = BUSY_S - 0.01
+    now = MAX_BUSY_S - 0.01
     await wait_for_turn()
     assert len(pauses) == 3
-    now = BUSY_S + 0.01
+    now = MAX_BUSY_S + 0.01
     await wait_for_turn()
     assert len(pauses) == 3
 
@@ -111,7 +111,7 @@ async def test_a_piece_counts_by_what_it_needs_and_not_by_how_long_it_took(pause
         time.sleep(0.05)
         await anyio.lowlevel.checkpoint()
         await wait_for_turn()
-    assert pauses[-1] < SHARE * 0.05
+    assert pauses[-1] < PAUSE_FACTOR * 0.05
 
 
 async def test_a_round_that_only_took_long_is_not_a_busy_one(pauses: list[float]) -> None:

@@ -59,7 +59,7 @@ async def test_a_long_list_is_made_in_turns_and_nothing_of_it_at_once(
             taken += 1
 
         monkeypatch.setattr(turns, "wait_for_turn", counted)
-        monkeypatch.setattr(turns, "FIRST_S", -1.0)
+        monkeypatch.setattr(turns, "FIRST_PIECES_S", -1.0)
         monkeypatch.setattr(turns, "PIECE_S", -1.0)
         found = await NewHost(McpEndpoint(hub, ProfileView(hub, "p", ProfileSettings), handles(hub))).ask("tools/list")
         assert [each["name"] for each in found["tools"]][:COUNT] != []

@@ -30,7 +30,11 @@ class System:
 
     def __init__(self) -> None:
         self.epoch, self.slept = EPOCH, 0.0
-        self.clock = Clock(self.steady, wall=lambda: self.epoch + self.slept + self.steady(), slept=lambda: self.slept)
+        self.clock = Clock(
+            self.steady,
+            read_wall_s=lambda: self.epoch + self.slept + self.steady(),
+            read_suspended_s=lambda: self.slept,
+        )
         self.gate = Gate("token", self.clock)
         self.ended: list[float] = []
 

@@ -272,7 +272,7 @@ class Members:
             async with anyio.create_task_group() as beating:
                 beating.start_soon(fleet.send_beats)
                 await first_of(fleet.time.is_known, fleet.lost)
-                world.clock = Clock(now, wall=fleet.time.now, slept=lambda: 0.0)
+                world.clock = Clock(now, read_wall_s=fleet.time.now, read_suspended_s=lambda: 0.0)
                 async with world.hub(*servers) as hub, anyio.create_task_group() as waiting:
                     running = self.running[name] = Running(name, hub, store, self)
                     started.append(running)

@@ -23,7 +23,7 @@ class System:
     def clock(self) -> Clock:
         return Clock(
             asyncio.get_running_loop().time,
-            wall=self.wall,
-            slept=lambda: self.slept,
-            vouched=lambda: self.synchronised,
+            read_wall_s=self.wall,
+            read_suspended_s=lambda: self.slept,
+            is_vouched=lambda: self.synchronised,
         )

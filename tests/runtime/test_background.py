@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from hubbubd.runtime.background import Background
-from hubbubd.telemetry.trace import CURRENT_RPC, CURRENT_TRACE, Serving, Span, SpanKind, Trace
+from hubbubd.telemetry.trace import CURRENT_RPC, CURRENT_TRACE, RpcSpan, Span, SpanKind, Trace
 
 
 @pytest.mark.parametrize("start", [Background.start_soon, Background.start_brief], ids=["soon", "brief"])
@@ -54,7 +54,7 @@ async def test_it_does_not_belong_to_the_trace_of_who_started_it(start: Callable
 
     trace = Trace(trace_id="1" * 32, span_id="1" * 16)
     CURRENT_TRACE.set(trace)
-    CURRENT_RPC.set(Serving(Span(name="rpc", kind=SpanKind.SERVER, trace=trace, start=0.0)))
+    CURRENT_RPC.set(RpcSpan(Span(name="rpc", kind=SpanKind.SERVER, trace=trace, start=0.0)))
     async with Background.open() as background:
         start(background, work)
         await anyio.sleep(1)

@@ -5,14 +5,14 @@ import asyncio
 import anyio
 import pytest
 
-from hubbubd.timing.limited import limited
+from hubbubd.timing.limited import run_with_limit
 
 
 async def test_work_that_does_not_wait_returns_what_it_returns() -> None:
     async def work() -> int:
         return 7
 
-    assert await limited(work(), 0.0) == 7
+    assert await run_with_limit(work(), 0.0) == 7
 
 
 async def test_work_that_waits_goes_on_and_ends_in_time() -> None:
@@ -21,7 +21,7 @@ async def test_work_that_waits_goes_on_and_ends_in_time() -> None:
         await anyio.sleep(1)
         return "done"
 
-    assert await limited(work(), 3) == "done"
+    assert await run_with_limit(work(), 3) == "done"
 
 
 async def test_work_that_waits_too_long_is_ended_and_may_clean_up() -> None:
@@ -35,7 +35,7 @@ async def test_work_that_waits_too_long_is_ended_and_may_clean_up() -> None:
             raise
 
     with pytest.raises(TimeoutError):
-        await limited(work(), 3)
+        await run_with_limit(work(), 3)
     assert seen == ["cancelled"]
 
 
@@ -49,7 +49,7 @@ async def test_what_the_work_raises_is_raised() -> None:
 
     for work in (at_once, later):
         with pytest.raises(ConnectionError):
-            await limited(work(), 3)
+            await run_with_limit(work(), 3)
 
 
 async def test_it_is_cancelled_from_outside_as_any_work_is() -> None:
@@ -57,5 +57,5 @@ async def test_it_is_cancelled_from_outside_as_any_work_is() -> None:
         await anyio.sleep(10)
 
     with anyio.move_on_after(1) as scope:
-        await limited(work(), 3)
+        await run_with_limit(work(), 3)
     assert scope.cancelled_caught

@@ -9,7 +9,7 @@ import pytest
 from hubbubd.core.calls.call_states import CallState
 from hubbubd.core.filters import TaskFilter
 from hubbubd.runtime.calls import inbound_request_span
-from hubbubd.telemetry.trace import CURRENT_RPC, CURRENT_TRACE, Serving, Span, SpanKind
+from hubbubd.telemetry.trace import CURRENT_RPC, CURRENT_TRACE, RpcSpan, Span, SpanKind
 from hubbubd.upstream.ports import Era, InboundRequest, ReplyError
 
 from .conftest import World, server, settle, spec, until
@@ -67,7 +67,7 @@ async def test_the_rpc_of_a_caller_who_hung_up_is_not_left_to_the_next_hub(world
 
     async def call(hub: Any) -> None:
         CURRENT_TRACE.set(trace)
-        CURRENT_RPC.set(Serving(rpc))
+        CURRENT_RPC.set(RpcSpan(rpc))
         await hub.calls.call(spec(call_id="c"), "me")
 
     async with world.hub(server()) as hub:

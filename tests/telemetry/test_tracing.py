@@ -9,7 +9,7 @@ from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from hubbubd.errors import ConfigError
-from hubbubd.redaction import LONG, REDACTION
+from hubbubd.redaction import MAX_PATTERN_CHARS, REDACTION
 from hubbubd.telemetry import mcp, setup
 from hubbubd.telemetry.sdk.otlp import encode
 from hubbubd.telemetry.sdk.tracer import SdkTracer
@@ -253,7 +253,7 @@ def test_equal_values_of_different_types_are_sent_as_what_they_are(told: Any) ->
     assert encode(spans) == encode_spans(spans)
 
 
-@pytest.mark.parametrize("secret", ["canary-key", f"canary-key-{'x' * LONG}"], ids=["short", "long"])
+@pytest.mark.parametrize("secret", ["canary-key", f"canary-key-{'x' * MAX_PATTERN_CHARS}"], ids=["short", "long"])
 def test_a_secret_is_in_nothing_that_is_told(told: Any, secret: str) -> None:
     tracer, exporter = told()
     place = tracer.begin(None)

@@ -11,7 +11,7 @@ if sys.platform == "win32":
 else:
     import fcntl
 
-PIECE: Final = 1024 * 1024
+ZEROS_BYTES: Final = 1024 * 1024
 """Bytes of zeros that are written at once, where room cannot be reserved otherwise."""
 
 
@@ -76,7 +76,7 @@ def reserve(descriptor: int, size: int) -> None:
         os.posix_fallocate(descriptor, 0, size)
         return
     while size > 0:
-        size -= os.write(descriptor, bytes(min(size, PIECE)))
+        size -= os.write(descriptor, bytes(min(size, ZEROS_BYTES)))
 
 
 def is_of_another_user(status: os.stat_result) -> bool:

@@ -59,12 +59,12 @@ class PortableReaper(reaper.Reaper):
         super().run(descriptors)
 
     def inherit_orphans(self) -> None:
-        """Have the end of a child wake this process; other descendants are found by `_find_family`."""
-        self._woken, self._waker = os.pipe()
-        for descriptor in (self._woken, self._waker):
+        """Have the end of a child wake this process through a pipe; `_find_family` finds other descendants."""
+        self._wake_reader, self._wake_writer = os.pipe()
+        for descriptor in (self._wake_reader, self._wake_writer):
             os.set_blocking(descriptor, False)
         signal.signal(signal.SIGCHLD, _ignore_signal)
-        signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
+        signal.set_wakeup_fd(self._wake_writer, warn_on_full_buffer=False)
 
     def die_with_reaper(self) -> None:
         """Do nothing: such systems cannot end a server with its reaper."""
@@ -84,14 +84,14 @@ class PortableReaper(reaper.Reaper):
         """Wait until no child is left or the control socket was closed; the end of a child wakes it by a pipe."""
         poll = select.poll()
         poll.register(self.control, select.POLLIN)
-        poll.register(self._woken, select.POLLIN)
+        poll.register(self._wake_reader, select.POLLIN)
         self.reap()
         while not self._server_has_ended:
             ready = [descriptor for descriptor, _ in poll.poll(reaper.ORPHAN_CHECK_MS)]
             if self.control in ready:
                 return
-            if self._woken in ready:
-                os.read(self._woken, 4096)
+            if self._wake_reader in ready:
+                os.read(self._wake_reader, 4096)
             self.reap()
 
     def reap(self) -> bool:
@@ -118,7 +118,7 @@ class PortableReaper(reaper.Reaper):
             pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
 
     def _find_family(self) -> list[psutil.Process]:
-        """Return all running processes that belong to the server, itself included."""
+        """Return all running processes of `_belongs_to_server`, the server included, and all of their descendants."""
         if not self.server:
             return []
         family: dict[int, psutil.Process] = {}

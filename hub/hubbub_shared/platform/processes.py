@@ -28,8 +28,8 @@ ENDING_SIGNALS: Final[tuple[signal.Signals, ...]] = tuple(
 MARK: Final = "HUBBUB_CONNECTION"
 """The variable of the environment by which all that a server starts is known: `PID.ID`, the hub's process first."""
 
-KILL_LOOKS, KILL_PAUSE_S = 500, 0.01
-"""How often, with which pauses, `kill_marked` looks for processes to end: about five seconds."""
+KILL_ATTEMPTS, KILL_PAUSE_S = 500, 0.01
+"""How often `kill_marked` looks for processes to kill, and the pause between two looks: about five seconds in all."""
 
 
 def make_reaper_command(descriptor: int) -> list[str]:
@@ -124,12 +124,12 @@ def is_running(pid: int) -> bool:
 def kill_marked(mark: str) -> None:
     """Kill every process that has this mark in its environment (the variable MARK).
 
-    Return once all of them have ended, or after KILL_LOOKS looks. Those found before are looked at as well: a process
-    that is ending has no environment any more, and so no mark.
+    Return once all of them have ended, or after KILL_ATTEMPTS looks. Processes killed in an earlier look are checked as
+    well: a process that is ending has no environment any more, and so no mark.
     """
     entry = f"{MARK}={mark}".encode()
     killed: set[int] = set()
-    for _ in range(KILL_LOOKS):
+    for _ in range(KILL_ATTEMPTS):
         with suppress(OSError):  # this process has no descriptor left, for now
             marked = {pid for pid in _list_pids() if _kill_if_marked(pid, entry)}
             killed |= marked
@@ -140,13 +140,13 @@ def kill_marked(mark: str) -> None:
 
 def find_orphaned_servers() -> Iterator[tuple[int, int]]:
     """Yield the processes of servers that have outlived their hub, each with the process id of the hub."""
-    start = f"{MARK}=".encode()
+    prefix = f"{MARK}=".encode()
     for pid in _list_pids():
         with suppress(OSError, ValueError):
             for entry in _read_environment(pid):
-                hub = int(entry.removeprefix(start).partition(b".")[0]) if entry.startswith(start) else 0
-                if hub and not is_running(hub):
-                    yield pid, hub
+                hub_pid = int(entry.removeprefix(prefix).partition(b".")[0]) if entry.startswith(prefix) else 0
+                if hub_pid and not is_running(hub_pid):
+                    yield pid, hub_pid
 
 
 def find_listener(port: int) -> str | None:
@@ -204,17 +204,17 @@ if sys.platform == "linux":
     def _kill_if_marked(pid: int, entry: bytes) -> bool:
         """Kill a process that has this entry in its environment; return whether it has. Raises OSError."""
         try:
-            process = os.pidfd_open(pid)  # first, so that nobody else is killed who gets the pid meanwhile
+            handle = os.pidfd_open(pid)  # first, so that nobody else is killed who gets the pid meanwhile
         except ProcessLookupError:
             return False
         try:
             is_marked = entry in _read_environment(pid)
             if is_marked:
                 with suppress(ProcessLookupError, PermissionError):
-                    signal.pidfd_send_signal(process, signal.SIGKILL)
+                    signal.pidfd_send_signal(handle, signal.SIGKILL)
             return is_marked
         finally:
-            os.close(process)
+            os.close(handle)
 
     def _read_proc_file(pid: int, name: str) -> bytes:
         """Return what the system has about a process, nothing if it ended. Raises OSError: too many open files."""
@@ -266,8 +266,8 @@ else:
         import psutil
 
         with suppress(psutil.Error):
-            process = psutil.Process(pid)  # it knows when the process began, so nobody else of its number is killed
+            handle = psutil.Process(pid)  # it knows when the process began, so nobody else of its number is killed
             if entry in _read_environment(pid):
-                process.kill()
+                handle.kill()
                 return True
         return False

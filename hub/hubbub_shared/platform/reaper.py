@@ -63,8 +63,8 @@ def call_libc(function: str, *arguments: int | bytes | None) -> None:
     _ctypes.call_function(_ctypes.dlsym(LIBC, function), arguments)
 
 
-def launch(starts: _socket.socket, reaper_class: "type[Reaper]") -> None:
-    """Fork a reaper for each start of a server, until the other end of `starts` closes; then wait for the reapers.
+def launch(start_socket: _socket.socket, reaper_class: "type[Reaper]") -> None:
+    """Fork a reaper for each start of a server, until the other end of `start_socket` closes; then wait for them.
 
     A reaper is the process that starts one server, and at last ends all that the server has started.
     """
@@ -72,7 +72,7 @@ def launch(starts: _socket.socket, reaper_class: "type[Reaper]") -> None:
     # A signal to the whole service must not end a reaper before it has cleaned up; the sockets end all. And the kernel
     # collects the reapers.
     reaper_class.ignore_signals()
-    while descriptors := _receive_descriptors(starts):
+    while descriptors := _receive_descriptors(start_socket):
         *_, control, _ = descriptors
         try:
             reaper = os.fork()
@@ -80,7 +80,7 @@ def launch(starts: _socket.socket, reaper_class: "type[Reaper]") -> None:
             _report(control, f"failed fork {exc.errno}")
         else:
             if reaper == 0:
-                starts.close()
+                start_socket.close()
                 reaper_class(control).run(descriptors)
                 os._exit(0)
         for descriptor in descriptors:
@@ -117,18 +117,18 @@ class Reaper:
 
     def _start(self, descriptors: list[int]) -> str:
         """Start the server; return what failed, "" when it runs."""
-        receive, send = os.pipe()
+        pipe_reader, pipe_writer = os.pipe()
         parent = os.getpid()
         try:
             self.server = os.fork()
         except OSError as exc:
             return f"fork {exc.errno}"
         if self.server == 0:
-            os.write(send, self._become_server(parent, descriptors).encode())
+            os.write(pipe_writer, self._become_server(parent, descriptors).encode())
             os._exit(127)
-        os.close(send)  # the child's copy closes when it becomes the server
-        failure = os.read(receive, 100).decode()
-        os.close(receive)
+        os.close(pipe_writer)  # the child's copy closes when it becomes the server
+        failure = os.read(pipe_reader, 100).decode()
+        os.close(pipe_reader)
         return failure
 
     def _become_server(self, parent: int, descriptors: list[int]) -> str:
@@ -136,14 +136,14 @@ class Reaper:
         self.die_with_reaper()
         if os.getppid() != parent:  # the parent died before the line above
             os._exit(127)
-        *standard, _, spec = descriptors
-        for number, descriptor in enumerate(standard):
+        *standard_descriptors, _, spec_descriptor = descriptors
+        for number, descriptor in enumerate(standard_descriptors):
             os.dup2(descriptor, number)
         # What was ignored or blocked where the hub was started stays so over exec, such as SIGQUIT in the background
         # of a shell (POSIX, sh, asynchronous lists); a server expects none of it.
         self.reset_signals()
         os.setsid()  # a server that signals its own process group must not reach the reaper
-        cwd, command, environ = read_spec(spec)
+        cwd, command, environ = read_spec(spec_descriptor)
         try:
             if cwd:
                 os.chdir(cwd)
@@ -195,15 +195,15 @@ class Reaper:
         """End every descendant: SIGTERM, SIGKILL after TERM_GRACE_S, until none is left."""
         signalled: set[int] = set()
         kill_at = time.monotonic() + TERM_GRACE_S
-        pause = 0.001
+        pause_s = 0.001
         while self.reap():
             is_overdue = time.monotonic() >= kill_at
             for pid in _list_descendants():
                 if is_overdue or pid not in signalled:
                     signalled.add(pid)
                     send_signal(pid, SIGKILL if is_overdue else SIGTERM)
-            time.sleep(pause)
-            pause = min(pause * 2, 0.05)
+            time.sleep(pause_s)
+            pause_s = min(pause_s * 2, 0.05)
 
     def reap(self) -> bool:
         """Collect the status of every child that ended; return whether any is left."""
@@ -222,9 +222,9 @@ class Reaper:
         _report(self.control, line)
 
 
-def _receive_descriptors(starts: _socket.socket) -> list[int]:
+def _receive_descriptors(start_socket: _socket.socket) -> list[int]:
     """Return the descriptors of the next start; none when the hub has closed its end."""
-    _, ancillary, _, _ = starts.recvmsg(1, _socket.CMSG_SPACE(DESCRIPTORS * 4), CLOSE_ON_EXEC)
+    _, ancillary, _, _ = start_socket.recvmsg(1, _socket.CMSG_SPACE(DESCRIPTORS * 4), CLOSE_ON_EXEC)
     descriptors = [descriptor for _, _, data in ancillary for descriptor in memoryview(data).cast("i")]
     if not CLOSE_ON_EXEC:
         for descriptor in descriptors:

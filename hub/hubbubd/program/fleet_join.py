@@ -70,7 +70,7 @@ class FleetTerm:
     def make_clock(self) -> Clock:
         """Return a clock with the time that all members share, the database's."""
         time = self.fleet.time
-        return Clock(asyncio.get_running_loop().time, wall=time.now, vouched=time.is_vouched_for)
+        return Clock(asyncio.get_running_loop().time, read_wall_s=time.now, is_vouched=time.is_vouched_for)
 
     @asynccontextmanager
     async def open_vault(self, store: StoreSettings) -> AsyncGenerator[PostgresVault]:

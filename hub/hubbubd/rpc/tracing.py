@@ -16,7 +16,7 @@ from hubbubd.rpc.auth.permissions import RULES, RpcReach
 from hubbubd.rpc.context import principal
 from hubbubd.rpc.methods import Around, Serve, Unary
 from hubbubd.telemetry import mcp
-from hubbubd.telemetry.trace import CURRENT_RPC, CURRENT_TRACE, Attributes, Serving, Span, SpanKind
+from hubbubd.telemetry.trace import CURRENT_RPC, CURRENT_TRACE, Attributes, RpcSpan, Span, SpanKind
 from hubbubd.telemetry.tracer import Tracer
 
 FAILURES = frozenset(
@@ -58,7 +58,7 @@ def _serve_in_span(tracer: Tracer, name: str, system: str, serve: Unary) -> Unar
             "hubbub.principal": mcp.bounded_text(principal().name),
         }
         span = Span(name=name, kind=SpanKind.SERVER, trace=trace, start=tracer.now(), attributes=about)
-        serving = Serving(span)
+        serving = RpcSpan(span)
         CURRENT_TRACE.set(trace)
         CURRENT_RPC.set(serving)
         # Stays for an RPC that is cancelled: `except Exception` does not see that.

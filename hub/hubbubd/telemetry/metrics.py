@@ -21,7 +21,7 @@ class Shape(StrEnum):
 class Metric:
     """One metric by its OpenTelemetry name; `unit` is in UCUM. `buckets` are a histogram's upper bounds.
 
-    `whole` says that each member of a fleet shows the figure of the whole fleet: their sum would be a multiple of it.
+    `whole` says that each member of a fleet reports the figure of the whole fleet, so that members must not be summed.
     """
 
     name: str

@@ -71,14 +71,14 @@ class SpanEvent:
 
 
 @dataclass(slots=True, eq=False)
-class Serving:
-    """The span of the RPC being served, and links to other traces that it touches."""
+class RpcSpan:
+    """The span of the RPC that is served now, and links to the traces of calls and requests that it acts on."""
 
     span: Span
     links: list[Trace] = field(default_factory=list[Trace])
 
 
-CURRENT_RPC: ContextVar[Serving | None] = ContextVar("hubbub_rpc_span", default=None)
+CURRENT_RPC: ContextVar[RpcSpan | None] = ContextVar("hubbub_rpc_span", default=None)
 """The RPC being served, when it is traced."""
 
 CURRENT_TRACE: ContextVar[Trace | None] = ContextVar("hubbub_trace", default=None)
@@ -93,8 +93,8 @@ def parse_trace(carrier: object) -> Trace | None:
     if not carrier or not isinstance(carrier, Mapping):
         return None
     headers = cast("Mapping[str, Any]", carrier)
-    text = headers.get("traceparent")
-    match = _TRACEPARENT.fullmatch(text) if isinstance(text, str) and len(text) <= 512 else None
+    traceparent = headers.get("traceparent")
+    match = _TRACEPARENT.fullmatch(traceparent) if isinstance(traceparent, str) and len(traceparent) <= 512 else None
     if match is None:
         return None
     version, trace_id, span_id, flags, rest = match.groups()
@@ -112,18 +112,18 @@ def trace_of_params(params: Mapping[str, Any]) -> Trace | None:
 
 
 def propagated_span(trace: Trace | None) -> Span | None:
-    """Return a span for a trace of another program, which the hub passes on and never exports; None without a trace."""
+    """Return a span that only carries another program's trace on; it is never exported. None without a trace."""
     return trace and Span(name="", kind=SpanKind.CLIENT, trace=replace(trace, own=False), start=0.0)
 
 
 def inject_trace(params: Mapping[str, Any] | None, trace: Trace) -> dict[str, Any]:
     """Return the params of an MCP message with a trace in `_meta`, in place of any other."""
-    given_params = params or {}
+    request_params = params or {}
     # `traceparent` is always overwritten, `tracestate` only if this trace has one.
-    other_meta = {key: value for key, value in _as_mapping(given_params.get("_meta")).items() if key != "tracestate"}
-    return {**given_params, "_meta": {**other_meta, **trace.headers()}}
+    other_meta = {key: value for key, value in _as_mapping(request_params.get("_meta")).items() if key != "tracestate"}
+    return {**request_params, "_meta": {**other_meta, **trace.headers()}}
 
 
 def _as_mapping(value: object) -> Mapping[str, Any]:
-    """Return a value that is a mapping; an empty one for any other value."""
+    """Return the value if it is a mapping, else an empty one."""
     return cast("Mapping[str, Any]", value) if value is not None and isinstance(value, Mapping) else {}

@@ -5,26 +5,29 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Bucket:
-    """A bucket filled with `rate` tokens per second, up to `burst`. Times are seconds of a monotonic clock."""
+    """A bucket filled with `rate` tokens per second, up to `burst`; it has `level` tokens at the time `filled_at`.
+
+    Times are seconds of a monotonic clock.
+    """
 
     rate: float
     burst: float
-    at: float
+    filled_at: float
     level: float = field(init=False)
 
     def __post_init__(self) -> None:
         self.level = self.burst
 
     def take(self, now: float) -> float:
-        """Take one token and return 0; without one, take none and return the seconds until there is one."""
+        """Take one token and return 0; if there is none, return the seconds until there is one, and take nothing."""
         self._fill(now)
         if self.level < 1:
             return (1 - self.level) / self.rate
         self.level -= 1
         return 0.0
 
-    def owe(self, now: float, amount: float = 1) -> float:
-        """Take `amount` tokens even into debt, and return the seconds until the debt is paid."""
+    def take_into_debt(self, now: float, amount: float = 1) -> float:
+        """Take `amount` tokens, below zero if need be, and return the seconds until the level is zero again."""
         self._fill(now)
         self.level -= amount
         return max(-self.level / self.rate, 0.0)
@@ -41,5 +44,5 @@ class Bucket:
 
     def _fill(self, now: float) -> None:
         """Add the tokens of the time since the last fill."""
-        self.level = min(self.burst, self.level + max(now - self.at, 0.0) * self.rate)
-        self.at = max(self.at, now)
+        self.level = min(self.burst, self.level + max(now - self.filled_at, 0.0) * self.rate)
+        self.filled_at = max(self.filled_at, now)

@@ -33,19 +33,19 @@ class Deadline:
             self._update_timer()
 
     def end(self) -> None:
-        """End the work, also if it has not begun."""
+        """End the work now; work that has not begun ends at its first wait."""
         if not self.is_over:
             self.is_over = True
             if self._scope is not None:
                 self._scope.cancel()
 
     async def stop_if_over(self) -> None:
-        """Raise the cancellation here if the time is over, so that what follows in the work does not happen."""
+        """Raise the cancellation if the time is over. The work calls this before a step that must not happen then."""
         if self.is_over:
             await anyio.lowlevel.checkpoint_if_cancelled()
 
     async def run(self, work: Callable[[], Awaitable[T]]) -> T | None:
-        """Do the work and return its result; None if the work was ended.
+        """Do the work and return its result; None if it was ended by the time or by `end`.
 
         If the time is over before the work begins, the work still runs to its first wait.
         """

@@ -9,37 +9,37 @@ T = TypeVar("T")
 
 
 @coroutine
-def limited(work: Coroutine[Any, Any, T], limit_s: float) -> Generator[Any, Any, T]:
+def run_with_limit(work: Coroutine[Any, Any, T], limit_s: float) -> Generator[Any, Any, T]:
     """Do the work and return its result; it has `limit_s` seconds from its first wait on. Raises TimeoutError."""
     try:
-        waits_for = work.send(None)
+        awaited = work.send(None)
     except StopIteration as done:
         return done.value
-    return (yield from _finish(work, waits_for, limit_s).__await__())
+    return (yield from _finish(work, awaited, limit_s).__await__())
 
 
-async def _finish(work: Coroutine[Any, Any, T], waits_for: object, limit_s: float) -> T:
-    """Await work that has begun to wait for `waits_for`, for `limit_s` seconds at most. Raises TimeoutError."""
+async def _finish(work: Coroutine[Any, Any, T], awaited: object, limit_s: float) -> T:
+    """Await the rest of work that waits for `awaited` already, for `limit_s` seconds at most. Raises TimeoutError."""
     async with asyncio.timeout(limit_s):
-        return await _go_on(work, waits_for)
+        return await _go_on(work, awaited)
 
 
 @coroutine
-def _go_on(work: Coroutine[Any, Any, T], waits_for: object) -> Generator[Any, Any, T]:
-    """Await work that has begun to wait for `waits_for`, and return its result.
+def _go_on(work: Coroutine[Any, Any, T], awaited: object) -> Generator[Any, Any, T]:
+    """Await the rest of work that waits for `awaited` already, and return its result.
 
-    `yield from` would start from the beginning, so this does by hand what it does from there on (PEP 380).
+    `yield from` can only start work from its beginning, so this function does the same by hand (PEP 380).
     """
     try:
         while True:
             try:
-                woken_with = yield waits_for
+                result = yield awaited
             except GeneratorExit:
                 work.close()
                 raise
             except BaseException as exc:  # noqa: BLE001 - it is the work's to handle
-                waits_for = work.throw(exc)
+                awaited = work.throw(exc)
             else:
-                waits_for = work.send(woken_with)
+                awaited = work.send(result)
     except StopIteration as done:
         return done.value

@@ -8,7 +8,7 @@ from collections.abc import Callable
 class Slots:
     """`count` slots, each given back after `hold_s` seconds at the latest.
 
-    A holder that had a slot goes on without it then. So holders that merely wait do not keep others out.
+    After that time the holder goes on without its slot. So holders that merely wait do not keep others out.
     """
 
     def __init__(self, count: int, hold_s: float) -> None:
@@ -26,22 +26,22 @@ class Slots:
         if self._free:
             self._free -= 1
         else:
-            slot = loop.create_future()
-            self._waiting.append(slot)
+            waiter = loop.create_future()
+            self._waiting.append(waiter)
             try:
-                await slot
+                await waiter
             except asyncio.CancelledError:
-                if not slot.cancelled():  # a slot was given to it in the same moment
+                if not waiter.cancelled():  # `_give_back` gave it a slot in the same moment
                     self._give_back()
                 raise
-        taken = True
+        is_taken = True
 
         def give_back() -> None:
             """Give the slot back, once."""
-            nonlocal taken
+            nonlocal is_taken
             timer.cancel()
-            if taken:
-                taken = False
+            if is_taken:
+                is_taken = False
                 self._give_back()
 
         timer = loop.call_later(self._hold_s, give_back)
@@ -50,8 +50,8 @@ class Slots:
     def _give_back(self) -> None:
         """Give a slot to the first that waits for one, or make it free."""
         while self._waiting:
-            waiting = self._waiting.popleft()
-            if not waiting.done():
-                waiting.set_result(None)
+            waiter = self._waiting.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
                 return
         self._free += 1

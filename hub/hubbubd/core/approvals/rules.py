@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Final, Self
 
 from hubbubd.conditions import (
-    MOST_TOGETHER,
+    MAX_COMBINED,
     WRITES,
     CallFacts,
     Condition,
@@ -31,7 +31,7 @@ ANY: Final = "*"
 LONGEST_TOOL: Final = 1000
 """A longer name of a tool is not compared: each rule that asks or denies matches it, and none that allows."""
 
-FEWEST_TOGETHER: Final = 3
+MIN_COMBINED: Final = 3
 """Conditions that are worth being compiled together."""
 
 REMEMBERED_NAMES: Final = 4096
@@ -119,7 +119,7 @@ class CallRules:
     def _find_for_tool(self, server: str, tool: str) -> "tuple[_RuleGroup, ...]":
         """Return the rules for a tool, in order, up to the first without a condition.
 
-        They are in groups of MOST_TOGETHER, whose conditions are evaluated in one go.
+        They are in groups of MAX_COMBINED, whose conditions are evaluated in one go.
         """
         plain = plain_name(tool) if len(tool) <= LONGEST_TOOL else ""
         found: list[ApprovalRule] = []
@@ -128,7 +128,7 @@ class CallRules:
                 found.append(each.rule)
                 if each.rule.when is None:
                     break  # nothing gets past it
-        return tuple(_RuleGroup(tuple(found[at : at + MOST_TOGETHER])) for at in range(0, len(found), MOST_TOGETHER))
+        return tuple(_RuleGroup(tuple(found[at : at + MAX_COMBINED])) for at in range(0, len(found), MAX_COMBINED))
 
 
 def stricter(first: Judgement | None, second: Judgement) -> Judgement:
@@ -171,7 +171,7 @@ class _RuleGroup:
         """Compile the conditions of the rules into one, if that is possible and worth the work."""
         self._rules = rules
         self._unconditional = tuple(rule for rule in rules if rule.when is None)
-        self._together = _compile_together(tuple(rule.when for rule in rules if rule.when is not None))
+        self._combined = _compile_combined(tuple(rule.when for rule in rules if rule.when is not None))
 
     def find_matching(self, context: EvaluationContext, *, is_failed: bool) -> Iterator[tuple[ApprovalRule, str]]:
         """Yield the rules whose condition holds (with "") or fails (with why), in order; the first that holds decides.
@@ -180,12 +180,12 @@ class _RuleGroup:
         counts: others may be left out.
         """
         rules: Sequence[ApprovalRule] = self._rules
-        if self._together is not None:
+        if self._combined is not None:
             try:
-                first_index = self._together.find_first(context)
+                first_index = self._combined.find_first(context)
             except ConditionProblem:
                 # Unless no condition can hold, all rules are evaluated one by one below.
-                if self._together.none_can_hold(context):
+                if self._combined.none_can_hold(context):
                     first_failure = () if is_failed else islice(_evaluate_each(rules, context), 1)
                     yield from first_failure
                     rules = self._unconditional
@@ -208,9 +208,9 @@ def _evaluate_each(rules: Iterable[ApprovalRule], context: EvaluationContext) ->
 
 
 @lru_cache(256)
-def _compile_together(conditions: tuple[Condition, ...]) -> Conditions | None:
+def _compile_combined(conditions: tuple[Condition, ...]) -> Conditions | None:
     """Return the conditions compiled as one; None if they are too few to be worth the work, or do not fit into one."""
-    if len(conditions) < FEWEST_TOGETHER:
+    if len(conditions) < MIN_COMBINED:
         return None
     try:
         return Conditions(conditions)

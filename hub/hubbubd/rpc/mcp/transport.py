@@ -30,7 +30,7 @@ from hubbubd.downstream.protocol import messages
 from hubbubd.downstream.protocol.messages import Id, Message, MessageTooLarge, Refusal
 from hubbubd.errors import HubError, ResourceExhausted
 from hubbubd.rpc.context import current
-from hubbubd.timing.limited import limited
+from hubbubd.timing.limited import run_with_limit
 
 log = structlog.get_logger(__name__)
 
@@ -159,7 +159,7 @@ class HostHttpRequest:
     async def read_body(self, max_bytes: int) -> bytes:
         """Return the body. Raises HttpRefusal for a body too long or too slow, ConnectionError for a lost host."""
         try:
-            return await limited(self._read_body(max_bytes), REQUEST_S)
+            return await run_with_limit(self._read_body(max_bytes), REQUEST_S)
         except TimeoutError:
             late = Refusal(INVALID_REQUEST, f"no message came within {REQUEST_S:g} s", {"reason": "MALFORMED_REQUEST"})
             raise HttpRefusal(408, late, CLOSE_HEADERS) from None
@@ -209,7 +209,7 @@ class HostHttpRequest:
 
     async def end(self, body: bytes = b"") -> None:
         """End the response, with the last of its body. Raises TimeoutError for a host that does not read it."""
-        await limited(self._end(body), STALL_S)
+        await run_with_limit(self._end(body), STALL_S)
 
     async def _end(self, body: bytes) -> None:
         """Send the last part of the body."""
@@ -435,7 +435,7 @@ class HostEventStream:
         if not current().is_credential_valid():
             raise ConnectionError  # its credential has ended
         with self._request.hold_bytes(len(data)) if len(data) > SMALL_BYTES else nullcontext():
-            await limited(self._send_chunk(data), STALL_S)
+            await run_with_limit(self._send_chunk(data), STALL_S)
 
     async def _send_chunk(self, data: bytes) -> None:
         """Send bytes of the body, then an empty chunk, whose sending waits until the connection has room again."""

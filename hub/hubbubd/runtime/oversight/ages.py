@@ -183,7 +183,7 @@ class Ages:
     def _confirm_clock(self, now: float) -> None:
         """Count doubted time as passed once a time service of the machine says that the clock is right."""
         known = self._upkeep.eras
-        if not known[-1].vouched and self._clock.vouched() and core.after_confirmation(known, now) != known:
+        if not known[-1].vouched and self._clock.is_vouched() and core.after_confirmation(known, now) != known:
             self._change_eras(lambda eras: core.after_confirmation(eras, now))
             if core.doubted_s(known) and not self.doubted_s:
                 log.warning("a time service says that the clock is right; nothing is doubted any more")

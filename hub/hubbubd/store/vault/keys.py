@@ -66,7 +66,7 @@ class VaultKeys:
             what = "has no key" if not lines else f"has more than {MAX_KEYS} keys"
             raise ConfigError(setting, f"{origin} {what}; {_key_creation_advice()}")
         # Before any message can repeat a key.
-        REDACTION.set_secrets("the vault's keys", lines, whole=True)
+        REDACTION.set_secrets("the vault's keys", lines, whole_only=True)
         keys: dict[str, VaultKey] = {}
         for number, line in enumerate(lines, 1):
             try:

@@ -21,7 +21,7 @@ from hubbub_shared import __version__
 from hubbubd.config import ServerConfig
 from hubbubd.config.policy.hosts import HostRules
 from hubbubd.errors import Fault, PermissionDenied
-from hubbubd.timing.limited import limited
+from hubbubd.timing.limited import run_with_limit
 from hubbubd.upstream import faults
 from hubbubd.upstream.http import body
 from hubbubd.upstream.http.connections import CURRENT_SEND, SendWatch
@@ -286,7 +286,7 @@ class _Content(Payload):
         if self._permit is not None:
             await self._permit()
         self._progress.sending_started = True
-        await limited(self._write(writer), self._send_timeout_s)
+        await run_with_limit(self._write(writer), self._send_timeout_s)
         self._progress.handed_over = True
 
     async def _write(self, writer: AbstractStreamWriter) -> None:

@@ -78,7 +78,7 @@ class LinkOpener:
             shared = {name: SecretStr(os.environ[name]) for name in self.variables if name in os.environ}
             resolved = resolved.model_copy(update={"env": shared | resolved.env})
             inbound.note("tilde", _shell_syntax_note(resolved))
-        REDACTION.set_secrets(config.name, resolved.list_known_secrets(), whole=True)
+        REDACTION.set_secrets(config.name, resolved.list_known_secrets(), whole_only=True)
         sse_config = resolved.model_copy(update={"transport": "sse"}) if resolved.transport == "http" else None
         budget = _TimeBudget(self._connect_limit_s(config))
         async with AsyncExitStack() as stack:

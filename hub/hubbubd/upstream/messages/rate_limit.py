@@ -32,8 +32,8 @@ class ServerRateLimit:
         now = anyio.current_time()
         if self._is_flooding and self._messages.is_full(now) and self._bytes.is_full(now):
             self._is_flooding = False
-        message_debt_s = self._messages.owe(now)
-        byte_debt_s = self._bytes.owe(now, size)
+        message_debt_s = self._messages.take_into_debt(now)
+        byte_debt_s = self._bytes.take_into_debt(now, size)
         debt_s = max(message_debt_s, byte_debt_s)
         if not debt_s:
             return

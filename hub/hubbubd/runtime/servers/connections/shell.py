@@ -49,7 +49,7 @@ class ConnectLimits:
 
     async def wait_for_reconnect(self) -> None:
         """Wait until one more server may try again (rate limit)."""
-        await anyio.sleep(self._bucket.owe(anyio.current_time()))
+        await anyio.sleep(self._bucket.take_into_debt(anyio.current_time()))
 
     async def begin(self) -> Callable[[], None]:
         """Wait until an attempt may begin; return a function to be called at the end of the attempt."""

@@ -100,7 +100,7 @@ class OAuthStorage:
         client, tokens = context.client_info, context.current_tokens
         secrets = [client.client_secret] if client is not None else []
         secrets += [tokens.access_token, tokens.refresh_token] if tokens is not None else []
-        REDACTION.set_secrets(oauth_owner(self._server), filter(None, secrets), whole=True)
+        REDACTION.set_secrets(oauth_owner(self._server), filter(None, secrets), whole_only=True)
 
     async def save(self) -> None:
         """Store the whole context, and have its secrets redacted; set `has_unsaved_changes`. Raises OSError."""
