@@ -281,12 +281,12 @@ class McpEndpoint:
             return await self._ask_people(request)
         by_search = False  # whether the request calls a tool by way of `hubbub_call_tool`
         if kind is CatalogKind.TOOL and self.view.searches_tools:
-            if params.get("name") == own_tools.SEARCH:
+            if params.get("name") == own_tools.SEARCH_TOOL:
                 refuse_task(request)
                 await self._lists.wait(CatalogKind.TOOL, request)
                 search_result = await own_tools.search_tools(self.view, params, request.host.principal)
                 return revisions.render_result(request.method, search_result, request.host.revision, None)
-            if by_search := params.get("name") == own_tools.CALL:
+            if by_search := params.get("name") == own_tools.CALL_TOOL:
                 params = own_tools.unwrap_call(params)
         requested_name = params.get(member)
         if not isinstance(requested_name, str):

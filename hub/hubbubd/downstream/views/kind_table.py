@@ -1,4 +1,4 @@
-"""What a profile shows of one kind of entries: lists, names and searches, as the catalog and the settings were once."""
+"""Tables of what a profile shows of one kind of entries: lists, names and search indexes."""
 
 from collections.abc import Callable, Collection, Generator, Iterable
 from dataclasses import dataclass, field
@@ -10,17 +10,17 @@ from hubbubd.downstream.views.list_groups import ListEntry, ListGroup, index_in_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KindTable:
-    """What a profile shows of a kind, as catalog and settings were at `version`."""
+    """What a profile with these settings shows of a kind, by the catalog at `version`."""
 
     version: int
     settings: ProfileSettings
     groups: dict[str, ListGroup]
-    """By server."""
+    """By server, the group that it is in."""
 
-    distinct: tuple[ListGroup, ...]
-    """The same groups, each once: servers that are named together share one."""
+    distinct_groups: tuple[ListGroup, ...]
+    """The same groups, each once: servers whose names may clash share one."""
 
-    chosen: bool
+    has_tool_filter: bool
     """Whether the profile leaves out tools by their names."""
 
     entries: dict[str, tuple[ListEntry, ...]]
@@ -33,10 +33,10 @@ class KindTable:
     """The same for hosts that show pages of apps: what pages need is listed, too."""
 
     indexes: dict[str, Index] = field(default_factory=dict[str, Index])
-    """By server, where a profile shows a part of its tools; made by the first search."""
+    """By server, search indexes where the profile shows only a part of the server's tools; made by the first search."""
 
     def index(self, server: str) -> Generator[None, None, Index]:
-        """Return the search index of a server's tools, made in short steps if it is not there."""
+        """Return the search index of a server's tools; if there is none yet, make it in short steps and store it."""
         group, entries = self.groups[server], self.entries[server]
         # An index of all tools of a server is kept in the group, for all profiles that show them all.
         known_indexes = group.indexes if entries is group.entries[server] else self.indexes
@@ -44,25 +44,29 @@ class KindTable:
             known_indexes[server] = yield from index_in_steps(entries)
         return known_indexes[server]
 
-    def has_same(self, server: str, group: ListGroup) -> bool:
-        """Return whether the table was made with the very entries that a group has of a server."""
+    def has_same_entries(self, server: str, group: ListGroup) -> bool:
+        """Return whether the table was made with the same entries (by identity) that a group has of a server."""
         return server in self.groups and self.groups[server].entries[server] is group.entries[server]
 
     def find(self, shown_name: str) -> ListEntry | None:
         """Return the entry that hosts see under a name; None if there is none."""
-        is_shown = self.settings.has_tool(shown_name) if self.chosen else True
-        candidates = (group.by_name.get(shown_name) for group in self.distinct) if is_shown else ()
+        is_visible = self.settings.has_tool(shown_name) if self.has_tool_filter else True
+        candidates = (group.by_name.get(shown_name) for group in self.distinct_groups) if is_visible else ()
         return next((entry for entry in candidates if entry is not None), None)
 
     def pages(self, server: str) -> Collection[str]:
-        """Return the own URIs of the pages that a server's tools name."""
+        """Return the pages that a server's tools name, by the server's own URIs."""
         return self.groups[server].pages.get(server, ()) if server in self.groups else ()
 
     def find_app_tools(self, own_name: str, servers: Iterable[str]) -> list[ListEntry]:
-        """Return the tools that have this name at their own server, of those servers whose tools have pages."""
+        """Return the tools that their own server calls `own_name`, of those servers whose tools have pages."""
         groups = [(server, self.groups[server]) for server in servers if server in self.groups]
         found = [group.app_tools[server].get(own_name) for server, group in groups if server in group.app_tools]
-        return [each for each in found if each is not None and (not self.chosen or self.settings.has_tool(each.name))]
+        return [
+            each
+            for each in found
+            if each is not None and (not self.has_tool_filter or self.settings.has_tool(each.name))
+        ]
 
 
 def filter_in_steps(

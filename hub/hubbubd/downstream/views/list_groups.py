@@ -1,9 +1,9 @@
 """The lists of servers as profiles show them: made once for all profiles that show them the same way, in short steps.
 
-    catalog (a server's list) ──> ListGroup: servers that are named together ──> the tables of profiles (`merged`)
+    catalog (a server's list) ──> ListGroup: servers whose names may clash ──> the tables of profiles (`KindTable`)
 
-With prefixes each server is named by itself, so a change of one server's list changes nothing else. Without, all names
-are compared, but only lists that have changed are read. What an entry was shown as is used again while it is the same.
+With prefixes each server is a group of its own, so a change of its list changes no other group. Without prefixes all
+names are compared, but only changed lists are read. The rendered form of an unchanged entry is used again.
 """
 
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ Source = tuple[bytes, ...]
 """A server's list as the catalog has it."""
 
 MATCHED_CHARS: Final = 128 * 1024
-"""Characters of templates that a server's own URI is compared with; the others are reached by their shown URI."""
+"""Characters of templates that a URI without a prefix is compared with; a URI with a prefix needs no comparison."""
 
 MEMBERS: Final = {
     CatalogKind.TOOL: "tools",
@@ -40,26 +40,26 @@ NAMED_KINDS: Final = (CatalogKind.TOOL, CatalogKind.PROMPT)
 """Kinds of entries with a name; those of all others have a URI."""
 URI_MEMBERS: Final = {CatalogKind.RESOURCE: "uri", CatalogKind.TEMPLATE: "uriTemplate", CatalogKind.SKILL: "uri"}
 URI_KINDS: Final = (*URI_MEMBERS, CatalogKind.TOOL)
-"""Where a URI is looked for that a host names: a tool may have a page."""
+"""The kinds whose lists are searched for a URI that a host names: also tools, as a tool may have a page."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListEntry:
-    """One entry of a list: the server's own name or URI for it (`own`) and the one that hosts see (`name`), its JSON as
-    hosts see it (`shown`) and as the server sent it (`source`).
+    """One entry of a list: the server's own name or URI for it (`own_name`) and the one that hosts see (`name`), its
+    JSON as hosts see it (`rendered`) and as the server sent it (`source`).
     """
 
     server: str
-    own: str
+    own_name: str
     name: str
-    shown: bytes
+    rendered: bytes
     source: bytes
     audience: ToolAudience = EVERYBODY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListRendering:
-    """How a profile shows lists of a kind. Profiles with an equal rendering share the groups."""
+    """How a profile shows lists of a kind. Profiles with equal renderings share their groups."""
 
     kind: CatalogKind
     rule: NameRule | None = None
@@ -81,37 +81,37 @@ class ListRendering:
 
 @dataclass(slots=True, weakref_slot=True, eq=False, kw_only=True)
 class ListGroup:
-    """Lists of servers that are named together, in the order of the servers."""
+    """The lists of servers whose names may clash, in the order of the servers."""
 
     sources: Mapping[str, Source]
     origins: Mapping[str, tuple[Origin, ...]]
-    """By server, which names of its own its list has; empty for URIs."""
+    """By server, the origins (server and own name) of its list; empty for kinds with URIs."""
     names: Mapping[Origin, str]
-    """How they are shown. A name that cannot be shown is missing."""
+    """By origin, the name that hosts see. A name that cannot be shown is missing."""
     entries: dict[str, tuple[ListEntry, ...]] = field(default_factory=dict[str, tuple[ListEntry, ...]])
-    shown: dict[str, tuple[bytes, ...]] = field(default_factory=dict[str, tuple[bytes, ...]])
-    """By server, what there is for models; of what is no tool, all."""
-    shown_with_apps: dict[str, tuple[bytes, ...]] = field(default_factory=dict[str, tuple[bytes, ...]])
-    """The same with what is for pages alone."""
+    listed: dict[str, tuple[bytes, ...]] = field(default_factory=dict[str, tuple[bytes, ...]])
+    """By server, the rendered entries that are listed: of tools those for models, of other kinds all."""
+    listed_with_apps: dict[str, tuple[bytes, ...]] = field(default_factory=dict[str, tuple[bytes, ...]])
+    """The same with the tools that are for pages alone."""
     app_tools: dict[str, Mapping[str, ListEntry]] = field(default_factory=dict[str, Mapping[str, ListEntry]])
-    """Of the servers whose tools have pages, all tools by the server's own names."""
+    """By server whose tools have pages, all its tools by its own names."""
     pages: dict[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
-    """Of the same servers, the own URIs of the pages."""
+    """By the same servers, their own URIs of the pages."""
     by_name: dict[str, ListEntry] = field(default_factory=dict[str, ListEntry])
-    """By the name that hosts see; of URIs, by the server's own, as a group of these has one server."""
+    """By the name that hosts see; for kinds with URIs by the server's own URI, as such a group has one server."""
     indexes: dict[str, Index] = field(default_factory=dict[str, Index])
-    """What searches look at, by server; made by the first search."""
+    """By server, its search index; made by the first search."""
 
     templates: tuple[str, ...] = ()
-    """The templates that an original URI may fit, MATCHED_CHARS of them."""
+    """The templates that URIs without a prefix are compared with, of MATCHED_CHARS characters at most."""
 
     def was_made_from(self, sources: Mapping[str, Source]) -> bool:
-        """Return whether the group was made from these lists, by identity: a changed list is a new one."""
+        """Return whether the group was made from these lists, by identity: a changed list is a new object."""
         same = self.sources.keys() == sources.keys()
         return same and all(self.sources[server] is source for server, source in sources.items())
 
     def is_named_alike(self, server: str, other: "ListGroup") -> bool:
-        """Return whether a server's list is the same in another group, and is shown by the same names."""
+        """Return whether another group has the same list of a server, and shows it by the same names."""
         if self.sources[server] is not other.sources.get(server):
             return False
         if self.names is other.names:
@@ -120,24 +120,24 @@ class ListGroup:
 
 
 class ListGroups:
-    """The groups that are in use by any profile."""
+    """The groups that profiles use; others are freed."""
 
     def __init__(self) -> None:
         self._groups = WeakValueDictionary[object, ListGroup]()
         self._newest_shared = WeakValueDictionary[object, ListGroup]()
-        """The newest group of each rendering that names all servers together: the next one has most of its lists."""
+        """The newest group of each rendering without prefixes: the next such group can reuse most of its lists."""
 
     def find(self, rendering: ListRendering, sources: Mapping[str, Source]) -> ListGroup | None:
-        """Return the group that was made of these lists; None if there is none."""
+        """Return the group that was made of these lists in this rendering; None if there is none."""
         group = self._groups.get(rendering.key(tuple(sources)))
         return group if group is not None and group.was_made_from(sources) else None
 
     def make_in_steps(
         self, rendering: ListRendering, sources: Mapping[str, Source]
     ) -> Generator[None, None, ListGroup]:
-        """Return the group of these lists, made in short steps unless it is known.
+        """Return the group of these lists; make it in short steps unless there is one.
 
-        Of a server whose list has not changed, nothing is read or made again.
+        The list of a server that has not changed is neither read nor rendered again.
         """
         if (known := self.find(rendering, sources)) is not None:
             return known
@@ -172,7 +172,7 @@ def _limit_templates(templates: Iterable[str]) -> tuple[str, ...]:
 def _collect_origins(
     sources: Mapping[str, Source], previous: ListGroup | None
 ) -> Generator[None, None, dict[str, tuple[Origin, ...]]]:
-    """Return by server which names its list has; those of `previous` where the list is the same."""
+    """Return by server the origins of its list; those of `previous` where the list is the same."""
     origins: dict[str, tuple[Origin, ...]] = {}
     for server, source in sources.items():
         if previous is not None and previous.sources.get(server) is source:
@@ -191,19 +191,19 @@ def _collect_origins(
 def _name_in_steps(
     rule: NameRule, origins: Mapping[str, tuple[Origin, ...]], previous: ListGroup | None
 ) -> Generator[None, None, Mapping[Origin, str]]:
-    """Return the shown name of each origin; the previous ones if the same names are there.
+    """Return the shown name of each origin; the names of `previous` if it has the same origins.
 
-    A server without a list, as one that has just been added, changes no name.
+    A server without a list, as one that was just added, changes no name.
     """
-    named = {server: own for server, own in origins.items() if own}
-    if previous is not None and named == {server: own for server, own in previous.origins.items() if own}:
+    non_empty = {server: own for server, own in origins.items() if own}
+    if previous is not None and non_empty == {server: own for server, own in previous.origins.items() if own}:
         return previous.names
-    return (yield from rule.make_names_in_steps(chain.from_iterable(named.values()))).names_by_origin
+    return (yield from rule.make_names_in_steps(chain.from_iterable(non_empty.values()))).names_by_origin
 
 
 def _reuse_server(group: ListGroup, server: str, previous: ListGroup) -> None:
-    """Put into a group what the previous one has of a server, whose list is shown as before."""
-    _note_entries(group, server, previous.entries[server], previous)
+    """Copy into a group what the previous group has of a server whose list and names are the same."""
+    _store_entries(group, server, previous.entries[server], previous)
     if server in previous.indexes:
         group.indexes[server] = previous.indexes[server]
     for entry in previous.entries[server]:
@@ -211,7 +211,7 @@ def _reuse_server(group: ListGroup, server: str, previous: ListGroup) -> None:
 
 
 def _render_server(rendering: ListRendering, group: ListGroup, server: str, previous: ListGroup | None) -> Steps:
-    """Add to a group what is shown of a server's list, in short steps; an entry that is the same is used again."""
+    """Render a server's list into a group, in short steps; unchanged entries of `previous` are used again."""
     entries: list[ListEntry] = []
     for raw in group.sources[server]:
         yield
@@ -223,35 +223,43 @@ def _render_server(rendering: ListRendering, group: ListGroup, server: str, prev
         if name is None:
             continue
         key = name if rendering.rule is not None else own_name
-        shown = previous.by_name.get(key) if previous is not None else None
-        if shown is None or (shown.server, shown.own, shown.name, shown.source) != (server, own_name, name, raw):
+        rendered = previous.by_name.get(key) if previous is not None else None
+        if rendered is None or (rendered.server, rendered.own_name, rendered.name, rendered.source) != (
+            server,
+            own_name,
+            name,
+            raw,
+        ):
             audience = read_audience(entry) if rendering.kind is CatalogKind.TOOL else EVERYBODY
-            shown = ListEntry(server, own_name, name, _render_entry(rendering, entry, server, name), raw, audience)
-        entries.append(shown)
-        group.by_name.setdefault(key, shown)
-    _note_entries(group, server, tuple(entries))
+            rendered = ListEntry(server, own_name, name, _render_entry(rendering, entry, server, name), raw, audience)
+        entries.append(rendered)
+        group.by_name.setdefault(key, rendered)
+    _store_entries(group, server, tuple(entries))
 
 
-def _note_entries(
+def _store_entries(
     group: ListGroup, server: str, entries: tuple[ListEntry, ...], previous: ListGroup | None = None
 ) -> None:
-    """Note what is shown of a server, and to whom; what a previous group has of the same entries is used again."""
+    """Store a server's entries in a group, with those listed for models and pages; copied from `previous` if given."""
     group.entries[server] = entries
     if previous is not None:
-        group.shown[server], group.shown_with_apps[server] = previous.shown[server], previous.shown_with_apps[server]
+        group.listed[server], group.listed_with_apps[server] = (
+            previous.listed[server],
+            previous.listed_with_apps[server],
+        )
         if server in previous.pages:
             group.pages[server], group.app_tools[server] = previous.pages[server], previous.app_tools[server]
         return
-    everything = group.shown_with_apps[server] = tuple(each.shown for each in entries)
-    for_models = [each.shown for each in entries if each.audience.for_models]
-    group.shown[server] = everything if len(for_models) == len(everything) else tuple(for_models)
+    everything = group.listed_with_apps[server] = tuple(each.rendered for each in entries)
+    for_models = [each.rendered for each in entries if each.audience.for_models]
+    group.listed[server] = everything if len(for_models) == len(everything) else tuple(for_models)
     if pages := {each.audience.page for each in entries if each.audience.page is not None}:
         group.pages[server] = frozenset(pages)
-        group.app_tools[server] = {each.own: each for each in reversed(entries)}
+        group.app_tools[server] = {each.own_name: each for each in reversed(entries)}
 
 
 def _render_entry(rendering: ListRendering, entry: dict[str, Any], server: str, name: str) -> bytes:
-    """Return an entry as hosts see it."""
+    """Return an entry as hosts see it, as JSON: with its shown name and with URIs that name the server."""
     if rendering.rule is not None:
         entry = with_origin(entry, server, name)
     if rendering.flat and has_recursive_schema(entry):
@@ -261,17 +269,17 @@ def _render_entry(rendering: ListRendering, entry: dict[str, Any], server: str, 
 
 
 def index_in_steps(entries: Iterable[ListEntry]) -> Generator[None, None, Index]:
-    """Return a search index of the tools that are for models, made in short steps so that the loop is not blocked."""
+    """Return a search index of the tools that are for models; made in short steps, to not block the event loop."""
     texts: dict[str, tuple[str, ...]] = {}
     for each in entries:
         yield
         if each.audience.for_models:
-            texts[each.name] = _searched_texts(each.shown)
+            texts[each.name] = _read_searched_texts(each.rendered)
     return (yield from build_index_in_steps(texts))
 
 
-def _searched_texts(entry: bytes) -> tuple[str, ...]:
-    """Return what a search looks at in a tool, its name first."""
+def _read_searched_texts(entry: bytes) -> tuple[str, ...]:
+    """Return the texts of a tool that a search looks at: name, title and description, as far as there are any."""
     tool = payload.loads(entry)
     return tuple(
         text for text in (tool.get(part) for part in ("name", "title", "description")) if isinstance(text, str)
@@ -279,10 +287,11 @@ def _searched_texts(entry: bytes) -> tuple[str, ...]:
 
 
 class ChainedLists(Sequence[bytes]):
-    """Lists in a row, without a copy of them."""
+    """Several lists as one sequence, without a copy of their entries."""
 
     def __init__(self, parts: Sequence[tuple[bytes, ...]]) -> None:
         self._parts = [part for part in parts if part]
+        # By part, the index behind its last entry.
         self._ends = list(accumulate(map(len, self._parts)))
 
     def __len__(self) -> int:
@@ -294,7 +303,7 @@ class ChainedLists(Sequence[bytes]):
     @overload
     def __getitem__(self, at: slice) -> tuple[bytes, ...]: ...
     def __getitem__(self, at: int | slice) -> bytes | tuple[bytes, ...]:
-        """Return an entry, or those between two places, without a copy of all others."""
+        """Return the entry at an index, or a tuple of those of a slice, without a copy of all entries."""
         if isinstance(at, int):
             first = at if at >= 0 else len(self) + at
             found = self[first : first + 1]
@@ -314,7 +323,7 @@ class ChainedLists(Sequence[bytes]):
         return (each for part in self._parts for each in part)
 
     def __eq__(self, other: object) -> bool:
-        """Return whether the entries are the same; quick where they are the same objects."""
+        """Return whether the entries are equal; quick if the parts are the same objects."""
         if isinstance(other, ChainedLists) and self._parts == other._parts:
             return True
         if not isinstance(other, ChainedLists | tuple):

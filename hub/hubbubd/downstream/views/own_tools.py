@@ -1,5 +1,5 @@
-"""Tools of the hub's own: in profiles, those to search for tools with, the one that fetches late results, and those
-that ask people."""
+"""Tools of the hub itself, which profiles list: to search for tools and call them, to fetch late results, to ask
+people."""
 
 from collections.abc import Mapping
 from typing import Any, Final, Protocol, cast
@@ -12,10 +12,10 @@ from hubbubd.downstream.calls import tickets
 from hubbubd.downstream.people import tools as people_tools
 from hubbubd.downstream.protocol.messages import Refusal
 
-SEARCH: Final = "hubbub_search_tools"
-CALL: Final = "hubbub_call_tool"
+SEARCH_TOOL: Final = "hubbub_search_tools"
+CALL_TOOL: Final = "hubbub_call_tool"
 
-ALL_NAMES: Final = frozenset({SEARCH, CALL, tickets.RESULT, *people_tools.ALL})
+ALL_NAMES: Final = frozenset({SEARCH_TOOL, CALL_TOOL, tickets.RESULT, *people_tools.ALL})
 
 MAX_FOUND: Final = 10
 """Tools that one search returns."""
@@ -27,11 +27,11 @@ SEARCH_ENTRIES: Final = tuple(
     payload.dumps(tool)
     for tool in (
         {
-            "name": SEARCH,
+            "name": SEARCH_TOOL,
             "title": "Search tools",
             "description": (
                 "Finds tools by what they do. Returns the best ones with their names, descriptions and input schemas. "
-                f"Call a tool that was found with {CALL}."
+                f"Call a tool that was found with {CALL_TOOL}."
             ),
             "inputSchema": {
                 "type": "object",
@@ -41,13 +41,13 @@ SEARCH_ENTRIES: Final = tuple(
             "annotations": {"readOnlyHint": True, "openWorldHint": False},
         },
         {
-            "name": CALL,
+            "name": CALL_TOOL,
             "title": "Call a tool",
-            "description": f"Calls a tool that {SEARCH} has found, and returns its result.",
+            "description": f"Calls a tool that {SEARCH_TOOL} has found, and returns its result.",
             "inputSchema": {
                 "type": "object",
                 "properties": {
-                    "name": {"type": "string", "description": f"The tool's name as {SEARCH} gave it."},
+                    "name": {"type": "string", "description": f"The tool's name as {SEARCH_TOOL} gave it."},
                     "arguments": {"type": "object", "description": "What the tool's input schema asks for."},
                 },
                 "required": ["name"],
@@ -62,32 +62,32 @@ class ToolSearch(Protocol):
     """What a search needs of a view."""
 
     async def search(self, query: str, most: int, principal: Principal) -> list[bytes]:
-        """Return the entries of the tools that fit best."""
+        """Return the entries of the tools that fit a query best, `most` at most."""
         ...
 
 
 def own_tool_entries(settings: ProfileSettings) -> tuple[bytes, ...]:
-    """Return the entries of the hub's own tools in a profile."""
+    """Return the entries of the hub's own tools that a profile with these settings lists."""
     result_tool = (tickets.ENTRY,) if settings.on_hold_end == "ticket" else ()
     people = people_tools.ENTRIES if settings.people else ()
     return (*(SEARCH_ENTRIES if settings.tools == "search" else ()), *result_tool, *people)
 
 
 async def search_tools(view: ToolSearch, params: Mapping[str, Any], principal: Principal) -> bytes:
-    """Return the result of a search. Raises Refusal."""
+    """Return the result of a call of `hubbub_search_tools`. Raises Refusal."""
     query = _parse_arguments(params).get("query")
     if not isinstance(query, str):
-        raise Refusal(INVALID_PARAMS, f"{SEARCH}: query must be a string")
+        raise Refusal(INVALID_PARAMS, f"{SEARCH_TOOL}: query must be a string")
     found = [payload.loads(entry) for entry in await view.search(query[:MAX_QUERY], MAX_FOUND, principal)]
     return payload.dumps({"content": [{"type": "text", "text": payload.dumps(found).decode()}]})
 
 
 def unwrap_call(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the params of the call that a call of CALL stands for. Raises Refusal."""
+    """Return the params of the call that a call of `hubbub_call_tool` wraps. Raises Refusal."""
     call_arguments = _parse_arguments(params)
     name, arguments = call_arguments.get("name"), call_arguments.get("arguments", {})
     if not isinstance(name, str) or not isinstance(arguments, dict):
-        raise Refusal(INVALID_PARAMS, f"{CALL}: name must be a string, and arguments an object")
+        raise Refusal(INVALID_PARAMS, f"{CALL_TOOL}: name must be a string, and arguments an object")
     return {**params, "name": name, "arguments": cast("dict[str, Any]", arguments)}
 
 

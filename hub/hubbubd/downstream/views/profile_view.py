@@ -1,9 +1,9 @@
 """The view of a profile: several servers as one, with names and URIs that tell them apart.
 
-    catalog (all servers' lists) ──> groups (`lists`) ──> a KindTable for each kind ──> lists and targets
+    catalog (all servers' lists) ──> ListGroups ──> a KindTable for each kind ──> lists and targets
 
 A table is made when it is needed: at once where little has changed, else in turns, while its hosts wait (`settle`).
-What a principal may not call is left out when it asks. The tables are for all, so names do not depend on who looks.
+The tables are the same for all principals, so names are. What a principal may not call is left out of its answers.
 """
 
 import asyncio
@@ -62,7 +62,7 @@ ENTRIES_AT_ONCE: Final = 1000
 """Entries of changed lists that are read when they are needed; more, or more than BYTES_AT_ONCE, are read in turns."""
 BYTES_AT_ONCE: Final = 256 * 1024
 MAX_ROUNDS: Final = 5
-"""How often `settle` makes a table again as lists change meanwhile; then the last one has to do."""
+"""How often `settle` makes a table again if lists change meanwhile; then it leaves the last one."""
 MAX_NAMED: Final = 10
 """Candidates that an error names."""
 MAX_INSTRUCTIONS: Final = 2000
@@ -81,20 +81,20 @@ class ProfileView:
     def __init__(
         self, hub: Hub, name: str, settings: Callable[[], ProfileSettings], lists: ListGroups | None = None
     ) -> None:
-        """`lists` are shared with other profiles."""
+        """`lists` are the groups that profiles share; by default this profile has its own."""
         self.name = f"p/{name}"
         self._hub = hub
         self._profile = name
         self._settings = settings
         self._policy = ConfiguredQuestionPolicy(named=True)
         self._lists = lists or ListGroups()
-        self._servers_shown: tuple[int, ProfileSettings | None, tuple[str, ...]] = (-1, None, ())
+        self._server_cache: tuple[int, ProfileSettings | None, tuple[str, ...]] = (-1, None, ())
         self._tables: dict[CatalogKind, KindTable] = {}
-        self._making_tasks: dict[CatalogKind, asyncio.Task[None]] = {}
+        self._table_tasks: dict[CatalogKind, asyncio.Task[None]] = {}
 
     @property
     def policy(self) -> QuestionPolicy:
-        """Who is asked what the profile's servers ask, as it is configured now."""
+        """Whom the profile asks the questions of its servers, as configured now."""
         return self._policy.for_settings(self._settings())
 
     def servers(self, principal: Principal) -> list[str]:
@@ -113,7 +113,7 @@ class ProfileView:
         return self._settings().people
 
     def introduction(self, principal: Principal) -> EndpointIntroduction:
-        """Return what the profile says of itself: its capabilities are what any of its servers can do."""
+        """Return the profile's introduction; its capabilities are those that any of its servers has."""
         settings = self._settings()
         shown_servers = map(self._hub.servers.find, self.servers(principal))
         records = [record for record in shown_servers if record is not None]
@@ -153,17 +153,17 @@ class ProfileView:
         return apps | declared_skills(each for _, each in entries)
 
     async def settle(self, kind: CatalogKind) -> None:
-        """Make ready what is shown of a kind, in turns of the event loop; a cancelled caller does not stop that."""
+        """Make the table of a kind in turns of the loop, unless it is ready; a cancelled caller does not stop that."""
         for _ in range(MAX_ROUNDS):
             if self.is_settled(kind):
                 return
-            if kind not in self._making_tasks:
-                task = self._making_tasks[kind] = asyncio.get_running_loop().create_task(self._make_table(kind))
-                task.add_done_callback(lambda _: self._making_tasks.pop(kind))
-            await asyncio.shield(self._making_tasks[kind])
+            if kind not in self._table_tasks:
+                task = self._table_tasks[kind] = asyncio.get_running_loop().create_task(self._make_table(kind))
+                task.add_done_callback(lambda _: self._table_tasks.pop(kind))
+            await asyncio.shield(self._table_tasks[kind])
 
     def is_settled(self, kind: CatalogKind) -> bool:
-        """Return whether what is shown of a kind is ready, or can be made at once."""
+        """Return whether the table of a kind is current, or can be made at once."""
         return self._current_table(kind) is not None or self._is_cheap_to_make(kind)
 
     def entries(self, kind: CatalogKind, principal: Principal, *, apps: bool = False) -> Sequence[bytes]:
@@ -176,7 +176,7 @@ class ProfileView:
     def find_entry(self, kind: CatalogKind, named: str, principal: Principal) -> bytes | None:
         """Return the entry of a tool or prompt by its shown name; None if there is none."""
         found = self._usable_table(kind).find(named)
-        return found.shown if found is not None and principal.may(Permission.CALL, found.server) else None
+        return found.rendered if found is not None and principal.may(Permission.CALL, found.server) else None
 
     @property
     def searches_tools(self) -> bool:
@@ -199,14 +199,14 @@ class ProfileView:
             index = yield from table.index(server)
             indexes.append(index)
         found = yield from search_in_steps(indexes, query, most)
-        return [entry.shown for name in found if (entry := table.find(name)) is not None]
+        return [entry.rendered for name in found if (entry := table.find(name)) is not None]
 
     def find_target(
         self, kind: CatalogKind, named: str, principal: Principal, pages_read: PagesRead | None = None
     ) -> ServerTarget:
         """Return the server that has what a host names, and the server's own name for it. Raises NotFound.
 
-        `pages_read`: the servers whose pages the host has read, so that it may call their tools for pages; None: none.
+        The host may call tools for pages of the servers whose pages it has read (`pages_read`); None: of no server.
         Raises InvalidArgument if several servers have the name, or if this host may not call a tool for pages.
         """
         if kind in URI_MEMBERS:
@@ -214,11 +214,11 @@ class ProfileView:
         entry = self._usable_table(kind).find(named)
         if entry is not None and principal.may(Permission.CALL, entry.server):
             by_page = not entry.audience.for_models
-            if by_page and pages_read and pages_read.servers and named == entry.own:  # others may have it, too
+            if by_page and pages_read and pages_read.servers and named == entry.own_name:  # others may have it, too
                 return self._find_app_tool(named, principal, pages_read)
             if by_page and (pages_read is None or not select_servers([entry.server], pages_read)):
                 raise InvalidArgument.field("params.name", f"{named!r} is for the pages of {entry.server} alone")
-            return ServerTarget(entry.server, entry.own, app=by_page)
+            return ServerTarget(entry.server, entry.own_name, app=by_page)
         if pages_read is not None and kind is CatalogKind.TOOL:
             return self._find_app_tool(named, principal, pages_read)
         raise NotFound("tool", named) if kind is CatalogKind.TOOL else NotFound("prompt", named)
@@ -251,17 +251,17 @@ class ProfileView:
         return record is not None and record.config.apps
 
     def _find_resource(self, uri: str, principal: Principal, pages_read: PagesRead) -> ServerTarget:
-        """Return where a resource is. A prefix in the URI decides that, even if another server lists the whole URI."""
+        """Return the server of a resource. A prefix in the URI decides, even if another server lists the whole URI."""
         visible_servers = self.servers(principal) if self._settings().resources else []
         if (shown_uri := split_prefix(uri)) is not None and shown_uri[0] in visible_servers:
             server, own = shown_uri
-            # A server may list a URI of its own that looks as if it had the prefix of this server.
+            # The server may list a URI of its own that begins like the server's prefix.
             only_looks_shown = self._lists_uri(server, uri) and not self._lists_uri(server, own)
             return ServerTarget(server, uri if only_looks_shown else own)
-        if shown_uri is not None and is_page(uri):  # of a server that is not there, for this principal at least
+        if shown_uri is not None and is_page(uri):  # its server does not exist for this principal
             raise NotFound("resource", uri)
         templates = self._usable_table(CatalogKind.TEMPLATE).groups
-        max_chars = MATCHED_CHARS // max(sum(bool(each.templates) for each in templates.values()), 1)  # equal parts
+        max_chars = MATCHED_CHARS // max(sum(bool(each.templates) for each in templates.values()), 1)  # for each server
         templates_by_server = {
             server: _take_templates(max_chars, templates[server].templates)
             for server in visible_servers
@@ -278,22 +278,22 @@ class ProfileView:
         return ServerTarget(servers[0], uri)
 
     def _lists_uri(self, server: str, own_uri: str) -> bool:
-        """Return whether a server lists a resource, maybe as a skill, or names it as the page of a tool."""
+        """Return whether a server lists a URI, as a resource or a skill, or names it as the page of a tool."""
         tables = map(self._usable_table, (CatalogKind.RESOURCE, CatalogKind.SKILL))
         groups = (table.groups.get(server) for table in tables)
         listed = any(group is not None and own_uri in group.by_name for group in groups)
         return listed or own_uri in self._usable_table(CatalogKind.TOOL).pages(server)
 
     def _shown_servers(self, settings: ProfileSettings) -> tuple[str, ...]:
-        """Return the servers of the profile, looked up once for each version of the catalog."""
-        version, known, servers = self._servers_shown
+        """Return the servers of the profile; looked up again only if the catalog or the settings have changed."""
+        version, known, servers = self._server_cache
         if version != self._hub.catalog.version or known != settings:
             servers = tuple(name for name in self._hub.catalog.servers() if settings.has_server(name))
-            self._servers_shown = self._hub.catalog.version, settings, servers
+            self._server_cache = self._hub.catalog.version, settings, servers
         return servers
 
     def _sources(self, kind: CatalogKind, settings: ProfileSettings) -> dict[str, Source]:
-        """Return the lists of a kind of each server shown; none where the profile hides the kind."""
+        """Return the lists of a kind by server of the profile; none if the profile hides the kind."""
         hidden = (kind is CatalogKind.PROMPT and not settings.prompts) or (
             kind in URI_MEMBERS and not settings.resources
         )
@@ -308,21 +308,21 @@ class ProfileView:
         return table
 
     def _is_cheap_to_make(self, kind: CatalogKind) -> bool:
-        """Return whether the table can be made at once: the lists not yet read are short."""
+        """Return whether the table can be made at once: the lists that are still to be read are short."""
         settings = self._settings()
         rendering = _make_rendering(kind, settings)
         previous = self._table_with_settings(kind, settings)
         previous_groups = previous.groups if previous is not None else {}
-        unmade: list[Source] = []
+        unread: list[Source] = []
         for lists in _group_servers(rendering, self._sources(kind, settings)):
             group = self._lists.find(rendering, lists)
             if group is None or (
                 _compares_names(kind, settings) and not all(previous_groups.get(server) is group for server in lists)
             ):
-                unmade += lists.values()
-        if sum(map(len, unmade)) > ENTRIES_AT_ONCE:
+                unread += lists.values()
+        if sum(map(len, unread)) > ENTRIES_AT_ONCE:
             return False
-        return sum(len(entry) for source in unmade for entry in source) <= BYTES_AT_ONCE
+        return sum(len(entry) for source in unread for entry in source) <= BYTES_AT_ONCE
 
     def _table_with_settings(self, kind: CatalogKind, settings: ProfileSettings) -> KindTable | None:
         """Return the last table of a kind if it was made with these settings, else None."""
@@ -341,7 +341,7 @@ class ProfileView:
         self._tables[kind] = await run_in_turns(self._make_table_in_steps(kind))
 
     def _make_table_in_steps(self, kind: CatalogKind) -> Generator[None, None, KindTable]:
-        """Return the table of a kind for the catalog and settings of now, in short steps; unchanged lists stay."""
+        """Return a table of a kind for the current catalog and settings, made in short steps; reuse unchanged lists."""
         settings, version = self._settings(), self._hub.catalog.version
         sources, rendering = self._sources(kind, settings), _make_rendering(kind, settings)
         groups: dict[str, ListGroup] = {}
@@ -350,20 +350,20 @@ class ProfileView:
             distinct.append((yield from self._lists.make_in_steps(rendering, lists)))
             groups |= dict.fromkeys(lists, distinct[-1])
         entries = {server: groups[server].entries[server] for server in sources}
-        shown = {server: groups[server].shown[server] for server in sources}
-        with_apps = {server: groups[server].shown_with_apps[server] for server in sources}
+        shown = {server: groups[server].listed[server] for server in sources}
+        with_apps = {server: groups[server].listed_with_apps[server] for server in sources}
         indexes: dict[str, Index] = {}
         if _compares_names(kind, settings):
             previous = self._table_with_settings(kind, settings)
-            same = [each for each in sources if previous is not None and previous.has_same(each, groups[each])]
-            found = {server: entries[server] for server in sources if server not in same}
+            same = [each for each in sources if previous is not None and previous.has_same_entries(each, groups[each])]
+            changed = {server: entries[server] for server in sources if server not in same}
             if _has_tool_filter(settings):
-                found = yield from filter_in_steps(found, lambda each: settings.has_tool(each.name))
-            entries |= found
-            listed = yield from filter_in_steps(found, partial(_is_listed, settings, apps=True))
-            with_apps |= {server: tuple(each.shown for each in chosen) for server, chosen in listed.items()}
+                changed = yield from filter_in_steps(changed, lambda each: settings.has_tool(each.name))
+            entries |= changed
+            listed = yield from filter_in_steps(changed, partial(_is_listed, settings, apps=True))
+            with_apps |= {server: tuple(each.rendered for each in chosen) for server, chosen in listed.items()}
             listed = yield from filter_in_steps(listed, partial(_is_listed, settings, apps=False))
-            shown |= {server: tuple(each.shown for each in chosen) for server, chosen in listed.items()}
+            shown |= {server: tuple(each.rendered for each in chosen) for server, chosen in listed.items()}
             if previous is not None:
                 entries |= {server: previous.entries[server] for server in same}
                 shown |= {server: previous.listed[server] for server in same}
@@ -373,8 +373,8 @@ class ProfileView:
             version=version,
             settings=settings,
             groups=groups,
-            distinct=tuple(distinct),
-            chosen=kind is CatalogKind.TOOL and _has_tool_filter(settings),
+            distinct_groups=tuple(distinct),
+            has_tool_filter=kind is CatalogKind.TOOL and _has_tool_filter(settings),
             entries=entries,
             listed=shown,
             listed_with_apps=with_apps,
@@ -383,7 +383,7 @@ class ProfileView:
 
 
 def _is_listed(settings: ProfileSettings, entry: ListEntry, *, apps: bool) -> bool:
-    """Return whether a tool is listed; with `apps` for hosts that show pages: they get all tools that pages need."""
+    """Return whether a tool is listed; with `apps` for a host that shows pages: it gets all tools that pages need."""
     audience = entry.audience
     if not audience.for_models or (apps and audience.page is not None):
         return apps
@@ -396,7 +396,7 @@ def _has_tool_filter(settings: ProfileSettings) -> bool:
 
 
 def _compares_names(kind: CatalogKind, settings: ProfileSettings) -> bool:
-    """Return whether the name of each entry is compared with patterns, which is as much work as to render it."""
+    """Return whether each entry's name is compared with patterns, which takes as long as rendering the entry."""
     return kind is CatalogKind.TOOL and (_has_tool_filter(settings) or settings.tools == "search")
 
 
@@ -414,7 +414,7 @@ def _make_rendering(kind: CatalogKind, settings: ProfileSettings) -> ListRenderi
 
 
 def _group_servers(rendering: ListRendering, sources: dict[str, Source]) -> list[dict[str, Source]]:
-    """Return groups of servers with their lists; those whose names may clash are in one group."""
+    """Return the lists by server in groups: servers whose names may clash are in one group."""
     groups: dict[str, dict[str, Source]] = {}
     for server, source in sources.items():
         key = server if rendering.rule is None else rendering.rule.group(server)
@@ -442,7 +442,7 @@ def _join_instructions(own_text: str, by_server: Mapping[str, str]) -> str:
 
 
 def _cut_text(text: str, max_chars: int) -> str:
-    """Return a text of at most `max_chars` characters, marked where it was cut: behind a word, if one ends near."""
+    """Return a text of at most `max_chars` characters; a cut is marked, and behind a word if one ends near."""
     if len(text) <= max_chars:
         return text
     start = text[: max_chars - len(CUT_MARK)]

@@ -1,7 +1,7 @@
-"""Who is asked what servers ask, and what an answer of a host is worth. Pure.
+"""Whom an endpoint asks the questions of servers, and whether an answer of a host counts. Pure.
 
-A host is an MCP client, so it may answer where nobody is: with `decline`, with an empty `accept`, with the defaults of
-the form. An answer that comes at once and needs nobody is no answer where people could still give one.
+A host is a program, so it may answer without a person: with `decline`, with an empty `accept`, with the defaults of the
+form. Such an answer, if it comes at once, does not count where people could still answer.
 """
 
 from collections.abc import Mapping
@@ -28,13 +28,13 @@ METHODS: Final[Mapping[RequestKind, str]] = {
 
 
 DECISION: Final = "decision"
-"""The field of an approval's form whose value has to be given; `reason` is the other one."""
+"""The required field of an approval's form; the other one is `reason`."""
 
 MAX_REASON: Final = 2000
 """Characters of a reason to deny."""
 
-LEAST_THOUGHT_S: Final = 1.0
-"""Seconds that a person needs at least to approve a call, whatever `unattended_s` says."""
+MIN_APPROVAL_S: Final = 1.0
+"""An approval that comes within so many seconds counts as given without a person, even if `unattended_s` is less."""
 
 NAMES: Final[Mapping[RequestKind, str]] = {
     RequestKind.ELICITATION_FORM: "form",
@@ -43,15 +43,15 @@ NAMES: Final[Mapping[RequestKind, str]] = {
     RequestKind.ROOTS: "roots",
     RequestKind.APPROVAL: "approval",
 }
-"""What the settings call each kind."""
+"""The name of each kind in the settings."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuestionPolicy:
-    """Who is asked at an endpoint, by kind. An answer that needs no person, within `unattended_s` seconds, is none.
+    """Whom an endpoint asks, by kind. An answer that needs no person does not count within `unattended_s` seconds.
 
     `named` puts the server's name before its message, as an endpoint of several servers needs. `hold_s`, `on_hold_end`
-    and `join_s` are as in the settings, but that there are tickets only where the hub has tools of its own.
+    and `join_s` are as in the settings, but there are tickets only where the hub has tools of its own.
     """
 
     form: Asked = "both"
@@ -89,7 +89,7 @@ class QuestionPolicy:
         )
 
     def who_answers(self, kind: RequestKind) -> Asked:
-        """Return who is asked questions of a kind."""
+        """Return whom the endpoint asks questions of a kind: the value of the setting."""
         match kind:
             case RequestKind.ELICITATION_FORM:
                 return self.form
@@ -103,11 +103,11 @@ class QuestionPolicy:
                 return self.approval
 
     def trusts_host(self, kind: RequestKind) -> bool:
-        """Return whether only the host is asked, so that what it answers counts as it is; never for approvals."""
+        """Return whether only the host is asked, so that its answer is not judged; never for approvals."""
         return kind is not RequestKind.APPROVAL and self.who_answers(kind) == "host"
 
     def asks_host_first(self, kind: RequestKind) -> bool:
-        """Return whether the host is asked before all others."""
+        """Return whether the host is asked before other clients, or alone."""
         return self.who_answers(kind) in ("host", "host-first")
 
     def call_capabilities(self, host_capabilities: Mapping[str, Any]) -> dict[str, Any]:
@@ -158,7 +158,7 @@ Verdict = ClientAnswer | UnattendedAnswer | Deferral
 
 
 def declares_tasks(host_capabilities: Mapping[str, Any]) -> bool:
-    """Return whether a host with these capabilities follows tasks (2026-07-28, tasks extension)."""
+    """Return whether these capabilities declare the tasks extension (2026-07-28)."""
     return EXTENSION in _as_mapping(host_capabilities.get("extensions"))
 
 
@@ -182,9 +182,9 @@ def select_known_capabilities(host_capabilities: Mapping[str, Any]) -> dict[str,
 def judge_result(
     policy: QuestionPolicy, kind: RequestKind, params: Mapping[str, Any], result: Mapping[str, Any], took_s: float
 ) -> Verdict:
-    """Return what the result that a host gave after `took_s` seconds means.
+    """Return the verdict on a result with which a host has answered a question after `took_s` seconds.
 
-    Where only the host is asked, the server judges: nobody else could give a better answer.
+    Where only the host is asked, the result is passed on unchecked: no other client could give a better answer.
     """
     if policy.trusts_host(kind):
         return Unchecked(dict(result))
@@ -203,9 +203,9 @@ def judge_result(
 def judge_approval(
     policy: QuestionPolicy, document: Mapping[str, Any], result: Mapping[str, Any], took_s: float
 ) -> Verdict:
-    """Return what an answer to the form of an approval means: only a decision that somebody has chosen counts."""
+    """Return the verdict on an answer to an approval's form: only a decision that a person has chosen counts."""
     action, content = str(result.get("action"))[:20], _as_mapping(result.get("content"))
-    if took_s < max(policy.unattended_s, LEAST_THOUGHT_S):
+    if took_s < max(policy.unattended_s, MIN_APPROVAL_S):
         return UnattendedAnswer(f"{action} after {round(took_s * 1000)} ms")
     if action != "accept":
         return Deferral(action)
@@ -220,7 +220,7 @@ def judge_approval(
 
 
 def judge_error(policy: QuestionPolicy, kind: RequestKind, error: Mapping[str, Any]) -> Verdict:
-    """Return what it means that a host answered with a JSON-RPC error."""
+    """Return the verdict on a JSON-RPC error with which a host has answered a question."""
     code, message = error.get("code"), str(error.get("message", ""))[:200]
     if policy.trusts_host(kind):
         return Refuse(code if isinstance(code, int) else INTERNAL_ERROR, message or "the client refused it")
@@ -228,7 +228,7 @@ def judge_error(policy: QuestionPolicy, kind: RequestKind, error: Mapping[str, A
 
 
 def _can_come_without_person(params: Mapping[str, Any], result: Mapping[str, Any]) -> bool:
-    """Return whether a result is an acceptance with no content, or with nothing but the form's defaults."""
+    """Return whether a result accepts without content, or with no other values than the form's defaults."""
     content = result.get("content")
     if result.get("action") != "accept" or not content:
         return result.get("action") == "accept"

@@ -20,7 +20,7 @@ from hubbubd.errors import NotFound
 from hubbubd.runtime.hub import Hub
 from hubbubd.timing.turns import run_at_once, run_in_turns
 
-PASSED_ON = ("tools", "prompts", "resources", "completions", "logging", "experimental")
+PASSED_ON_CAPABILITIES = ("tools", "prompts", "resources", "completions", "logging", "experimental")
 """Capabilities of a server that a host may use through the hub, as the server declares them."""
 
 EXAMINED_AT_ONCE: Final = 1000
@@ -29,9 +29,9 @@ EXAMINED_AT_ONCE: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class ServerTarget:
-    """Where something that a host names is: the server, and the server's own name or URI for it.
+    """The server that has what a host names, and the server's own name or URI for it.
 
-    `app` says that a page of an app has named it.
+    `app`: a page of an app has named it.
     """
 
     server: str
@@ -41,7 +41,7 @@ class ServerTarget:
 
 @dataclass(frozen=True, slots=True)
 class EndpointIntroduction:
-    """What an endpoint says of itself. The dicts are MCP JSON."""
+    """The introduction of an endpoint in a handshake or `server/discover`. The dicts are MCP JSON."""
 
     server_info: dict[str, Any]
     capabilities: dict[str, Any] = field(default_factory=dict[str, Any])
@@ -53,12 +53,12 @@ class EndpointView(Protocol):
 
     @property
     def name(self) -> str:
-        """The name that sessions are bound to: no other view has it."""
+        """The unique name of the view, to which sessions are bound."""
         ...
 
     @property
     def policy(self) -> QuestionPolicy:
-        """Who is asked what its servers ask, as it is configured now."""
+        """Whom the endpoint asks the questions of its servers, as configured now."""
         ...
 
     @property
@@ -83,11 +83,11 @@ class EndpointView(Protocol):
         ...
 
     def introduction(self, principal: Principal) -> EndpointIntroduction:
-        """Return what the endpoint says of itself."""
+        """Return the introduction of the endpoint for a principal."""
         ...
 
     async def settle(self, kind: CatalogKind) -> None:
-        """Make ready what is shown of a kind, in turns of the event loop: `entries` and `find_entry` then have it."""
+        """Prepare what is shown of a kind, in turns of the event loop, for `entries` and `find_entry`."""
         ...
 
     def is_settled(self, kind: CatalogKind) -> bool:
@@ -95,9 +95,9 @@ class EndpointView(Protocol):
         ...
 
     def entries(self, kind: CatalogKind, principal: Principal, *, apps: bool = False) -> Sequence[bytes]:
-        """Return all entries of a kind, in order: MCP objects as JSON. Before `settle` they may be older.
+        """Return all entries of a kind, in order: MCP objects as JSON. Without `settle` before, they may be outdated.
 
-        With `apps` those for a host that shows pages of apps: what only pages may call, too.
+        `apps`: also the tools that only pages may call, for a host that shows pages of apps.
         """
         ...
 
@@ -110,13 +110,13 @@ class EndpointView(Protocol):
     ) -> ServerTarget:
         """Return the server that has a tool, prompt or resource, and the server's own name for it. Raises NotFound.
 
-        `pages_read` says of which servers the host has read pages of apps; None for a host that shows none. A page
-        calls a tool by its server's own name for it, so among these servers such a name is searched for as well.
+        `pages_read` are the servers whose pages of apps the host has read; None for a host that shows no pages. A page
+        calls a tool by its server's own name for it, so such a name is looked up among these servers, too.
         """
         ...
 
     def render_result(self, server: str, result: bytes, spelled: Spelling = USUAL_SPELLING) -> bytes:
-        """Return a server's result as this endpoint shows it; `spelled` is how the host spells some URIs in it."""
+        """Return a server's result as this endpoint shows it; `spelled` maps own URIs to the host's spelling."""
         ...
 
     @property
@@ -130,7 +130,7 @@ class EndpointView(Protocol):
 
 
 class ConfiguredQuestionPolicy:
-    """Makes the policy of an endpoint from settings, again only when these have changed."""
+    """Makes the policy of an endpoint from settings, and makes it again only when the settings have changed."""
 
     def __init__(self, *, named: bool) -> None:
         """`named`: a question begins with the name of its server, as the endpoint has several servers."""
@@ -139,7 +139,7 @@ class ConfiguredQuestionPolicy:
         self._policy = QuestionPolicy()
 
     def for_settings(self, settings: ProfileSettings) -> QuestionPolicy:
-        """Return the policy that the settings of a profile give; the last one while these are the same object."""
+        """Return the policy of a profile's settings; the same policy for the same settings object."""
         if settings is not self._settings:
             self._settings, self._policy = settings, QuestionPolicy.from_settings(settings, named=self._named)
         return self._policy
@@ -163,7 +163,7 @@ class ServerView:
 
     @property
     def policy(self) -> QuestionPolicy:
-        """Who is asked what the server asks: as in the profile `default`."""
+        """Whom the endpoint asks the server's questions: as in the profile `default`."""
         return self._policy.for_settings(self._hub.configuration.settings.mcp_profiles.get(DEFAULT, DEFAULT_PROFILE))
 
     def servers(self, principal: Principal) -> list[str]:
@@ -175,12 +175,14 @@ class ServerView:
         return server in self.servers(principal)
 
     def introduction(self, principal: Principal) -> EndpointIntroduction:
-        """Return what the server says of itself, as far as hosts may use it through the hub. Raises NotFound."""
+        """Return the server's own introduction, with the capabilities that hosts may use here. Raises NotFound."""
         record = self._hub.servers.get(self._server)
         server_capabilities: dict[str, Any] = (
             payload.loads(record.capabilities) if record.capabilities else self._probable_capabilities()
         )
-        capabilities = {name: server_capabilities[name] for name in PASSED_ON if name in server_capabilities}
+        capabilities = {
+            name: server_capabilities[name] for name in PASSED_ON_CAPABILITIES if name in server_capabilities
+        }
         if extensions := declared_by_endpoint(extension_entries(server_capabilities)):
             capabilities["extensions"] = extensions
         info: dict[str, Any] = payload.loads(record.server_info) if record.server_info else {}
@@ -190,10 +192,10 @@ class ServerView:
         return EndpointIntroduction(info, capabilities, record.instructions)
 
     def _probable_capabilities(self) -> dict[str, Any]:
-        """Return what a server that is not connected yet can probably do: the lists that it had last, or all kinds."""
-        known = [kind for kind in CatalogKind if self._hub.catalog.record(self._server, kind) is not None]
+        """Return the probable capabilities of a server not connected yet: those of its last lists, else all kinds."""
+        listed_kinds = [kind for kind in CatalogKind if self._hub.catalog.record(self._server, kind) is not None]
         capabilities: dict[str, Any] = {
-            SOURCES[kind].capability: {"listChanged": True} for kind in known or CatalogKind
+            SOURCES[kind].capability: {"listChanged": True} for kind in listed_kinds or CatalogKind
         }
         return {**capabilities, "extensions": expected_extensions(self._hub, self._server)}
 
@@ -212,8 +214,8 @@ class ServerView:
 
     def find_entry(self, kind: CatalogKind, named: str, principal: Principal) -> bytes | None:
         """Return the entry of a tool or prompt by its name; None if there is none, or `settle` was not called."""
-        source, places = self._indexes.get(kind, ((), {}))
-        return source[places[named]] if named in places and self.servers(principal) else None
+        source, indexes = self._indexes.get(kind, ((), {}))
+        return source[indexes[named]] if named in indexes and self.servers(principal) else None
 
     def _list_entries(self, kind: CatalogKind) -> tuple[bytes, ...]:
         """Return the list of the server as the catalog has it."""
@@ -230,7 +232,7 @@ class ServerView:
     def find_target(
         self, kind: CatalogKind, named: str, principal: Principal, pages_read: PagesRead | None = None
     ) -> ServerTarget:
-        """Return the server and the name as it is: the server itself decides whether it has something of this name.
+        """Return the server with the unchanged name: the server itself decides whether the name exists.
 
         Raises NotFound if the principal may not call the server.
         """
@@ -240,7 +242,7 @@ class ServerView:
         return ServerTarget(self._server, named, app=by_page)
 
     def _tools_by_audience(self) -> "_ServerTools":
-        """Return the server's tools by their audience: models, or pages of apps alone; found out if the list is new."""
+        """Return the server's tools by audience: models, or pages of apps alone; examined again if the list is new."""
         source = self._list_entries(CatalogKind.TOOL)
         if self._tools.source is not source:
             self._tools = run_at_once(_examine_tools(source))
@@ -258,7 +260,7 @@ class ServerView:
 
 
 async def settle_lookup(view: EndpointView, kind: CatalogKind) -> None:
-    """Wait until a name or URI of this kind can be looked up: all lists in which `find_target` looks are ready.
+    """Wait until the lists are ready in which `find_target` looks for a name or URI of this kind.
 
     A URI is looked up in the lists of all URI_KINDS.
     """
@@ -267,7 +269,7 @@ async def settle_lookup(view: EndpointView, kind: CatalogKind) -> None:
 
 
 def expected_extensions(hub: Hub, server: str) -> dict[str, Any]:
-    """Return the extensions of a server that has not been connected yet: those of what it listed last."""
+    """Return the probable extensions of a server that was not connected yet, by the kinds that it has listed before."""
     listed = [SOURCES[kind] for kind in CatalogKind if hub.catalog.record(server, kind) is not None]
     return {source.extension: {} for source in listed if source.extension}
 
@@ -279,11 +281,11 @@ class _ServerTools:
     source: tuple[bytes, ...] = ()
     for_models: tuple[bytes, ...] = ()
     for_pages_alone: frozenset[str] = frozenset()
-    """The names of those that only pages of apps may call."""
+    """The names of the tools that only pages of apps may call."""
 
 
 def _examine_tools(source: tuple[bytes, ...]) -> Generator[None, None, _ServerTools]:
-    """Return the tools of a list with whom they are for; found out in short steps."""
+    """Return the tools of a list by their audience; examined in short steps."""
     for_models: list[bytes] = []
     for_pages_alone: set[str] = set()
     for entry in source:
@@ -297,16 +299,16 @@ def _examine_tools(source: tuple[bytes, ...]) -> Generator[None, None, _ServerTo
 
 
 def _index_names(source: tuple[bytes, ...]) -> Generator[None, None, dict[str, int]]:
-    """Return the index of each name in a list, in short steps."""
-    places: dict[str, int] = {}
-    for at, entry in enumerate(source):
+    """Return by name the index of the first entry with it in a list; made in short steps."""
+    indexes: dict[str, int] = {}
+    for index, entry in enumerate(source):
         yield
         name: object = payload.loads(entry).get("name")
         if isinstance(name, str):
-            places.setdefault(name, at)
-    return places
+            indexes.setdefault(name, index)
+    return indexes
 
 
 def list_member(kind: CatalogKind) -> str:
-    """Return the member of a result that has a list of this kind."""
+    """Return the name of the member of a result that has a list of this kind."""
     return SOURCES[kind].member
