@@ -15,7 +15,7 @@ import anyio
 
 from hubbubd.core.access import EVERYTHING, Scope
 from hubbubd.program import console
-from hubbubd.runtime.records import Ledger, Stored, Table, WatcherLimit
+from hubbubd.runtime.records import Ledger, StoreContent, Table, WatcherLimit
 from hubbubd.store.postgres.identity import Entrant
 from hubbubd.store.postgres.postgres_store import PostgresStore
 
@@ -50,7 +50,7 @@ async def main(url: str, schema: str, directory: Path, count: int) -> None:
     """Watches until it has heard of so many records."""
     member = Entrant(NAME, LEASE_S)
     store = await PostgresStore.open(url, schema=schema, directory=directory, timeout_s=60, member=member)
-    stored = await Stored.read(store, WatcherLimit(1))
+    stored = await StoreContent.read(store, WatcherLimit(1))
     table = Table(stored, NOUN, StoredRecord)
     ledger = Ledger(store, [table], stored, now=time)
     late_s: list[float] = []

@@ -17,7 +17,7 @@ from measure import TEXT, Figure, Series, percentile
 from processes import HERE, start_hub, stdio_server
 
 from hubbubd.core.calls.call_states import Call, complete, merge_change, move
-from hubbubd.runtime.records import Ledger, Stored, Table, WatcherLimit
+from hubbubd.runtime.records import Ledger, StoreContent, Table, WatcherLimit
 from hubbubd.store.sqlite.sqlite_store import SqliteStore
 
 BATCH = 50
@@ -61,7 +61,7 @@ async def store(directory: Path, *, commits: int, calls: int) -> list[Figure]:
     """What it takes to write a record at once, and the records of calls a moment later."""
     path = directory / "store.db"
     opened = await SqliteStore.open(path)
-    stored = await Stored.read(opened, WatcherLimit(1))
+    stored = await StoreContent.read(opened, WatcherLimit(1))
     table = Table(stored, "call", Call)
     ledger = Ledger(opened, [table], stored, now=time)
     durable_s: list[float] = []

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import anyio
 
 from hubbubd.core.access import EVERYTHING, Scope
-from hubbubd.runtime.records import EventKind, Ledger, Stored, Table, WatcherLimit, delete
+from hubbubd.runtime.records import EventKind, Ledger, StoreContent, Table, WatcherLimit, delete
 
 from .conftest import FailingStore, Watching, settle
 
@@ -41,7 +41,7 @@ class Colour:
 class Notes:
     """A ledger with one table."""
 
-    def __init__(self, store: FailingStore, stored: Stored) -> None:
+    def __init__(self, store: FailingStore, stored: StoreContent) -> None:
         self.table = Table(stored, "note", Note)
         self.ledger = Ledger(store, [self.table], stored, now=lambda: 0.0)
 
@@ -60,7 +60,7 @@ class Notes:
 
 @asynccontextmanager
 async def opened(store: FailingStore, *, max_watchers: int = 2000) -> AsyncGenerator[Notes]:
-    notes = Notes(store, await Stored.read(store, WatcherLimit(max_watchers)))
+    notes = Notes(store, await StoreContent.read(store, WatcherLimit(max_watchers)))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(notes.ledger.run)
         tasks.start_soon(notes.ledger.health.run)

@@ -16,7 +16,7 @@ from hubbubd.core.servers.server_record import ServerRecord
 from hubbubd.core.tasks import Task, TaskRole
 from hubbubd.rpc.messages import api_records
 from hubbubd.runtime.diagnostics.checks import Severity, find_defects
-from hubbubd.runtime.records import Stored, WatcherLimit
+from hubbubd.runtime.records import StoreContent, WatcherLimit
 from hubbubd.runtime.tables import Tables
 from hubbubd.store import Snapshot, Write
 
@@ -227,7 +227,7 @@ async def test_what_a_follower_cannot_do_with_one_record_the_other_followers_and
 
 
 def test_half_a_character_in_an_option_of_a_server_is_kept_as_a_replacement() -> None:
-    tables = Tables(Stored("id", Snapshot(0, (), ()), 0, WatcherLimit(1)))
+    tables = Tables(StoreContent("id", Snapshot(0, (), ()), 0, WatcherLimit(1)))
     config = server(timeout_message="half \ud83d", roots=({"uri": "file:///x", "name": "\udc00"},))
     written = tables.servers.encode(ServerRecord(name="one", config=config, source="api", wanted=True))
     kept = json.loads(written)["config"]
@@ -251,7 +251,7 @@ def test_every_number_of_a_stored_record_has_bounds() -> None:
             for inner in cast("list[Any]", part):
                 look(place, inner)
 
-    empty = Stored("", Snapshot(0, (), ()), 0, WatcherLimit(0))
+    empty = StoreContent("", Snapshot(0, (), ()), 0, WatcherLimit(0))
     for table in Tables(empty).all():
         look(table.noun, table.adapter.json_schema(mode="validation"))
     free = "$defs.Span.properties.attributes"  # of a span: told as they are, nothing is computed with them

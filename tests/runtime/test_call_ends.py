@@ -174,7 +174,7 @@ async def test_an_error_of_the_server_is_passed_on_as_it_is(world: World) -> Non
         assert call.fault.details["jsonrpc_data"] == {"path": "/x"}
         assert call.fault.details["server"] == "one"
         await settle()
-        assert hub.health.well
+        assert hub.health.is_serving
 
 
 async def test_a_mistake_of_the_hub_fails_that_call_alone(world: World) -> None:

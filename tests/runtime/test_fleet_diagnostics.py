@@ -82,8 +82,8 @@ async def test_a_member_that_has_not_written_yet_notices_that_the_database_is_fu
     await settle(2)
     fleet.database.full = True
     await settle(15)
-    assert [each.hub.health.well for each in fleet.running.values()] == [False, False]
+    assert [each.hub.health.is_serving for each in fleet.running.values()] == [False, False]
     assert all("full" in each.hub.health.problem for each in fleet.running.values())
     fleet.database.full = False
     await settle(3)
-    assert all(each.hub.health.well for each in fleet.running.values())
+    assert all(each.hub.health.is_serving for each in fleet.running.values())

@@ -34,7 +34,7 @@ async def deaf(fleet: Members) -> tuple[Running, Running]:
     hears = another(fleet, commits)
     hears.store.held = True
     commit(commits)
-    await until(lambda: not hears.hub.health.well)
+    await until(lambda: not hears.hub.health.is_serving)
     return hears, commits
 
 
@@ -44,17 +44,17 @@ async def test_a_member_that_hears_nothing_more_does_not_serve_until_it_has_caug
         hears, commits = await deaf(fleet)
         assert anyio.current_time() - began > STALLED_S
         assert hears.fleet.may_act()
-        assert commits.hub.health.well
+        assert commits.hub.health.is_serving
         assert [each.about for each in await findings(hears) if each.severity is Severity.FAIL] == [
             "changes of the fleet"
         ]
         watch = hears.hub.health.watch()
         assert not await anext(watch)
         await settle(60)
-        assert not hears.hub.health.well
+        assert not hears.hub.health.is_serving
         hears.store.held = False
         hears.store.release()
-        assert hears.hub.health.well
+        assert hears.hub.health.is_serving
         with anyio.fail_after(TOLD_S):
             assert await anext(watch)
         await watch.aclose()
@@ -74,7 +74,7 @@ async def test_a_member_that_hears_nothing_more_serves_for_some_seconds(fleet: M
     hears.store.held = True
     commit(commits)
     began = anyio.current_time()
-    await until(lambda: not hears.hub.health.well)
+    await until(lambda: not hears.hub.health.is_serving)
     assert STALLED_S < anyio.current_time() - began < STALLED_S + 4
 
 
@@ -90,7 +90,7 @@ async def test_a_member_that_is_behind_and_moves_serves(fleet: Members) -> None:
             commit(commits)
             await settle(0.5)
         behind += hears.fleet.lag.revisions_behind() > 0
-        assert hears.hub.health.well
+        assert hears.hub.health.is_serving
         hears.store.release(1)
     assert behind > 40
 
@@ -100,7 +100,7 @@ async def test_a_member_that_nobody_is_ahead_of_serves_however_long_nothing_happ
     for each in fleet.running.values():
         each.store.held = True
     await settle(600)
-    assert all(each.hub.health.well for each in fleet.running.values())
+    assert all(each.hub.health.is_serving for each in fleet.running.values())
 
 
 async def test_a_fleet_whose_database_was_away_serves_when_it_is_back(fleet: Members) -> None:
@@ -110,7 +110,7 @@ async def test_a_fleet_whose_database_was_away_serves_when_it_is_back(fleet: Mem
     await settle(60)
     fleet.database.away = False
     await settle(TOLD_S)
-    assert all(each.hub.health.well for each in fleet.running.values())
+    assert all(each.hub.health.is_serving for each in fleet.running.values())
     assert await fleet.start("c", http())
 
 

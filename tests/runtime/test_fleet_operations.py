@@ -120,10 +120,10 @@ async def test_a_member_drains_and_takes_servers_again_as_any_other_says(fleet: 
     has, there = await two_of(fleet)
     assert (await api(there).drain_member(pb.DrainMemberRequest(member=has.name))).member == has.name
     await until(lambda: there.fleet.owns("one"))
-    assert not has.hub.health.well
-    assert there.hub.health.well
+    assert not has.hub.health.is_serving
+    assert there.hub.health.is_serving
     assert (await api(there).resume_member(pb.ResumeMemberRequest(member=has.name))).member == has.name
-    await until(lambda: has.hub.health.well)
+    await until(lambda: has.hub.health.is_serving)
     assert (await api(there).drain_member(pb.DrainMemberRequest())).member == there.name
     await until(lambda: has.fleet.owns("one"))
 

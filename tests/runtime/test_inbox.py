@@ -208,11 +208,11 @@ async def test_when_the_store_fails_the_request_stays_open_and_can_be_answered_a
         world.store.failures = 1
         with raising(Unavailable, "STORE_UNAVAILABLE"):
             await answer(hub, request.id)
-        assert not hub.health.well
+        assert not hub.health.is_serving
         assert hub.inbox.get(request.id) == request
         assert watch.kinds() == []
         await answer(hub, request.id)
-        await until(lambda: hub.health.well)
+        await until(lambda: hub.health.is_serving)
         await asked.answered()
 
 

@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from hubbubd.errors import Aborted, Unavailable
-from hubbubd.runtime.records import Change, Ledger, Stored, Table, WatcherLimit
+from hubbubd.runtime.records import Change, Ledger, StoreContent, Table, WatcherLimit
 from hubbubd.runtime.records.health import Health
 from hubbubd.runtime.records.ledger import COMMIT_HOOK
 from hubbubd.store import WriteConflict
@@ -53,10 +53,10 @@ async def test_what_may_follow_is_written_when_the_store_has_recovered(world: Wo
     world.store.failures = 3
     notes.later(Note("a"))
     await settle(0.5)
-    assert not notes.ledger.health.well
+    assert not notes.ledger.health.is_serving
     assert notes.table.get("a") == Note("a")
     await settle(5)
-    assert notes.ledger.health.well
+    assert notes.ledger.health.is_serving
     assert (await world.store.snapshot("note/a")).entries
 
 
@@ -162,14 +162,14 @@ async def test_text_that_utf8_cannot_hold_does_not_stop_the_ledger(world: World,
     async with opened(world.store) as notes:
         notes.later(Note("a", text="half \ud83d of a pair"))
         await settle()
-        assert notes.ledger.health.well
+        assert notes.ledger.health.is_serving
         assert seen(await after(notes, watching, "")) == ["a"]
     async with opened(world.store) as notes:
         assert notes.table.get("a").text.startswith("half ")
 
 
 async def test_what_follows_from_a_commit_finds_all_of_it_in_every_table(world: World) -> None:
-    stored = await Stored.read(world.store, WatcherLimit(1))
+    stored = await StoreContent.read(world.store, WatcherLimit(1))
     tables = [Table(stored, "note", Note), Table(stored, "copy", Note)]
     ledger, found = Ledger(world.store, tables, stored, now=lambda: 0.0), list[Note | None]()
     for table, other in (tables, reversed(tables)):

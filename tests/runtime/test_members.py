@@ -15,7 +15,7 @@ from hubbubd.core.inbox.request_states import RequestState
 from hubbubd.errors import HubError, Unavailable
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.ownership import SoleOwnership
-from hubbubd.runtime.records import EventKind, Ledger, Stored, Table, WatcherLimit, delete
+from hubbubd.runtime.records import EventKind, Ledger, StoreContent, Table, WatcherLimit, delete
 from hubbubd.runtime.records.broadcast import AHEAD_S
 from hubbubd.store import Write
 from hubbubd.store.sqlite.sqlite_store import SqliteStore
@@ -260,8 +260,8 @@ async def test_what_watchers_do_not_see_of_a_record_is_told_to_nobody_whoever_ch
     ledgers = list[Ledger]()
     tables = list[Table[Note]]()
     for member in members:
-        stored = await Stored.read(member, WatcherLimit(1))
-        tables.append(Table(stored, "note", Note, parts={"text": len}))
+        stored = await StoreContent.read(member, WatcherLimit(1))
+        tables.append(Table(stored, "note", Note, visible_parts={"text": len}))
         ledgers.append(Ledger(member, [tables[-1]], stored, now=lambda: 0.0))
     watches = [watching(table.feed.watch(Colour())) for table in tables]
     for text in ("abc", "abd", "ab"):
@@ -277,7 +277,7 @@ async def test_what_others_commit_between_reading_the_store_and_following_it_is_
     members: tuple[Member, Member],
 ) -> None:
     mine, theirs = members
-    read = await Stored.read(mine, WatcherLimit(1))
+    read = await StoreContent.read(mine, WatcherLimit(1))
     async with opened(theirs) as other:
         await other.put(Note("a"))
         notes = Notes(mine, read)

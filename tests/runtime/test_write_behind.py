@@ -14,9 +14,9 @@ from hubbubd.core.filters import RequestFilter
 from hubbubd.core.inbox.request_states import RequestState
 from hubbubd.errors import Unavailable
 from hubbubd.frozen import carry_over_changes
-from hubbubd.runtime.records import Ledger, Stored, Table, WatcherLimit
+from hubbubd.runtime.records import Ledger, StoreContent, Table, WatcherLimit
 from hubbubd.runtime.records.ledger import BATCH
-from hubbubd.runtime.records.write_behind import FEW, STEPS
+from hubbubd.runtime.records.write_behind import MAX_STEPS, MAX_UNMERGED_STEPS
 from hubbubd.store import Precondition, Write
 from hubbubd.store.sqlite.sqlite_store import SqliteStore
 
@@ -26,7 +26,7 @@ from .conftest import FORM, FailingStore, World, server, settle, spec
 from .foreign import Late
 from .notes import Note, Notes, opened
 
-MANY = STEPS + 50
+MANY = MAX_STEPS + 50
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ class Painter:
 
     def paint_blue(self) -> None:
         """Paints it often; the last changes, which are joined, begin with red and end with blue."""
-        for colour in (*map(str, range(FEW - 2)), "red", "green", "blue"):
+        for colour in (*map(str, range(MAX_UNMERGED_STEPS - 2)), "red", "green", "blue"):
             self.paint(colour)
 
     def paint(self, colour: str) -> None:
@@ -70,15 +70,15 @@ async def stored(notes: Notes) -> str:
 async def test_of_many_additions_during_the_commit_that_makes_the_record_none_is_lost(
     world: World, notes: Notes
 ) -> None:
-    for _ in range(STEPS - 1):
+    for _ in range(MAX_STEPS - 1):
         add(notes, "x")
     world.store.delay_s = 1
     await settle(0.5)
     for _ in range(MANY):
         add(notes, "x")
     await settle(5)
-    assert notes.table.get("a").text == "x" * (STEPS - 1 + MANY)
-    assert "x" * (STEPS - 1 + MANY) in await stored(notes)
+    assert notes.table.get("a").text == "x" * (MAX_STEPS - 1 + MANY)
+    assert "x" * (MAX_STEPS - 1 + MANY) in await stored(notes)
 
 
 @pytest.mark.parametrize("times", [0, 1, MANY])
@@ -157,7 +157,7 @@ async def test_while_the_store_is_away_few_states_of_a_record_are_kept(world: Wo
     for number in range(MANY):
         painter.paint(f"{number}")
         states.append(weakref.ref(painter.note))
-    assert sum(state() is not None for state in states) < 2 * FEW
+    assert sum(state() is not None for state in states) < 2 * MAX_UNMERGED_STEPS
     await settle(5)
     world.store.failures = 0
     await settle(5)
@@ -192,12 +192,12 @@ async def test_what_was_not_written_of_much_is_written_when_the_store_has_recove
         notes.later(Note(f"{number}"))
     await settle(5)
     assert len((await world.store.snapshot("note/")).entries) == 2 * BATCH + 1
-    assert notes.ledger.health.well
+    assert notes.ledger.health.is_serving
     assert not notes.table.has_waiting_steps
 
 
 async def test_records_of_one_id_in_two_tables_are_in_one_commit(world: World) -> None:
-    stored = await Stored.read(world.store, WatcherLimit(1))
+    stored = await StoreContent.read(world.store, WatcherLimit(1))
     tables = [Table(stored, noun, Note) for noun in ("list", "entries")]
     ledger = Ledger(world.store, tables, stored, now=lambda: 0.0)
     for number in range(BATCH):
@@ -233,7 +233,7 @@ async def test_a_record_that_others_never_let_stand_still_keeps_no_other_waiting
         await settle(0.1)
         assert len((await inner.snapshot("note/")).entries) == 101
         assert len(store.commits) < 200
-        assert notes.ledger.health.well
+        assert notes.ledger.health.is_serving
         store.busy = False
         await settle(5)
         assert not notes.table.has_waiting_steps
@@ -245,7 +245,7 @@ async def test_a_record_that_others_never_let_stand_still_keeps_no_other_waiting
 async def test_all_but_what_others_never_let_stand_still_is_written_at_once_and_that_is_told() -> None:
     inner = await SqliteStore.open(":memory:")
     store = Busy(inner)
-    stored = await Stored.read(store, WatcherLimit(1))
+    stored = await StoreContent.read(store, WatcherLimit(1))
     table = Table(stored, "note", Note)
     ledger = Ledger(store, [table], stored, now=lambda: 0.0)
     for note_id in ("hot", *map(str, range(2 * BATCH))):
@@ -277,7 +277,7 @@ async def test_what_can_never_be_written_is_dropped_and_keeps_nothing_else_waiti
     notes.later(Note("half \ud83d of a pair"))
     await settle()
     assert len((await world.store.snapshot("note/")).entries) == 10
-    assert notes.ledger.health.well
+    assert notes.ledger.health.is_serving
     assert not notes.table.has_waiting_steps
     assert notes.table.record("half \ud83d of a pair") is None
 
@@ -306,7 +306,7 @@ async def test_whoever_waits_for_a_commit_that_was_given_up_hears_that_nobody_kn
         store.unsure = True
         with raising(Unavailable, "OUTCOME_UNKNOWN"):
             await notes.put(Note("a"))
-        assert not notes.ledger.health.well
+        assert not notes.ledger.health.is_serving
         await store.soon()
         assert notes.table.get("a") == Note("a")
     await inner.close()

@@ -7,7 +7,7 @@ from hubbubd.config import HubSettings
 from hubbubd.core.calls.call_states import Call, CallState
 from hubbubd.runtime.oversight import Ages, Audit, Retention
 from hubbubd.runtime.ownership import SoleOwnership
-from hubbubd.runtime.records import Ledger, Stored, WatcherLimit
+from hubbubd.runtime.records import Ledger, StoreContent, WatcherLimit
 from hubbubd.runtime.records.table import DELETIONS
 from hubbubd.runtime.tables import Tables
 from hubbubd.store.sqlite.sqlite_store import SqliteStore
@@ -37,7 +37,7 @@ def ended(call_id: str, at: float) -> Call:
 
 async def test_a_store_through_which_much_passes_stays_as_small_as_what_is_kept(tmp_path: Path) -> None:
     store, clock = await SqliteStore.open(tmp_path / "hub" / "store.db"), Clock(asyncio.get_running_loop().time)
-    stored = await Stored.read(store, WatcherLimit(1))
+    stored = await StoreContent.read(store, WatcherLimit(1))
     tables = Tables(stored)
     ledger = Ledger(store, tables.all(), stored, now=lambda: 0.0)
     settings = HubSettings(data_dir=tmp_path, call_history_count=KEPT)

@@ -15,7 +15,7 @@ from hubbubd.core.servers.server_record import Lease, ServerRecord
 from hubbubd.core.tasks import Task
 from hubbubd.runtime.oversight import AuthorizationCode, LoginDecision, LoginKey, Minted, Token, Upkeep
 from hubbubd.runtime.ownership import Ownership, SoleOwnership
-from hubbubd.runtime.records import RepairRule, Stored, Table
+from hubbubd.runtime.records import RepairRule, StoreContent, Table
 
 REQUEST_STAND_INS = {"created_at": 0.0, "deadline": None, "state": "withdrawn", "origin": "plain"}
 """Stand-ins for unreadable fields of a pending request, chosen so that nobody acts on it."""
@@ -57,7 +57,7 @@ CALL_PARTS: dict[str, Callable[[Any], object]] = dict.fromkeys(
 class Tables:
     """All tables."""
 
-    def __init__(self, stored: Stored, ownership: Ownership = SoleOwnership()) -> None:  # noqa: B008 - has no state
+    def __init__(self, stored: StoreContent, ownership: Ownership = SoleOwnership()) -> None:  # noqa: B008 - has no state
         """Load all tables from the `stored` records; this hub acts on records of the servers that it owns."""
 
         def is_server_own(record: PendingRequest | Call | Task) -> bool:

@@ -26,7 +26,7 @@ from hubbubd.runtime.catalog import Catalog
 from hubbubd.runtime.inbox import Authorizations, Inbox, Notify, Tasks, Work
 from hubbubd.runtime.oversight import Ages, Audit, Quotas, Retention
 from hubbubd.runtime.ownership import Ownership, owner_changing_error
-from hubbubd.runtime.records import Ledger, Stored, WatcherLimit
+from hubbubd.runtime.records import Ledger, StoreContent, WatcherLimit
 from hubbubd.runtime.servers import (
     Assembly,
     Configuration,
@@ -67,7 +67,7 @@ async def load_tables(
 ) -> tuple[Ledger, Tables]:
     """Load the store into tables; return the ledger, which commits their changes, and the tables. Raises StoreError."""
     watcher_limit = WatcherLimit(settings.max_watchers)
-    stored = await Stored.read(store, watcher_limit)
+    stored = await StoreContent.read(store, watcher_limit)
     tables = Tables(stored, ownership)
     return Ledger(store, tables.all(), stored, meter, now=clock.now, shared=bool(ownership.me)), tables
 

@@ -39,11 +39,11 @@ class HealthService:
         """Return a service's health. Raises NotFound."""
         if request.service not in self._known:
             raise NotFound("service", request.service)
-        return _make_response(self._health.well)
+        return _make_response(self._health.is_serving)
 
     async def list(self, _request: object) -> Message:
         """Return the health of all services."""
-        return pb.HealthListResponse(statuses={name: _make_response(self._health.well) for name in self._known})
+        return pb.HealthListResponse(statuses={name: _make_response(self._health.is_serving) for name in self._known})
 
     async def watch(self, request: health_pb2.HealthCheckRequest) -> AsyncGenerator[bytes, None]:
         """Stream a service's health, now and at each change.

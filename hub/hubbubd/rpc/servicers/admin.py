@@ -75,7 +75,7 @@ class AdminService:
             loop_tasks=len(asyncio.all_tasks()),
             read_at=values.timestamp(hub.clock.now()),
             versions=_versions(),
-            serving=hub.health.well,
+            serving=hub.health.is_serving,
             store_problem=hub.health.problem,
             last_commit_at=None if hub.health.committed_at is None else values.timestamp(hub.health.committed_at),
             open_pending_requests=[

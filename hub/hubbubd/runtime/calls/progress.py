@@ -27,7 +27,7 @@ class LiveCalls:
     @property
     def is_watched_here(self) -> bool:
         """Whether a client watches calls at this hub."""
-        return self._table.feed.watched
+        return self._table.feed.is_watched
 
     @property
     def is_watched(self) -> bool:

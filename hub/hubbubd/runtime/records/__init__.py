@@ -6,7 +6,7 @@ from hubbubd.runtime.records.health import Health
 from hubbubd.runtime.records.ledger import COMMIT_HOOK, Ledger
 from hubbubd.runtime.records.record_reader import RecordReader
 from hubbubd.runtime.records.repair import RepairRule
-from hubbubd.runtime.records.stored import Stored
+from hubbubd.runtime.records.stored import StoreContent
 from hubbubd.runtime.records.table import AgePosition, Change, Table
 from hubbubd.runtime.records.write_behind import Step, delete
 
@@ -21,7 +21,7 @@ __all__ = [
     "RecordReader",
     "RepairRule",
     "Step",
-    "Stored",
+    "StoreContent",
     "Table",
     "VersionedCondition",
     "Watch",

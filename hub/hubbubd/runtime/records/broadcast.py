@@ -31,7 +31,7 @@ from hubbubd.runtime.records.condition import BOOKMARK_S, StoreProgress, Version
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 OnEvent = Callable[[T, object], None]
-"""Gets a record and its live event, or None for a change of the record."""
+"""Gets a record, and its live event, or None for a change of the record."""
 
 BUFFER_EVENTS = 4096
 """The most changed records buffered for a watcher; beyond that it is closed."""
@@ -43,10 +43,10 @@ LIVE_EVENTS = 256
 """The most live events (progress, log lines) buffered for a watcher; the oldest are dropped."""
 
 AHEAD_S = 2.0
-"""Seconds for which a token from ahead waits for this member; one that is ahead for longer is of no revision at all."""
+"""Seconds for which a watch waits until this member has the revision of its token; after that the token is refused."""
 
-NOTHING = -1
-"""The position before all revisions: nothing has been shown yet."""
+BEFORE_ALL = -1
+"""The position before all revisions: the watcher has seen nothing yet."""
 
 
 class EventKind(StrEnum):
@@ -81,7 +81,7 @@ class FeedSource(Protocol[T_co]):
     """What a feed reads of its table."""
 
     def changed_since(self, revision: int) -> Iterable[tuple[int, str, T_co | None]]:
-        """Return (revision, id, record; None: deleted) of later changes, oldest first; after NOTHING no deletions."""
+        """Return (revision, id, record or None if deleted) of later changes; without deletions after BEFORE_ALL."""
         ...
 
     def record(self, record_id: str) -> T_co | None:
@@ -111,7 +111,7 @@ class _Position:
         """Return the position that a token names. Raises ValueError for another form."""
         text = urlsafe_b64decode(token.encode("ascii") + b"=" * (-len(token) % 4)).decode("ascii")
         store, digest, revision, syncing = text.split(" ")
-        at = bounds.parse_whole(revision, NOTHING)
+        at = bounds.parse_whole(revision, BEFORE_ALL)
         if at is None or syncing not in ("0", "1"):
             raise ValueError("not a position")
         return cls(store, digest, at, syncing == "1")
@@ -138,18 +138,18 @@ class _Group(Generic[T]):
         return _Position(self._store_id, self._digest, revision, syncing).encode()
 
     def is_visible(self, before: T | None, after: T | None) -> bool:
-        """Return whether a change is visible through the filter."""
+        """Return whether the filter matches a record before or after a change."""
         return any(record is not None and self.filter.matches(record) for record in (after, before))
 
     def make_event(self, revision: int, record_id: str, record: T | None, *, syncing: bool = False) -> WatchEvent[T]:
-        """Return the event for a change of a record; a watcher that has read it has seen all up to `revision`."""
+        """Return the event for a change of a record; its token says that the watcher has seen all up to `revision`."""
         token = self.make_token(revision, syncing=syncing)
         if record is not None and self.filter.matches(record):
             return WatchEvent(EventKind.UPSERT, token, record_id, record)
         return WatchEvent(EventKind.REMOVED, token, record_id)
 
     def refusal_reason(self, position: _Position, oldest: int, newest: int) -> str | None:
-        """Return why a resume token must be refused (the reason of the reset); None when it is valid."""
+        """Return why a resume token is refused (the reason of the reset); None if it is valid."""
         if position.store != self._store_id:
             return "OTHER_STORE"
         if position.filter_digest != self._digest:
@@ -157,11 +157,11 @@ class _Group(Generic[T]):
         if position.revision > newest:
             return "FUTURE"
         # A watcher that has seen nothing yet misses no deletion.
-        return "COMPACTED" if NOTHING < position.revision < oldest else None
+        return "COMPACTED" if BEFORE_ALL < position.revision < oldest else None
 
 
 def _stable_form(chosen: object) -> object:
-    """Return a filter's content in a form that is the same in every process: a frozenset has no stable order."""
+    """Return a filter's fields in a form that is the same in every process: a frozenset has no stable order."""
     values = {field.name: getattr(chosen, field.name) for field in fields(cast("Any", chosen))}
     stable: dict[str, object] = {}
     for name, value in values.items():
@@ -171,23 +171,23 @@ def _stable_form(chosen: object) -> object:
 
 
 class _FeedWatcher(Generic[T]):
-    """What one watcher has yet to read: first what it missed, once that is complete its bounded buffers, in order."""
+    """What one watcher has yet to read: first the missed events, then the events in its bounded buffers, in order."""
 
     def __init__(self, token: str) -> None:
         self.last_token = token
         self.missed = deque[WatchEvent[T]]()
-        self.caught_up = False
+        self.has_caught_up = False
         self.changes: OrderedDict[object, tuple[int, WatchEvent[T]]] = OrderedDict()
         self.live: OrderedDict[object, tuple[int, WatchEvent[T]]] = OrderedDict()
         self.condition = VersionedCondition()
-        self.overrun = False
-        self._places = count()
+        self.is_overrun = False
+        self._numbers = count()  # they order the events of both buffers
 
     def push(self, event: WatchEvent[T]) -> None:
-        """Buffer a change; beyond BUFFER_EVENTS the buffer is emptied, and the watcher overrun: its watch will end."""
+        """Buffer a change; beyond BUFFER_EVENTS empty the buffer and mark the watcher as is_overrun: its watch ends."""
         self._put(self.changes, event.id, event)
         if len(self.changes) > BUFFER_EVENTS:
-            self.overrun = True
+            self.is_overrun = True
             self.changes.clear()
 
     def push_live(self, key: object, event: WatchEvent[T]) -> None:
@@ -199,21 +199,21 @@ class _FeedWatcher(Generic[T]):
     def _put(self, buffer: OrderedDict[object, tuple[int, WatchEvent[T]]], key: object, event: WatchEvent[T]) -> None:
         """Put an event at the end of a buffer, in place of one with the same key, and wake the watcher."""
         buffer.pop(key, None)
-        buffer[key] = (next(self._places), event)
+        buffer[key] = (next(self._numbers), event)
         self.condition.notify_all()
 
     def forget_changes(self) -> None:
         """Forget the buffered changes, which the watcher has yet to read."""
         self.changes.clear()
-        self.overrun = False
+        self.is_overrun = False
 
     def pop(self) -> WatchEvent[T] | None:
-        """Remove and return the oldest event, so that a call's progress comes before its end; None if none is ready."""
+        """Remove and return the oldest event, missed ones first; None if no event is ready."""
         if self.missed:
             event = self.missed.popleft()
-        elif not self.caught_up or self.overrun:
+        elif not self.has_caught_up or self.is_overrun:
             return None
-        elif self.live and (not self.changes or _place(self.live) < _place(self.changes)):
+        elif self.live and (not self.changes or _oldest_number(self.live) < _oldest_number(self.changes)):
             return self.live.popitem(last=False)[1][1]
         elif self.changes:
             event = self.changes.popitem(last=False)[1][1]
@@ -223,8 +223,8 @@ class _FeedWatcher(Generic[T]):
         return event
 
 
-def _place(buffer: OrderedDict[object, tuple[int, Any]]) -> int:
-    """Return the place of a buffer's oldest event."""
+def _oldest_number(buffer: OrderedDict[object, tuple[int, Any]]) -> int:
+    """Return the number of a buffer's oldest event."""
     return next(iter(buffer.values()))[0]
 
 
@@ -270,10 +270,11 @@ class WatcherLimit:
         self.count += 1
 
     def note_drop(self) -> None:
-        """Count a watcher that is closed since its client is slow; `leave` has to be called for it as well."""
+        """Count a watcher that is closed as its client is slow; call `leave` for it as well."""
         self.dropped += 1
 
     def leave(self) -> None:
+        """Uncount a watcher that has ended."""
         self.count -= 1
 
 
@@ -292,17 +293,17 @@ class TableFeed(Generic[T]):
         self._listeners: dict[str, list[OnEvent[T]]] = {}
         self._closed = False
 
-    def publish(self, revision: int, moves: Sequence[tuple[str, T | None, T | None]]) -> None:
+    def publish(self, revision: int, updates: Sequence[tuple[str, T | None, T | None]]) -> None:
         """Publish the changes of one revision, as (id, before, after), to the watchers whose filter sees them."""
         for group in self._groups.values():
-            concerning = [(record_id, new) for record_id, old, new in moves if group.is_visible(old, new)]
+            visible = [(record_id, new) for record_id, old, new in updates if group.is_visible(old, new)]
             # Only the last event's token names the revision: a watcher that has seen fewer has not seen all of it.
-            for at, (record_id, new) in enumerate(concerning, 1):
-                event = group.make_event(revision if at == len(concerning) else revision - 1, record_id, new)
+            for number, (record_id, new) in enumerate(visible, 1):
+                event = group.make_event(revision if number == len(visible) else revision - 1, record_id, new)
                 for watcher in group.watchers:
                     watcher.push(event)
         if self._listeners:
-            for record_id, _, new in moves:
+            for record_id, _, new in updates:
                 self._call_listeners(record_id, new, None)
 
     def publish_live(self, record_id: str, record: T, key: object, live: object) -> None:
@@ -327,7 +328,7 @@ class TableFeed(Generic[T]):
                 del self._listeners[record_id]
 
     def _call_listeners(self, record_id: str, record: T | None, live: object) -> None:
-        if record is not None:  # listeners hear of no deletion
+        if record is not None:  # listeners are not notified of a deletion
             for on_event in self._listeners.get(record_id, ()):
                 on_event(record, live)
 
@@ -337,7 +338,7 @@ class TableFeed(Generic[T]):
         return self._progress.revision
 
     @property
-    def watched(self) -> bool:
+    def is_watched(self) -> bool:
         """Whether there are watchers or listeners."""
         return bool(self._groups or self._listeners)
 
@@ -358,21 +359,21 @@ class TableFeed(Generic[T]):
         return Watch(watcher, self._events(watcher, chosen, token))
 
     async def _events(self, watcher: _FeedWatcher[T], chosen: Filter[T], token: str) -> AsyncGenerator[WatchEvent[T]]:
-        """Yield a watch's events: what was missed, changes, bookmarks. Raises ResourceExhausted and Unavailable."""
+        """Yield the events of a watch: missed ones, then changes, live events and bookmarks. Raises as `Watch`."""
         with self._register(watcher, chosen) as group:
             if await self._wait_until_caught_up(token):
                 watcher.condition.require_open(resume_token=token)
-                watcher.forget_changes()  # they are part of what was missed
+                watcher.forget_changes()  # they are among the missed events
             for missed in self._missed_events(group, token):
                 watcher.missed.extend(missed)
                 while (event := watcher.pop()) is not None:
                     yield event
                 await anyio.lowlevel.checkpoint()  # if nothing matches, nothing else in this loop yields to others
-            watcher.caught_up = True
+            watcher.has_caught_up = True
             while True:
                 while (event := watcher.pop()) is not None:
                     yield event
-                if watcher.overrun:
+                if watcher.is_overrun:
                     self._watcher_limit.note_drop()
                     raise ResourceExhausted(
                         "this watcher fell too far behind; resume with its last token",
@@ -403,7 +404,7 @@ class TableFeed(Generic[T]):
             self._watcher_limit.leave()
 
     async def _wait_until_caught_up(self, token: str) -> bool:
-        """Wait until this member has the token's revision, at most AHEAD_S; return False if no wait was needed."""
+        """Wait until this member has the token's revision, at most AHEAD_S; return False if it had it already."""
         position = _parse_token(token)
         if position is None or position.store != self._store_id or position.revision <= self.revision:
             return False
@@ -412,22 +413,22 @@ class TableFeed(Generic[T]):
         return True
 
     def _missed_events(self, group: _Group[T], token: str) -> Iterator[list[WatchEvent[T]]]:
-        """Yield, in slices, what comes before the watcher's buffers: the snapshot, or what changed since its token."""
-        position, refused = self._find_position(group, token)
-        if refused:
-            yield [WatchEvent(EventKind.RESET, group.make_token(NOTHING, syncing=True), reason=refused)]
+        """Yield, in slices, the events before those in the buffers: the snapshot, or the changes since the token."""
+        position, refusal = self._find_position(group, token)
+        if refusal:
+            yield [WatchEvent(EventKind.RESET, group.make_token(BEFORE_ALL, syncing=True), reason=refusal)]
         syncing = position is None or position.syncing
-        after = position.revision if position else NOTHING
+        after = position.revision if position else BEFORE_ALL
         newest = self.revision
         missed = list(self._rows.changed_since(after))
         events = list[WatchEvent[T]]()
-        for at, ((revision, record_id, record), following) in enumerate(zip_longest(missed, missed[1:]), 1):
+        for number, ((revision, record_id, record), next_row) in enumerate(zip_longest(missed, missed[1:]), 1):
             if record is None or group.filter.is_in_scope(record):  # out of scope: not even a deletion is shown
-                is_last = following is None or following[0] > revision  # of its revision, as in `publish`
+                is_last = next_row is None or next_row[0] > revision  # of its revision, as in `publish`
                 event = group.make_event(revision if is_last else revision - 1, record_id, record, syncing=syncing)
-                if event.kind is EventKind.UPSERT or after != NOTHING:
+                if event.kind is EventKind.UPSERT or after != BEFORE_ALL:
                     events.append(event)
-            if at % SLICE == 0:
+            if number % SLICE == 0:
                 yield events
                 events = []
         if syncing:
@@ -435,15 +436,15 @@ class TableFeed(Generic[T]):
         yield events
 
     def _find_position(self, group: _Group[T], token: str) -> tuple[_Position | None, str]:
-        """Return the position where a token resumes (None: the beginning), and why it is refused ("": it is not)."""
+        """Return the position where a token resumes (None: the start), and why the token is refused ("": it is not)."""
         if not token:
             return None, ""
         position = _parse_token(token)
         if position is None:
             return None, "MALFORMED"
-        refused = group.refusal_reason(position, self.oldest, self.revision)
-        # Whether a deleted record was in this watcher's scope is no longer known: reset instead of telling its id.
-        limited = group.filter.scope != EVERYTHING and position.revision != NOTHING
-        if not refused and limited and self._rows.has_deletion_since(position.revision):
-            refused = "COMPACTED"
-        return (None, refused) if refused else (position, "")
+        refusal = group.refusal_reason(position, self.oldest, self.revision)
+        # Nobody knows if a deleted record was in this watcher's scope: reset the watch, and do not reveal the id.
+        is_limited = group.filter.scope != EVERYTHING and position.revision != BEFORE_ALL
+        if not refusal and is_limited and self._rows.has_deletion_since(position.revision):
+            refusal = "COMPACTED"
+        return (None, refusal) if refusal else (position, "")

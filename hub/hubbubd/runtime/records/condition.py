@@ -1,4 +1,4 @@
-"""A condition for watchers: wait for a change, with a time limit for bookmarks and an end at shutdown."""
+"""A condition for watchers: wait for a change, with a time limit for bookmarks, and an end at shutdown."""
 
 import asyncio
 import math
@@ -10,7 +10,7 @@ BOOKMARK_S = 5.0
 
 
 class VersionedCondition:
-    """A counter of changes. Waiters name the version they have seen, so that no change is missed."""
+    """A counter of changes: a waiter names the version that it has seen, so that it misses no change."""
 
     def __init__(self) -> None:
         self.version = 0
@@ -18,7 +18,7 @@ class VersionedCondition:
         self._waiting: set[asyncio.Future[None]] = set()
 
     def notify_all(self) -> None:
-        """Wake all waiters."""
+        """Count a change, and wake all waiters."""
         self.version += 1
         for waiter in self._waiting:
             _wake(waiter)
@@ -34,7 +34,7 @@ class VersionedCondition:
             raise Unavailable("the hub is shutting down", reason="SHUTTING_DOWN", metadata=metadata)
 
     async def wait(self, seen: int, limit_s: float = math.inf) -> bool:
-        """Wait until the version is another than `seen`, at most `limit_s` seconds; return whether it is."""
+        """Wait until the version differs from `seen`, at most `limit_s` seconds; return whether it does."""
         if self.version == seen:
             # Not with anyio's scopes and events, which cost more: each watcher waits here for each event.
             loop = asyncio.get_running_loop()
@@ -51,14 +51,14 @@ class VersionedCondition:
 
 
 class StoreProgress(VersionedCondition):
-    """How far all tables have come together: the newest revision of the store that each of them has."""
+    """The newest revision of the store that all tables have."""
 
     def __init__(self, revision: int) -> None:
         super().__init__()
         self.revision = revision
 
     def advance(self, revision: int) -> None:
-        """Note that all tables have a revision, and wake those who wait for it."""
+        """Note that all tables have a revision, and wake all waiters."""
         self.revision = revision
         self.notify_all()
 
@@ -69,6 +69,6 @@ class StoreProgress(VersionedCondition):
 
 
 def _wake(waiter: "asyncio.Future[None]") -> None:
-    """End the wait of one waiter, unless its wait has ended already."""
+    """End the wait of one waiter, unless it has ended already."""
     if not waiter.done():
         waiter.set_result(None)

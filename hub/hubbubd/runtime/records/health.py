@@ -23,34 +23,34 @@ class Health:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._well = True
-        self.problem = ""
+        self._is_writable = True
+        self.problem = ""  # why the store cannot be written
         self.committed_at: float | None = None
         """When the last commit became durable, in seconds since the epoch; None if none has since the start."""
         self._condition = VersionedCondition()
         self._is_ready: Callable[[], bool] = lambda: True
         self._last_published = True
         self.probe_interval_s = math.inf
-        """Seconds between probes of a store that is well: others may fill a database while this hub writes nothing."""
+        """Seconds between probes of a healthy store: others may fill a database while this hub writes nothing."""
 
     @property
-    def well(self) -> bool:
+    def is_serving(self) -> bool:
         """Whether the hub accepts new work."""
-        return self._well and self._is_ready() and not self._condition.closed
+        return self._is_writable and self._is_ready() and not self._condition.closed
 
     @property
-    def writable(self) -> bool:
-        """Whether the store can be written, also during shutdown."""
-        return self._well
+    def is_writable(self) -> bool:
+        """Whether the last write or probe of the store succeeded; this also holds during shutdown."""
+        return self._is_writable
 
     def set_readiness(self, is_ready: Callable[[], bool]) -> None:
-        """Let the hub be well only while `is_ready` returns True. When its result changes, call `publish_change`."""
+        """Let the hub serve only while `is_ready` returns True. When its result changes, call `publish_change`."""
         self._is_ready = is_ready
 
     def publish_change(self) -> None:
-        """Notify watchers if the hub has become well, or is not any more."""
-        if self.well != self._last_published:
-            self._last_published = self.well
+        """Notify watchers if `is_serving` has changed."""
+        if self.is_serving != self._last_published:
+            self._last_published = self.is_serving
             self._condition.notify_all()
 
     def note_failure(self, exc: Exception) -> None:
@@ -59,28 +59,28 @@ class Health:
         `problem` has the reason until a probe succeeds.
         """
         self.problem = str(exc)
-        if self._well:
+        if self._is_writable:
             log.error("store write failed; the hub is read-only", error=str(exc))
-            self._well = False
+            self._is_writable = False
             self._condition.notify_all()
 
     async def run(self) -> None:
-        """Probe a failed store every RETRY_S, and one that is well every `probe_interval_s`, until cancelled."""
+        """Probe a failed store every RETRY_S, and a healthy one every `probe_interval_s`, until cancelled."""
         while True:
-            while self._well:
-                with anyio.move_on_after(self.probe_interval_s) as waiting:
+            while self._is_writable:
+                with anyio.move_on_after(self.probe_interval_s) as wait_scope:
                     await self._condition.wait(self._condition.version)  # a failure ends the wait at once
-                if waiting.cancelled_caught and (problem := await self._probe()) is not None:
+                if wait_scope.cancelled_caught and (problem := await self._probe()) is not None:
                     self.note_failure(problem)
             await anyio.sleep(RETRY_S)
             if await self._probe() is not None:
                 continue
             log.warning("store recovered")
-            self._well, self.problem = True, ""
+            self._is_writable, self.problem = True, ""
             self._condition.notify_all()
 
     async def _probe(self) -> StoreUnavailable | None:
-        """Return why the store cannot be written; None if it can."""
+        """Probe the store; return why it cannot be written, None if it can."""
         try:
             await self._store.probe()
         except StoreUnavailable as exc:
@@ -88,15 +88,15 @@ class Health:
         return None
 
     async def watch(self) -> AsyncGenerator[bool]:
-        """Yield `well` now and after each change; the last one, at shutdown, is False."""
+        """Yield `is_serving` now and after each change; the last one, at shutdown, is False."""
         while True:
             # Both are read before the yield: the hub may shut down while the watcher has the value.
             seen, closed = self._condition.version, self._condition.closed
-            yield self.well
+            yield self.is_serving
             if closed:
                 return
             await self._condition.wait(seen)
 
     def close(self) -> None:
-        """Make the hub unwell for good, and end all watches after a last False."""
+        """Let the hub no longer serve, for good, and end all watches after a last False."""
         self._condition.close()

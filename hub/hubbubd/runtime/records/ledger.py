@@ -22,7 +22,7 @@ import structlog
 
 from hubbubd.errors import Aborted, Unavailable, UnknownOutcome
 from hubbubd.runtime.records.health import RETRY_S, Health
-from hubbubd.runtime.records.table import ABSENT, Change, Stored, Table
+from hubbubd.runtime.records.table import ABSENT, Change, StoreContent, Table
 from hubbubd.runtime.records.write_behind import Step
 from hubbubd.store import Commit, OutcomeUnknown, Precondition, Store, StoreUnavailable, Write, WriteConflict
 from hubbubd.telemetry import metrics
@@ -38,10 +38,10 @@ BATCH = 512
 """How many records write-behind writes in one commit: to encode and to apply them takes the loop some 10 ms."""
 
 ATTEMPTS = 100
-"""How often a change is planned and committed again that conflicted with another commit."""
+"""How often a change is planned and committed, as long as it conflicts with other commits."""
 
-TOGETHER = 2
-"""How often write-behind tries to write several records in one commit before it writes each half by itself."""
+JOINT_ATTEMPTS = 2
+"""How often write-behind tries to write several records in one commit, before it writes each half by itself."""
 
 log = structlog.get_logger(__name__)
 
@@ -62,19 +62,19 @@ COMMIT_HOOK: ContextVar[CommitHook | None] = ContextVar("hubbub_commit_hook", de
 
 
 class Ledger:
-    """All tables over one store. Follows the store from its construction on."""
+    """Commits to one store, and applies its commits to all tables, from the construction of the ledger on."""
 
     def __init__(
         self,
         store: Store,
         tables: Sequence[Table[Any]],
-        stored: Stored,
+        stored: StoreContent,
         meter: Meter = OFF,
         *,
         now: Callable[[], float],
         shared: bool = False,
     ) -> None:
-        """`stored` is what the tables were loaded from; `shared` says that others commit to the store, too."""
+        """`stored` is the content from which the tables were loaded; `shared` says that others commit to the store."""
         self.store = store
         self.shared = shared
         self._now = now
@@ -85,12 +85,12 @@ class Ledger:
         self._by_noun = {table.noun: table for table in tables}
         self._flushing = anyio.Lock(fast_acquire=True)
         self._flush_due = anyio.Event()
-        # Tables with steps that wait, in the order of their first.
+        # Tables with steps that wait, in the order of the first step of each.
         self._tables_behind: dict[Table[Any], None] = {}
-        self.unknown = 0
+        self.unknown_outcomes = 0
         """Attempts to commit whose outcome was not known in time."""
-        self._writing = 0
-        self._written = anyio.Event()
+        self._commits_under_way = 0  # how many
+        self._commit_ended = anyio.Event()
         self.health = Health(store)
         self._stop_listening = store.listen(self._apply)
         stored.hand_over(self._apply)
@@ -100,7 +100,7 @@ class Ledger:
 
         A change includes the write-behind steps that waited for its record when the change was planned. COMMIT_HOOK may
         add a change of its own. When this ends, also by cancellation, the commit has ended, and the records show
-        whether it held. Only after UnknownOutcome, a kind of Unavailable, the records may show that later.
+        whether it was made. Only after UnknownOutcome, a kind of Unavailable, they may show that later.
         """
         if not changes:
             return
@@ -119,7 +119,7 @@ class Ledger:
             raise Unavailable(f"nothing was changed: {exc}", reason="STORE_UNAVAILABLE") from exc
 
     async def is_current(self, table: Table[Any], record_id: str) -> bool:
-        """Return whether the store has a record as this hub has it. If not, this hub has the newer state on return.
+        """Return whether this hub has a record as the store has it. If not, this hub has the newer state on return.
 
         Commits under way have ended on return. Raises Unavailable.
         """
@@ -127,7 +127,7 @@ class Ledger:
         return await self._check_guard(Precondition(unused.key, unused.expected))
 
     async def catch_up(self) -> None:
-        """Apply all that others have committed until now; do nothing unless the store is shared. Raises Unavailable."""
+        """Apply all that others have committed so far; do nothing unless the store is shared. Raises Unavailable."""
         if self.shared:
             # A commit that writes nothing: the store reports the others' commits before it answers. The precondition
             # always holds, since no record has an empty key.
@@ -155,12 +155,12 @@ class Ledger:
 
     async def _commit_shielded(self, changes: Sequence[Change[Any]], hook: CommitHook | None = None) -> None:
         """Commit, to the end even if the caller is cancelled. Raises WriteConflict, StoreUnavailable, ValueError."""
-        for change in changes:  # at once: steps that are made from here on are no part of the changes
+        for change in changes:  # now: steps that are made from here on are no part of the changes
             change.table.begin_commit(change)
         await _finish_despite_cancellation(self._commit_and_conclude(changes, hook))
 
     async def _commit_and_conclude(self, changes: Sequence[Change[Any]], hook: CommitHook | None) -> None:
-        """Commit, and note in the tables and the hook how the commit has ended; have the steps that wait written."""
+        """Commit, and note in the tables and the hook how that ended; then have the waiting steps written."""
         is_certain = True
         try:
             await self._write_to_store(changes)
@@ -182,23 +182,23 @@ class Ledger:
             value = None if change.record is None else change.table.encode(change.record)
             writes.append(Write(change.key, value, change))
         guards = [Precondition(change.key, change.expected) for change in changes]
-        begun = time.perf_counter()
-        self._writing += 1
+        started = time.perf_counter()
+        self._commits_under_way += 1
         try:
             await self.store.commit(writes, guards)
         except OutcomeUnknown:
-            self.unknown += 1
+            self.unknown_outcomes += 1
             raise
         finally:
-            self._writing -= 1
-            self._written.set()
+            self._commits_under_way -= 1
+            self._commit_ended.set()
         if self._meter.on:
-            self._meter.record(metrics.STORE_COMMIT, time.perf_counter() - begun)
-        for change in changes:  # `_apply` does so too, but is not told of the deletion of a record that was missing
+            self._meter.record(metrics.STORE_COMMIT, time.perf_counter() - started)
+        for change in changes:  # `_apply` does so, too, but not for the deletion of a missing record
             change.table.drop_committed_steps(change)
 
     async def change(self, table: Table[T], record_id: str, step: Step[T]) -> T | None:
-        """Make a step (a change of one record) durable, and return the record after it; None if it is deleted.
+        """Make a step (a change of one record) durable, and return the record after it; None if there is none then.
 
         Raises Aborted (CONTENDED) and Unavailable, and what the step raises.
         """
@@ -237,7 +237,7 @@ class Ledger:
             self._flush_due.set()
 
     async def run(self) -> None:
-        """Write what waits for write-behind, until cancelled; a failed write is repeated after RETRY_S."""
+        """Write the steps that wait for write-behind, until cancelled; repeat a failed write after RETRY_S."""
         while True:
             await self._flush_due.wait()
             await anyio.sleep(LATER_S)
@@ -247,21 +247,21 @@ class Ledger:
                 self._flush_due.set()
 
     async def flush(self) -> bool:
-        """Write what waits for write-behind now; return False if some of it failed and still waits.
+        """Write the steps that wait for write-behind now; return False if some failed and still wait.
 
         A commit has about BATCH records; records with the same id, such as a list and its entries, are in the same
-        commit. If it conflicts with others TOGETHER times, or something in it cannot be written at all, each half is
-        written by itself, so that one record keeps no others waiting.
+        commit. If it conflicts with others JOINT_ATTEMPTS times, or something in it cannot be written at all, each half
+        is written by itself, so that one record keeps no others waiting.
         """
         async with self._flushing:
             try:
-                return all([await self._flush(batch) for batch in self._iterate_batches()])
+                return all([await self._flush_batch(batch) for batch in self._iterate_batches()])
             except Exception as exc:  # noqa: BLE001  # any failure is retried: `run` must not end
                 self.health.note_failure(exc)
                 return False
 
     def _iterate_batches(self) -> Iterator[list[tuple[Table[Any], str]]]:
-        """Yield what waits, as tables and ids, about BATCH records at a time."""
+        """Yield the records for which steps wait, as tables and ids, about BATCH at a time."""
         waiting: dict[str, list[Table[Any]]] = {}
         self._tables_behind = {table: None for table in self._tables_behind if table.has_waiting_steps}
         for table in self._tables_behind:
@@ -276,12 +276,12 @@ class Ledger:
                 batch = []
         yield batch
 
-    async def _flush(self, waiting: Sequence[tuple[Table[Any], str]]) -> bool:
-        """Write these records in one commit, or else each half by itself; return False if some of them still wait.
+    async def _flush_batch(self, waiting: Sequence[tuple[Table[Any], str]]) -> bool:
+        """Write these records in one commit, or else each half by itself; return False if some still wait.
 
         A single record that cannot be written at all is logged, and its change is dropped.
         """
-        for _ in range(TOGETHER if len(waiting) > 1 else ATTEMPTS):
+        for _ in range(JOINT_ATTEMPTS if len(waiting) > 1 else ATTEMPTS):
             changes = [change for table, record_id in waiting for change in table.waiting_changes(record_id)]
             if not changes:
                 return True
@@ -298,19 +298,19 @@ class Ledger:
         if len(waiting) <= 1:
             return False
         half = len(waiting) // 2
-        halves = [await self._flush(part) for part in (waiting[:half], waiting[half:])]
+        halves = [await self._flush_batch(part) for part in (waiting[:half], waiting[half:])]
         return all(halves)
 
     async def aclose(self) -> None:
-        """Wait for commits under way, even if cancelled, then stop following the store. What waits is not written."""
+        """Wait for commits under way, even if cancelled, then stop following the store. Waiting steps are lost."""
         with anyio.CancelScope(shield=True):
-            while self._writing:
-                self._written = anyio.Event()
-                await self._written.wait()
+            while self._commits_under_way:
+                self._commit_ended = anyio.Event()
+                await self._commit_ended.wait()
         self._stop_listening()
 
     async def compact(self, revision: int = 0) -> None:
-        """Forget tombstones up to a revision, in store and tables, and in the store those that tables have forgotten.
+        """Forget tombstones up to a revision in store and tables; in the store also those that tables have forgotten.
 
         Raises StoreUnavailable.
         """
@@ -320,7 +320,7 @@ class Ledger:
             table.forget_compacted(revision)
 
     def defects(self) -> dict[str, str]:
-        """Return, by the key of each stored record that did not match its schema when it was read, what was wrong."""
+        """Return, by key, what was wrong with the stored records that did not match their schema when read."""
         return {table.prefix + record_id: why for table in self._tables for record_id, why in table.defects.items()}
 
     def backlog(self) -> int:
@@ -334,7 +334,7 @@ class Ledger:
             table.feed.close()
 
     def _apply(self, commit: Commit) -> None:
-        """Apply a durable commit to the tables that it concerns, and call their followers once all tables have it."""
+        """Apply a durable commit to the tables of its records; call their followers once all tables have it."""
         self.health.committed_at = self._now()
         by_table: dict[Table[Any], list[Change[Any]]] = {}
         for write in commit.writes:

@@ -1,4 +1,4 @@
-"""What clients may read of the records of one noun."""
+"""Read access to the records of one noun, for clients."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class RecordReader(Generic[T]):
-    """Reads a table; the base of the parts of the hub that change its records."""
+    """Reads a table; the base class of the parts of the hub that change the table's records."""
 
     def __init__(self, table: Table[T]) -> None:
         self._table = table

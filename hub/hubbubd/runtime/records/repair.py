@@ -1,4 +1,4 @@
-"""Decoding of stored records. One that does not validate is repaired as far as possible.
+"""Decoding of stored records. A record that does not validate is repaired as far as possible.
 
 A store may contain records written by an older or newer version, or edited by hand. A number out of bounds is clamped;
 any other invalid field is dropped. A record that is still invalid is unreadable.
@@ -41,11 +41,11 @@ class RepairRule:
 
 
 class UnreadableRecord(ValueError):
-    """Too little of a record is valid; the text names the problems."""
+    """Too little of a record is valid; the message names the problems."""
 
 
 def decode_record(adapter: TypeAdapter[T], value: bytes, rule: RepairRule) -> tuple[T, str]:
-    """Decode a stored record; return it with a text about what did not fit, "" if all did.
+    """Decode a stored record; return the record and a text about its problems, "" if all of it was valid.
 
     Numbers out of bounds are clamped, and other invalid fields replaced or dropped, as `rule` says. Raises
     UnreadableRecord if too little of the record is valid.
@@ -87,7 +87,7 @@ def _summarize(problems: list[ErrorDetails]) -> str:
 def _repair_problem(raw: dict[str, Any], problem: ErrorDetails, rule: RepairRule) -> bool:
     """Repair one problem of a decoded record in place; return False if the record cannot be repaired.
 
-    It cannot if the field is one of `vital`, or is missing and has no stand-in.
+    It cannot be repaired if the field is one of `vital`, or is missing and has no stand-in.
     """
     path = problem["loc"]
     context: Mapping[str, Any] = problem.get("ctx", {})
@@ -109,8 +109,8 @@ def _find_container(raw: dict[str, Any], path: tuple[int | str, ...]) -> Any:
     """Return the object or array that contains the value at a path; None if the value is missing or null."""
     container: Any = raw
     try:
-        for step in path[:-1]:
-            container = container[step]
+        for key in path[:-1]:
+            container = container[key]
         return None if container[path[-1]] is None else container
     except (KeyError, IndexError, TypeError):
         return None

@@ -1,4 +1,4 @@
-"""What the store has when the hub starts, and what comes until the ledger follows it."""
+"""The content of the store when the hub starts, and the commits until the ledger follows the store."""
 
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field
@@ -11,10 +11,11 @@ from hubbubd.store import Commit, KeyValue, Snapshot, Store
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoreContent:
     """The content of the store at the start, and the limit that all its watchers share.
 
-    `since` collects what others commit after that, until `hand_over`.
+    `oldest` is the revision up to which the store has forgotten tombstones. `commits` collects the commits of others
+    from the snapshot until `hand_over`.
     """
 
     store_id: str
@@ -22,25 +23,25 @@ class Stored:
     oldest: int
     watcher_limit: WatcherLimit
     _: KW_ONLY
-    since: list[Commit] = field(default_factory=list[Commit])
+    commits: list[Commit] = field(default_factory=list[Commit])
     stop_listening: Callable[[], None] = lambda: None
 
     @classmethod
-    async def read(cls, store: Store, watcher_limit: WatcherLimit) -> "Stored":
-        """Read the whole store, and collect what others commit until a ledger follows it. Raises StoreError."""
-        since: list[Commit] = []
-        stop_listening = store.listen(since.append)  # before the snapshot, so that no commit falls in between
+    async def read(cls, store: Store, watcher_limit: WatcherLimit) -> "StoreContent":
+        """Read the whole store, and collect the commits of others until a ledger follows it. Raises StoreError."""
+        commits: list[Commit] = []
+        stop_listening = store.listen(commits.append)  # before the snapshot, so that no commit falls in between
         try:
             snapshot = await store.snapshot("")
             oldest = (await store.stats()).compacted_revision
         except BaseException:
             stop_listening()
             raise
-        return cls(store.id, snapshot, oldest, watcher_limit, since=since, stop_listening=stop_listening)
+        return cls(store.id, snapshot, oldest, watcher_limit, commits=commits, stop_listening=stop_listening)
 
     @cached_property
     def progress(self) -> StoreProgress:
-        """How far the tables that are loaded from this content have come."""
+        """The revision that the tables loaded from this content have; the ledger advances it."""
         return StoreProgress(self.snapshot.revision)
 
     @cached_property
@@ -52,10 +53,10 @@ class Stored:
         return entries
 
     def hand_over(self, listener: Callable[[Commit], None]) -> None:
-        """Collect no more commits; call the listener with those collected since the snapshot was read.
+        """Stop collecting commits; call the listener with each of those collected since the snapshot was read.
 
-        The listener must follow the store by now, so that it misses no commit.
+        The listener must follow the store already, so that it misses no commit.
         """
         self.stop_listening()
-        for commit in self.since:
+        for commit in self.commits:
             listener(commit)

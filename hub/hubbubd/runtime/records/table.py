@@ -1,8 +1,8 @@
-"""The records of one noun in memory: those in the store, what waits for them in write-behind, and their feed.
+"""The records of one noun in memory: as stored, with the steps that wait in write-behind, and their feed.
 
-A table changes nothing by itself: the ledger applies what has become durable, and asks for what waits.
+A table changes nothing by itself: the ledger applies durable commits, and gets the changes that wait.
 
-What waits are steps, not states. When the store has something else than they were made from, they are made again.
+Steps wait, not states: once the store has another record than a step was applied to, the step is applied again.
 """
 
 from collections import OrderedDict
@@ -18,10 +18,10 @@ from sortedcontainers import SortedList  # pyright: ignore[reportMissingTypeStub
 
 from hubbubd.errors import NotFound
 from hubbubd.runtime.records import repair
-from hubbubd.runtime.records.broadcast import NOTHING, TableFeed
+from hubbubd.runtime.records.broadcast import BEFORE_ALL, TableFeed
 from hubbubd.runtime.records.repair import RepairRule
-from hubbubd.runtime.records.stored import Stored
-from hubbubd.runtime.records.write_behind import FEW, PendingSteps, Step
+from hubbubd.runtime.records.stored import StoreContent
+from hubbubd.runtime.records.write_behind import MAX_UNMERGED_STEPS, PendingSteps, Step
 
 T = TypeVar("T")
 
@@ -55,15 +55,15 @@ class _TableRow(NamedTuple, Generic[T]):
 class Change(Generic[T]):
     """A record's next state; None deletes it. Made by a table.
 
-    `expected` is the revision of the record that it was planned from, ABSENT for a new one. `upto` is the number of the
-    newest step that it may contain. A `foreign` change is another member's, and may be several changes in one.
+    `expected` is the revision of the record from which it was planned, ABSENT for a new one. `newest_step` is the
+    number of the newest step that it may contain. A `foreign` change is another member's, or several in one.
     """
 
     table: "Table[T]"
     id: str
     record: T | None
     expected: int
-    upto: int = 0
+    newest_step: int = 0
     _: KW_ONLY
     foreign: bool = False
 
@@ -78,33 +78,33 @@ class AgeIndex:
 
     def __init__(self) -> None:
         # Not a list: once a history is full each new record deletes an old one, for which a list moves all the others.
-        self._places: Any = SortedList()
-        self._made_at: dict[str, float] = {}
+        self._positions: Any = SortedList()
+        self._created_at: dict[str, float] = {}  # by id
 
     def put(self, record_id: str, record: object) -> None:
         """Add a record, or move one whose `created_at` has changed; a record without that is ignored."""
-        made_at: float | None = getattr(record, "created_at", None)
-        made_before = self._made_at.get(record_id)
-        if made_at is None or made_before == made_at:
+        created_at: float | None = getattr(record, "created_at", None)
+        previous = self._created_at.get(record_id)
+        if created_at is None or previous == created_at:
             return
-        if made_before is not None:
+        if previous is not None:
             self.drop(record_id)
-        self._made_at[record_id] = made_at
-        self._places.add((made_at, record_id))
+        self._created_at[record_id] = created_at
+        self._positions.add((created_at, record_id))
 
     def drop(self, record_id: str) -> None:
         """Remove a record, if present."""
-        made_at = self._made_at.pop(record_id, None)
-        if made_at is not None:
-            self._places.remove((made_at, record_id))
+        created_at = self._created_at.pop(record_id, None)
+        if created_at is not None:
+            self._positions.remove((created_at, record_id))
 
-    def ids_before(self, place: AgePosition | None) -> Iterator[str]:
-        """Yield ids made before a place (None: all), newest first. The index must not change meanwhile."""
-        return (record_id for _, record_id in self._places.irange(None, place, (True, False), reverse=True))
+    def ids_before(self, position: AgePosition | None) -> Iterator[str]:
+        """Yield ids of records older than a position (None: all), newest first. The index must not change meanwhile."""
+        return (record_id for _, record_id in self._positions.irange(None, position, (True, False), reverse=True))
 
-    def ids_after(self, place: AgePosition | None) -> Iterator[str]:
-        """Yield ids made after a place (None: all), oldest first. The index must not change meanwhile."""
-        return (record_id for _, record_id in self._places.irange(place, None, (False, True)))
+    def ids_after(self, position: AgePosition | None) -> Iterator[str]:
+        """Yield ids of records newer than a position (None: all), oldest first. The index must not change meanwhile."""
+        return (record_id for _, record_id in self._positions.irange(position, None, (False, True)))
 
 
 class Table(Generic[T]):
@@ -112,26 +112,26 @@ class Table(Generic[T]):
 
     def __init__(
         self,
-        stored: Stored,
+        stored: StoreContent,
         noun: str,
         record_type: type[T],
         repair_rule: RepairRule = RepairRule(),  # noqa: B008 - frozen
-        parts: Mapping[str, Callable[[Any], object]] | None = None,
+        visible_parts: Mapping[str, Callable[[Any], object]] | None = None,
         *,
         is_own: Callable[[T], bool] | None = None,
     ) -> None:
-        """`parts` maps fields that watchers do not see whole to what they see of them.
+        """`visible_parts` returns, by the name of a field that watchers do not see whole, what they see of its value.
 
-        A change that no watcher sees is not published. `is_own` returns whether this hub acts on a record's changes;
-        None: it acts on those of all records.
+        A change that no watcher sees is not published. `is_own` returns whether this hub acts on the changes of a
+        record; None: it acts on those of all records.
         """
         self.noun = noun
-        self._visible_parts = dict(parts or {})
+        self._visible_parts = dict(visible_parts or {})
         self._whole_fields = [
             each.name for each in fields(cast("Any", record_type)) if each.name not in self._visible_parts
         ]
         self.defects: dict[str, str] = {}
-        """What did not fit in records of the store, by id."""
+        """By id, what did not match the schema in a stored record."""
         self._repair_rule = repair_rule
         self._unreadable: dict[str, int] = {}
         """The revisions of unreadable records, by id."""
@@ -146,8 +146,8 @@ class Table(Generic[T]):
         self._by_age = AgeIndex()
         self._tombstones: OrderedDict[str, int] = OrderedDict()
         self._waiting: OrderedDict[str, PendingSteps[T]] = OrderedDict()
-        self._newest_step = 0
-        self._commits_under_way: dict[str, int] = {}
+        self._newest_step = 0  # the number of the last step
+        self._commits_under_way: dict[str, int] = {}  # how many, by id
         self._uncertain = set[str]()
         """Ids of records in commits that were given up, and may still happen."""
         self._load(stored)
@@ -160,7 +160,7 @@ class Table(Generic[T]):
         return record
 
     def record(self, record_id: str) -> T | None:
-        """Return a record as it is now, with the changes that wait for write-behind; None if there is none."""
+        """Return a record as it is now, with the steps that wait for write-behind; None if there is no record."""
         if (waiting := self._waiting.get(record_id)) is not None:
             return waiting.record
         row = self._rows.get(record_id)
@@ -186,12 +186,12 @@ class Table(Generic[T]):
         return (record for record in records if record is not None and chosen(record))
 
     def change(self, record_id: str, record: T | None) -> Change[T]:
-        """Return the change of a record to `record`; its commit fails if another commit changes the record before.
+        """Return the change of a record to `record`, None to delete it; its commit fails if another one comes first.
 
         Commit the change at once: it does not contain the write-behind steps that are made later.
         """
         row = self._rows.get(record_id)
-        # An unreadable record counts as none, and is replaced; but it has a revision.
+        # An unreadable record counts as absent, and is replaced; but it has a revision.
         expected = self._unreadable.get(record_id, ABSENT) if row is None else row.revision
         return Change(self, record_id, record, expected, self._newest_step)
 
@@ -200,27 +200,27 @@ class Table(Generic[T]):
         return Change(self, record_id, record, self._unreadable.get(record_id, ABSENT))
 
     def plan_step(self, record_id: str, step: Step[T]) -> list[Change[T]]:
-        """Return the change that a step makes of the record as it is now; no change if the step has nothing to do."""
+        """Return the change that a step makes to the record as it is now; no change if the step has nothing to do."""
         before = self.record(record_id)
         after = step(before)
         return [] if after is before else [self.change(record_id, after)]
 
     def waiting_changes(self, record_id: str) -> list[Change[T]]:
-        """Return the change that waits for write-behind of a record, to be committed now; none if nothing waits."""
+        """Return the change with all steps that wait for a record, to be committed now; no change if no step waits."""
         waiting = self._waiting.get(record_id)
         return [] if waiting is None else [self.change(record_id, waiting.record)]
 
     def changed_since(self, revision: int) -> Iterable[tuple[int, str, T | None]]:
-        """Return the rows visibly changed after a revision, oldest first; a deletion has None.
+        """Return (revision, id, record; None: deleted) of each visible change after a revision, oldest first.
 
-        After NOTHING deletions are left out.
+        After BEFORE_ALL deletions are left out.
         """
         changed: list[tuple[int, str, T | None]] = []
         for record_id, row in reversed(self._rows.items()):
             if row.visible_revision <= revision:
                 break
             changed.append((row.visible_revision, record_id, row.record))
-        if revision != NOTHING:
+        if revision != BEFORE_ALL:
             for record_id, at in reversed(self._tombstones.items()):
                 if at <= revision:
                     break
@@ -230,7 +230,7 @@ class Table(Generic[T]):
 
     def has_deletion_since(self, revision: int) -> bool:
         """Return whether anything was deleted after a revision."""
-        return next(reversed(self._tombstones.values()), NOTHING) > revision
+        return next(reversed(self._tombstones.values()), BEFORE_ALL) > revision
 
     def encode(self, record: T) -> bytes:
         """Encode a record for the store. Lone surrogates become U+FFFD."""
@@ -239,11 +239,11 @@ class Table(Generic[T]):
         except PydanticSerializationError:
             return self.adapter.dump_json(repair.replace_surrogates(record))
 
-    def _load(self, stored: Stored) -> None:
+    def _load(self, stored: StoreContent) -> None:
         """Fill the table with the records and tombstones that the store had at the start."""
         for entry in stored.entries.get(self.noun, ()):
             record_id = entry.key[len(self.prefix) :]
-            if (record := self._read(entry.revision, record_id, entry.value)) is not None:
+            if (record := self._decode(entry.revision, record_id, entry.value)) is not None:
                 self._rows[record_id] = _TableRow(entry.revision, entry.revision, record)
                 self._by_age.put(record_id, record)
         for key, revision in stored.snapshot.deleted:
@@ -251,8 +251,8 @@ class Table(Generic[T]):
                 self._tombstones[key[len(self.prefix) :]] = revision
         self._forget_deletions()
 
-    def _read(self, revision: int, record_id: str, value: bytes) -> T | None:
-        """Decode a stored record, and note its defects; None if too little of it is valid."""
+    def _decode(self, revision: int, record_id: str, value: bytes) -> T | None:
+        """Decode a stored record, and note its defects; return None if too little of it is valid."""
         try:
             record, defect = repair.decode_record(self.adapter, value, self._repair_rule)
         except repair.UnreadableRecord as exc:
@@ -265,9 +265,9 @@ class Table(Generic[T]):
         return record
 
     def foreign_change(self, revision: int, record_id: str, value: bytes | None) -> Change[T]:
-        """Return a change that another member has made, to apply it. An unreadable record counts as deleted."""
+        """Return a change that another member has committed, to be applied. An unreadable record counts as deleted."""
         self.defects.pop(record_id, None)
-        record = None if value is None else self._read(revision, record_id, value)
+        record = None if value is None else self._decode(revision, record_id, value)
         return Change(self, record_id, record, revision, foreign=True)
 
     def for_each(self, action: Callable[[T], None]) -> None:
@@ -280,27 +280,27 @@ class Table(Generic[T]):
 
     def apply(self, revision: int, changes: Sequence[Change[T]]) -> list[Callable[[], None]]:
         """Apply a durable commit and publish it; return calls of the followers, to be made once all tables have it."""
-        moves: list[tuple[str, T | None, T | None]] = []
-        visible_moves: list[tuple[str, T | None, T | None]] = []
+        updates: list[tuple[str, T | None, T | None]] = []
+        visible_updates: list[tuple[str, T | None, T | None]] = []
         for change in changes:
             row = self._rows.get(change.id)
-            move = change.id, None if row is None else row.record, change.record
-            if self._unreadable.get(change.id) != revision:  # else it is this change that was unreadable
+            update = change.id, None if row is None else row.record, change.record
+            if self._unreadable.get(change.id) != revision:  # otherwise this very change is unreadable
                 self._unreadable.pop(change.id, None)
             self._tombstones.pop(change.id, None)
             self._uncertain.discard(change.id)
             is_visible = row is None or not self._is_invisible(row.record, change.record)
-            # A watcher at another member may have seen what came between the two states.
+            # A watcher at another member may have seen states in between.
             self._put_row(revision, change, moves_up=is_visible or change.foreign)
             self.drop_committed_steps(change)
             if row is None and change.record is None:
-                continue  # another member has made and deleted it since the last commit that this hub has applied
-            moves.append(move)
+                continue  # another member has created and deleted it since the last commit that this hub applied
+            updates.append(update)
             if is_visible:
-                visible_moves.append(move)
+                visible_updates.append(update)
         self._forget_deletions()
-        self.feed.publish(revision, visible_moves)
-        return [partial(self._call_followers, *move) for move in moves]
+        self.feed.publish(revision, visible_updates)
+        return [partial(self._call_followers, *update) for update in updates]
 
     def _put_row(self, revision: int, change: Change[T], *, moves_up: bool) -> None:
         """Apply one change; without `moves_up` the row keeps its place in the order of visible changes."""
@@ -318,17 +318,17 @@ class Table(Generic[T]):
         self._rows[change.id] = _TableRow(revision, visible_revision, change.record)
 
     def _is_invisible(self, before: T, after: T | None) -> bool:
-        """Return whether no watcher sees a difference between two states of a record; each sees a deletion."""
+        """Return whether no watcher sees a difference between two states of a record. A deletion is visible."""
         return (
             after is not None
             and all(getattr(before, name) == getattr(after, name) for name in self._whole_fields)
             and all(
-                seen(getattr(before, name)) == seen(getattr(after, name)) for name, seen in self._visible_parts.items()
+                part(getattr(before, name)) == part(getattr(after, name)) for name, part in self._visible_parts.items()
             )
         )
 
     def _forget_deletions(self) -> None:
-        """Forget the oldest tombstones beyond DELETIONS: watchers that resume from before them start again."""
+        """Forget the oldest tombstones beyond DELETIONS; watchers that resume from before them get a new snapshot."""
         while len(self._tombstones) > DELETIONS:
             _, self.feed.oldest = self._tombstones.popitem(last=False)
 
@@ -341,7 +341,7 @@ class Table(Generic[T]):
                 log.exception("change follower failed: internal error", key=self.prefix + record_id)
 
     def _follower_calls(self, record_id: str, before: T | None, after: T | None) -> Iterator[Callable[[], None]]:
-        """Yield a call for each follower that a change concerns: all, and for this hub's own records more of them."""
+        """Yield a call for each follower of a change; followers of own records only if the record is this hub's own."""
         for follower in self._followers:
             yield partial(follower, before, after)
         record = before if after is None else after
@@ -355,7 +355,7 @@ class Table(Generic[T]):
                 yield partial(deletion_follower, before)
 
     def forget_compacted(self, revision: int) -> None:
-        """Forget the tombstones up to a revision, as the store has; no watch resumes from before that."""
+        """Forget the tombstones up to a revision, as the store has; no watch resumes from an earlier revision."""
         self.feed.oldest = max(self.feed.oldest, revision)
         while self._tombstones and next(iter(self._tombstones.values())) <= revision:
             self._tombstones.popitem(last=False)
@@ -363,15 +363,15 @@ class Table(Generic[T]):
     def follow(self, follower: Callable[[T | None, T | None], None]) -> None:
         """Call `follower(before, after)` for each durable change, after it was published, of every member.
 
-        What must happen because of a change belongs here, so that it does not depend on the task that made the change,
-        which may be cancelled. A follower must not block.
+        Put what must follow from a change in a follower: the task that made the change may be cancelled. A follower
+        must not block.
         """
         self._followers.append(follower)
 
     def follow_own(self, follower: Callable[[T | None, T | None], None], ids: Container[str] | None = None) -> None:
-        """Call `follower(before, after)` for each durable change of this hub's own records, so that it sends or times.
+        """Call `follower(before, after)` for each durable change of this hub's own records, to act on it.
 
-        With `ids` only for records whose id is in it at that time. The follower must not block.
+        With `ids` only for records whose id is in `ids` at that time. The follower must not block.
         """
         self._own_followers.append((follower, ids))
 
@@ -382,8 +382,8 @@ class Table(Generic[T]):
     def add_step(self, record_id: str, step: Step[T]) -> bool:
         """Add a step (a change of a record) that waits for write-behind; return False if it has nothing to do."""
         waiting, row = self._waiting.get(record_id), self._rows.get(record_id)
-        recorded = None if row is None else row.record
-        before = recorded if waiting is None else waiting.record
+        stored = None if row is None else row.record
+        before = stored if waiting is None else waiting.record
         after = step(before)
         if after is before:
             return False
@@ -393,9 +393,9 @@ class Table(Generic[T]):
         else:
             waiting.record = after
             waiting.steps.append((self._newest_step, step))
-            # A commit under way contains some of the steps, but not the last: these must not become one.
-            if len(waiting.steps) > FEW and record_id not in self._commits_under_way:
-                waiting.merge(recorded, is_certain=record_id not in self._uncertain)
+            # A commit under way contains some of the steps, but not the last one: these must not be merged.
+            if len(waiting.steps) > MAX_UNMERGED_STEPS and record_id not in self._commits_under_way:
+                waiting.merge(stored, is_certain=record_id not in self._uncertain)
         self._by_age.put(record_id, after)
         return True
 
@@ -408,11 +408,11 @@ class Table(Generic[T]):
         return record_id in self._waiting and record_id not in self._commits_under_way
 
     def begin_commit(self, change: Change[T]) -> None:
-        """Note that a commit of this change is under way: write-behind leaves its record alone until `end_commit`."""
+        """Note that a commit of this change is under way: write-behind skips its record until `end_commit`."""
         self._commits_under_way[change.id] = self._commits_under_way.get(change.id, 0) + 1
 
     def end_commit(self, change: Change[T], *, is_certain: bool = True) -> None:
-        """Note that a commit with this change has ended, with any outcome; without `is_certain` it may still happen."""
+        """Note that a commit of this change has ended, in any way; without `is_certain` it may still become durable."""
         if not is_certain:
             self._uncertain.add(change.id)
         others = self._commits_under_way.pop(change.id) - 1
@@ -420,11 +420,11 @@ class Table(Generic[T]):
             self._commits_under_way[change.id] = others
 
     def drop_committed_steps(self, change: Change[T]) -> None:
-        """Forget the steps that a durable change contains, and make the others again from what is stored now."""
+        """Forget the waiting steps that a durable change contains, and apply the others to the stored record again."""
         waiting = self._waiting.get(change.id)
         if waiting is None:
             return
-        waiting.steps = [(number, step) for number, step in waiting.steps if number > change.upto]
+        waiting.steps = [(number, step) for number, step in waiting.steps if number > change.newest_step]
         row = self._rows.get(change.id)
         before = after = None if row is None else row.record
         for _, step in waiting.steps:
@@ -436,7 +436,7 @@ class Table(Generic[T]):
         self._by_age.put(change.id, after)
 
     def _apply_again(self, record_id: str, step: Step[T], record: T | None) -> T | None:
-        """Return what a step makes of a record; the record as it was if the step fails, which is logged."""
+        """Return the record after a step; the unchanged record if the step fails, which is logged."""
         try:
             return step(record)
         except Exception:
