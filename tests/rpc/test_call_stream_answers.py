@@ -286,7 +286,7 @@ async def test_answers_are_taken_while_there_is_no_room_for_calls(
 ) -> None:
     """Each of the calls may be waiting for one."""
     monkeypatch.setattr(call_stream, "MAX_CALLS", 1)
-    hub.quotas.carried.limit = 1
+    hub.quotas.streamed_calls.limit = 1
     await begun(hub, stream)
     await stream.start(2)
     assert (await stream.failed(2)).reason == "TOO_MANY_CALLS"

@@ -15,7 +15,7 @@ from hubbubd.core.inbox.request_states import Origin, PendingRequest, RequestKin
 from hubbubd.core.servers.server_record import ServerRecord
 from hubbubd.core.tasks import Task, TaskRole
 from hubbubd.rpc.messages import api_records
-from hubbubd.runtime.diagnostics.checks import Severity, find_defects
+from hubbubd.runtime.diagnostics.checks import Severity, describe_defects
 from hubbubd.runtime.records import StoreContent, WatcherLimit
 from hubbubd.runtime.tables import Tables
 from hubbubd.store import Snapshot, Write
@@ -125,7 +125,7 @@ async def test_the_hub_starts_with_a_record_that_does_not_fit_and_shows_all(
             assert set(found) == {"a", "b", "c", "bad"}
             assert field in found["bad"].defect
             assert not any(found[name].defect for name in "abc")
-            (finding,) = find_defects(hub.defects())
+            (finding,) = describe_defects(hub.defects())
             assert (finding.about, finding.severity) == (f"record {noun}/bad", Severity.WARN)
     assert [line["key"] for line in logs if line["event"].startswith("record repaired")] == [f"{noun}/bad"]
     async with world.hub(server()) as hub:
@@ -137,7 +137,7 @@ async def test_what_cannot_be_read_at_all_is_left_out_and_named(world: World, va
     await world.store.inner.commit([Write("task/a", text("task", "a")), Write("task/bad", value)])
     async with world.hub(server()) as hub:
         assert set(shown(hub, "task")) == {"a"}
-        assert [finding.about for finding in find_defects(hub.defects())] == ["record task/bad"]
+        assert [finding.about for finding in describe_defects(hub.defects())] == ["record task/bad"]
 
 
 async def test_a_request_in_a_state_that_is_not_known_is_acted_on_by_nobody(world: World) -> None:

@@ -111,5 +111,5 @@ async def test_the_doctor_names_what_was_noted(world: World) -> None:
         await settle(1)
         world.peer.link.inbound.note("lists", "it sends odd lists")
         await settle(1)
-        (found,) = checks.list_notes(hub.servers.all())
+        (found,) = checks.describe_notes(hub.servers.all())
         assert (found.about, found.message) == ("server one", "it sends odd lists")

@@ -49,7 +49,7 @@ class Oversight:
     def wrap_carried(self, method: MethodDescriptor, serve: Callable[..., Any]) -> Callable[..., Any]:
         """Wrap an RPC that a stream of calls carries: it counts against its principal's rate limit and quotas."""
         path = f"/{method.containing_service.full_name}/{method.name}"
-        quota = self.quotas.carried_answers if path == ANSWER else self.quotas.carried
+        quota = self.quotas.streamed_answers if path == ANSWER else self.quotas.streamed_calls
 
         async def serve_charged(request: Message) -> Message:
             """Serve the RPC if its caller's rate limit and quota allow that; record a refusal by the rate limit."""

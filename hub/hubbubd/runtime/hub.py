@@ -180,7 +180,7 @@ class Hub:
         ledger, tables, clock = env.ledger, env.tables, env.clock
         quotas = Quotas(env.settings, clock.steady)
         audit = Audit(ledger, tables.audit, clock, env.settings)
-        tokens = Tokens(ledger, tables.tokens, tables.minted, clock, max_tokens=env.settings.max_tokens)
+        tokens = Tokens(ledger, tables.tokens, tables.newest_token, clock, max_tokens=env.settings.max_tokens)
         inbox = build_inbox(env, quotas, lambda name: people_config() if name == HOST else servers.config(name))
         catalog = build_catalog(env, lambda: servers.names_elsewhere())
         client_tasks = ClientTasks(ledger, tables.tasks, tables.calls, inbox, clock)

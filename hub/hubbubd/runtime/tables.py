@@ -13,7 +13,7 @@ from hubbubd.core.logins.visits import LoginCode, Visit
 from hubbubd.core.servers.catalog import CatalogEntries, CatalogList
 from hubbubd.core.servers.server_record import Lease, ServerRecord
 from hubbubd.core.tasks import Task
-from hubbubd.runtime.oversight import AuthorizationCode, LoginDecision, LoginKey, Minted, Token, Upkeep
+from hubbubd.runtime.oversight import AuthorizationCode, LoginDecision, LoginKey, NewestToken, Token, Upkeep
 from hubbubd.runtime.ownership import Ownership, SoleOwnership
 from hubbubd.runtime.records import RepairRule, StoreContent, Table
 
@@ -87,7 +87,7 @@ class Tables:
         self.codes = Table(stored, "authorization_code", AuthorizationCode, RepairRule(vital=CODE_VITAL))
         self.login_decisions = Table(stored, "login_decision", LoginDecision, RepairRule(vital=DECISION_VITAL))
         self.login_keys = Table(stored, "login_key", LoginKey, RepairRule(vital=frozenset({"secret"})))
-        self.minted = Table(stored, "minted", Minted)
+        self.newest_token = Table(stored, "minted", NewestToken)
         self.host_sessions = Table(
             stored, "host_session", HostSession, RepairRule({"begun_at": 0.0, "used_at": 0.0}, SESSION_VITAL)
         )

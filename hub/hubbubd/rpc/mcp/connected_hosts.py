@@ -32,7 +32,7 @@ def list_page(hub: Hub, request: pb.ListHostsRequest) -> pb.ListHostsResponse:
 
 def _render_host(hub: Hub, host: ConnectedHost) -> pb.ConnectedHost:
     """Return a connected host as a message, with its first MAX_REQUESTS open requests."""
-    about = host.about
+    about = host.identity
     return pb.ConnectedHost(
         id=host.id,
         principal=about.principal,

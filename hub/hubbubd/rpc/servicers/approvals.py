@@ -73,7 +73,7 @@ class ApprovalService:
 
     async def get_approval_rules(self, _request: pb.GetApprovalRulesRequest) -> pb.GetApprovalRulesResponse:
         """Return the rules about servers that the caller may see; a caller that sees all servers also gets warnings."""
-        scope, configs = access.approval_servers(), rule_checks.judged_servers(self._hub)
+        scope, configs = access.approval_servers(), rule_checks.servers_under_rules(self._hub)
         rules = CallRules.from_settings(self._gate.settings, configs)
         visible = [name for name in configs if scope.has_server(name)]
         shown = [each for each in rules.rules if any(matches(each.servers, name) for name in visible)]
@@ -86,7 +86,7 @@ class ApprovalService:
     async def check_approval(self, request: pb.CheckApprovalRequest) -> pb.CheckApprovalResponse:
         """Return what the rules say of a call that is not made. Raises InvalidArgument, NotFound, PermissionDenied."""
         facts = self._parse_facts(request)
-        config = rule_checks.judged_servers(self._hub).get(access.check_server(facts.server, Permission.SEE))
+        config = rule_checks.servers_under_rules(self._hub).get(access.check_server(facts.server, Permission.SEE))
         if config is None:
             raise NotFound("server", facts.server)
         tool = self._gate.tools.find(facts.server, facts.tool)
@@ -103,7 +103,7 @@ class ApprovalService:
         """Run rules over the calls in the history that the caller may see."""
         server = requests.optional_identifier(request.server, "server") or ""
         since_s = requests.span_s(request.since, "since") if request.HasField("since") else bounds.LONGEST_S
-        settings, configs = self._gate.settings, rule_checks.judged_servers(self._hub)
+        settings, configs = self._gate.settings, rule_checks.servers_under_rules(self._hub)
         if request.rules:
             settings = await to_thread.run_sync(_parse_rules, request.rules)  # to compile conditions takes a while
         rules = CallRules.from_settings(settings, configs)

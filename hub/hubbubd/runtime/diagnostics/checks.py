@@ -1,6 +1,6 @@
 """Diagnostics for operators: preflight checks (`hubbubd --check-config`) and checks of a live hub (`hubbub doctor`).
 
-Directory, store, certificates, commands, addresses. Read-only, except for the store's write probe; each check is short.
+They check directory, store, certificates, commands and addresses. Read-only, except for the store's write probe.
 """
 
 import errno
@@ -37,7 +37,7 @@ from hubbubd.runtime.servers import ConfigState
 from hubbubd.store import Store, StoreError, StoreLocked, StoreUnavailable, engines
 
 REACH_S = 5.0
-"""Seconds an address gets to answer."""
+"""Seconds that an address has to answer."""
 
 MAX_ATTEMPTS = 20
 """How many addresses are tried concurrently."""
@@ -56,14 +56,14 @@ NETWORK_VARIABLES: Final = frozenset(
         *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS"),
     }
 )
-"""Variables by which programs reach others through a proxy, or trust their certificates; some in lower case, too."""
+"""Variables that set proxies and trusted certificates of programs; some are also used in lower case."""
 
 
 async def check_before_start(settings: LoadedSettings, environ: Mapping[str, str]) -> list[Finding]:
-    """Return the findings of preflight checks for a valid configuration; safe to run next to a live hub."""
+    """Return the findings of preflight checks for a valid configuration. Safe to run beside a live hub."""
     hub = settings.hub
     store, in_use = await _check_store(hub)
-    found = [
+    findings = [
         Finding("configuration", Severity.OK, _describe_files(settings)),
         *await to_thread.run_sync(_check_directory, hub.data_dir),
         store,
@@ -71,28 +71,28 @@ async def check_before_start(settings: LoadedSettings, environ: Mapping[str, str
     for setting in ("listen", "connect_listen", "mcp_listen", "metrics_listen"):
         listen: str | None = getattr(hub, setting)
         if listen is not None:
-            found.append(_check_address(setting, listen, hub.data_dir, in_use=in_use))
+            findings.append(_check_address(setting, listen, hub.data_dir, in_use=in_use))
     if hub.fleet is not None:
-        found.append(_check_address("fleet.listen", hub.fleet.listen, hub.data_dir, in_use=in_use))
-        found.append(await to_thread.run_sync(_check_vault_keys, hub.fleet.vault_key_file, environ))
-    return [*found, *await check_common(hub, settings.servers, environ)]
+        findings.append(_check_address("fleet.listen", hub.fleet.listen, hub.data_dir, in_use=in_use))
+        findings.append(await to_thread.run_sync(_check_vault_keys, hub.fleet.vault_key_file, environ))
+    return [*findings, *await check_common(hub, settings.servers, environ)]
 
 
 async def check_running_hub(hub: Hub, environ: Mapping[str, str]) -> list[Finding]:
     """Return findings about a live hub, and about servers of its files that are wanted but not connected."""
     servers = [record for record in hub.servers.all() if record.source == "file" and record.wanted]
-    away = [record.config for record in servers if record.connection.state is not ConnectionState.CONNECTED]
+    unconnected = [record.config for record in servers if record.connection.state is not ConnectionState.CONNECTED]
     settings = hub.configuration.settings
     return [
         _check_configuration(await hub.configuration.check()),
         await _check_writable(hub.store),
-        *find_defects(hub.defects()),
-        *list_notes(hub.servers.all()),
+        *describe_defects(hub.defects()),
+        *describe_notes(hub.servers.all()),
         *check_rules(hub),
         _check_clock(hub.clock.set_by_s, hub.ages.doubted_s),
         *await to_thread.run_sync(_check_directory, settings.data_dir),
         *await _check_fleet(hub),
-        *await check_common(settings, away, environ),
+        *await check_common(settings, unconnected, environ),
     ]
 
 
@@ -106,8 +106,8 @@ async def _check_fleet(hub: Hub) -> list[Finding]:
 
 
 async def check_common(hub: HubSettings, servers: Sequence[ServerConfig], environ: Mapping[str, str]) -> list[Finding]:
-    """Return findings about certificates, commands, variables and log-in, and one about reaching each server."""
-    found = await to_thread.run_sync(
+    """Return findings about certificates, commands, variables and log-in, and one about each server."""
+    findings = await to_thread.run_sync(
         lambda: [
             *_check_certificates(hub),
             *_check_allowed_commands(hub, environ),
@@ -115,22 +115,22 @@ async def check_common(hub: HubSettings, servers: Sequence[ServerConfig], enviro
             *_check_login(hub),
         ]
     )
-    of_servers: dict[str, Finding] = {}
-    limit = anyio.CapacityLimiter(MAX_ATTEMPTS)
+    server_findings: dict[str, Finding] = {}
+    limiter = anyio.CapacityLimiter(MAX_ATTEMPTS)
 
     async def check_one_server(config: ServerConfig) -> None:
         """Check one server, as one of MAX_ATTEMPTS at a time."""
-        async with limit:
-            of_servers[config.name] = await _check_server(config, environ)
+        async with limiter:
+            server_findings[config.name] = await _check_server(config, environ)
 
     async with anyio.create_task_group() as tasks:
         for config in servers:
             tasks.start_soon(check_one_server, config)
-    return [*found, *(of_servers[config.name] for config in servers)]
+    return [*findings, *(server_findings[config.name] for config in servers)]
 
 
 def _describe_files(settings: LoadedSettings) -> str:
-    """Return as a text for people how many servers the configuration files have, or that there is no file."""
+    """Return for people how many servers the configuration files have, or that there is no file."""
     files, count = ", ".join(map(str, settings.files)), len(settings.servers)
     if not any(path.exists() for path in settings.files):
         return f"there is no {files}: the hub starts without servers (`hubbub init` makes it, --config names another)"
@@ -138,7 +138,7 @@ def _describe_files(settings: LoadedSettings) -> str:
 
 
 def _check_configuration(state: ConfigState) -> Finding:
-    """Return a finding: whether the last reload failed, or left settings that need a restart."""
+    """Return a finding: whether the last reload failed, or has left settings that need a restart."""
     if state.problem:
         advice = "correct it; until then the hub goes on with what held before"
         return Finding("configuration", Severity.FAIL, state.problem, advice)
@@ -152,7 +152,7 @@ def _check_configuration(state: ConfigState) -> Finding:
 def _check_clock(set_by_s: float, doubted_s: float) -> Finding:
     """Return the finding about the system clock: whether it was set since the start, or is too far ahead to trust.
 
-    `set_by_s`: by how many seconds it was set. `doubted_s`: how many seconds it is ahead of the last recorded time.
+    `set_by_s` is by how many seconds it was set, `doubted_s` by how many it is ahead of the last recorded time.
     """
     if doubted_s:
         return Finding(
@@ -180,10 +180,10 @@ async def _check_writable(store: Store) -> Finding:
     return Finding("store", Severity.OK, f"{store.name} can be written")
 
 
-def find_defects(defects: Mapping[str, str]) -> Iterator[Finding]:
-    """Yield findings about records of the store that were repaired or left out; `defects` says why, by key.
+def describe_defects(defects: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield findings about stored records that were repaired or left out. `defects` says why, by key of the record.
 
-    Beyond LISTED_DEFECTS one finding has only their number.
+    Beyond LISTED_DEFECTS records one more finding has only the number of all.
     """
     for key, why in islice(defects.items(), LISTED_DEFECTS):
         advice = "the hub goes on with what fits of it; keep a copy of the store, and report it (docs/store.md)"
@@ -192,7 +192,7 @@ def find_defects(defects: Mapping[str, str]) -> Iterator[Finding]:
         yield Finding("records", Severity.WARN, f"{len(defects)} records of the store do not fit", "see the hub's log")
 
 
-def list_notes(servers: Sequence[ServerRecord]) -> Iterator[Finding]:
+def describe_notes(servers: Sequence[ServerRecord]) -> Iterator[Finding]:
     """Yield a finding for each note of the hub about how a server deviates from MCP."""
     for record in servers:
         for note in record.notes:
@@ -253,7 +253,7 @@ async def _check_store(hub: HubSettings) -> tuple[Finding, bool]:
 def _check_address(setting: str, listen: str, data_dir: Path, *, in_use: bool) -> Finding:
     """Return a finding: whether the hub can listen at the address `listen` of a setting.
 
-    `in_use` says that a hub has the store open: then an address in use is taken for its own.
+    `in_use` says that a hub has the store open: an address in use then counts as the address of that hub.
     """
     about = f"{setting} {listen}"
     if listen.startswith(UNIX):
@@ -286,14 +286,14 @@ def _check_vault_keys(file: Path | None, environ: Mapping[str, str]) -> Finding:
 
 
 def _check_certificates(hub: HubSettings) -> Iterator[Finding]:
-    """Yield a finding for the hub's certificate and one for the member's, as far as they are configured."""
+    """Yield a finding for the hub's certificate and one for that of the fleet, as far as they are configured."""
     for each in (hub.tls, hub.fleet.tls if hub.fleet is not None else None):
         if each is not None:
             yield from _check_certificate(each)
 
 
 def _check_certificate(files: TlsFiles) -> Iterator[Finding]:
-    """Yield a finding: whether the certificate of these files can be read and is valid, and until when."""
+    """Yield a finding: whether the certificate in these files can be read and is valid, and until when."""
     about, renew = f"certificate {files.cert}", "renew it; the hub takes a new file by itself"
     try:
         tls = files.read()
@@ -319,16 +319,16 @@ def _check_allowed_commands(hub: HubSettings, environ: Mapping[str, str]) -> Ite
 def _check_variables(
     hub: HubSettings, servers: Sequence[ServerConfig], environ: Mapping[str, str]
 ) -> Iterator[Finding]:
-    """Yield a warning if the hub has NETWORK_VARIABLES that the servers which it starts do not get."""
-    needed = [name for name in environ if name.upper() in NETWORK_VARIABLES and name not in hub.server_variables]
-    if needed and any(config.transport == "stdio" and not set(needed) <= set(config.env) for config in servers):
-        names = ", ".join(f'"{name}"' for name in sorted(needed))
-        problem = f"set for the hub, but not for the servers that it starts: {', '.join(sorted(needed))}"
+    """Yield a warning if the hub has NETWORK_VARIABLES that a server started by it does not get."""
+    variables = [name for name in environ if name.upper() in NETWORK_VARIABLES and name not in hub.server_variables]
+    if variables and any(config.transport == "stdio" and not set(variables) <= set(config.env) for config in servers):
+        names = ", ".join(f'"{name}"' for name in sorted(variables))
+        problem = f"set for the hub, but not for the servers that it starts: {', '.join(sorted(variables))}"
         yield Finding("server_variables", Severity.WARN, problem, f"server_variables = [{names}] in [hub]")
 
 
 def _check_login(hub: HubSettings) -> Iterator[Finding]:
-    """Yield a warning if hosts that come by a proxy's name (`mcp_hosts`) would log in at an address without TLS."""
+    """Yield a warning if hosts that use the name of a proxy (`mcp_hosts`) would log in at an address without TLS."""
     if hub.mcp_listen is None or not hub.has_login or hub.mcp_public_url or hub.tls or not hub.mcp_hosts:
         return
     name = hub.mcp_hosts[0]
@@ -338,9 +338,9 @@ def _check_login(hub: HubSettings) -> Iterator[Finding]:
 
 
 async def _check_server(config: ServerConfig, environ: Mapping[str, str]) -> Finding:
-    """Return a finding about a server: whether its command exists, or something answers at its address.
+    """Return a finding about a server: the first problem of variables, headers and options, or whether it is there.
 
-    Before that its variables, headers and options are checked; the first problem is the finding.
+    A server is there if its command exists, or something answers at its address.
     """
     about = f"server {config.name}"
     try:
@@ -351,9 +351,9 @@ async def _check_server(config: ServerConfig, environ: Mapping[str, str]) -> Fin
         problem = f"its headers set what only the hub may set: {', '.join(routing)}"
         return Finding(about, Severity.WARN, problem, "take them out, unless the server needs them")
     ignored_options = _HTTP_OPTIONS if resolved.command else _STDIO_OPTIONS
-    if set_in_vain := [name for name in ignored_options if getattr(config, name)]:
+    if ignored := [name for name in ignored_options if getattr(config, name)]:
         kind = "started by a command" if resolved.command else "reached by its url"
-        problem = f"it is {kind}, so these are ignored: {', '.join(set_in_vain)}"
+        problem = f"it is {kind}, so these are ignored: {', '.join(ignored)}"
         return Finding(about, Severity.WARN, problem, "take that out")
     if resolved.command is not None:
         return await to_thread.run_sync(_check_command, about, resolved, environ)
@@ -382,19 +382,19 @@ _HTTP_OPTIONS, _STDIO_OPTIONS = ("headers",), ("args", "env", "cwd")
 
 
 async def _try_to_reach(
-    host: str, port: int, new_context: Callable[[], ssl.SSLContext] | None
+    host: str, port: int, make_context: Callable[[], ssl.SSLContext] | None
 ) -> tuple[str, str] | None:
     """Return why nothing answers at an address and what to do about it; None if something answers.
 
-    `new_context` makes the context for TLS, and is None without TLS.
+    `make_context` returns the context for TLS; None without TLS.
     """
     try:
         with anyio.fail_after(REACH_S):
             stream: ByteStream = await anyio.connect_tcp(host, port)
-            if new_context:
-                context = await to_thread.run_sync(new_context)  # in a thread: it reads files
+            if make_context:
+                context = await to_thread.run_sync(make_context)  # in a thread: it reads files
                 stream = await TLSStream.wrap(stream, hostname=host, ssl_context=context)
-            # The address answers: closing the connection is no part of REACH_S.
+            # The address has answered: the time to close the connection does not count for REACH_S.
             with anyio.CancelScope(shield=True), anyio.move_on_after(1):
                 await stream.aclose()
     except TimeoutError:
@@ -405,9 +405,9 @@ async def _try_to_reach(
     except ssl.SSLError as exc:
         return f"it does not speak TLS as expected ({exc.reason or exc})", "correct the url: is it http://?"
     except (OSError, anyio.BrokenResourceError) as exc:
-        first = exc.__cause__ or exc  # anyio's own message does not say why
-        first = first_cause(first) if isinstance(first, Exception) else first
-        return _error_text(first) or type(first).__name__, _UNREACHABLE_ADVICE
+        cause = exc.__cause__ or exc  # anyio's own message does not say why
+        cause = first_cause(cause) if isinstance(cause, Exception) else cause
+        return _error_text(cause) or type(cause).__name__, _UNREACHABLE_ADVICE
     return None
 
 

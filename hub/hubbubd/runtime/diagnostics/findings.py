@@ -1,4 +1,4 @@
-"""What a check has found, for operators."""
+"""The results of checks, for operators."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -14,7 +14,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The result of one check, with advice if it is not ok."""
+    """The result of one check. `about` names what was checked; there is `advice` if the severity is not ok."""
 
     about: str
     severity: Severity

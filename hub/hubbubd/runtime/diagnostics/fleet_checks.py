@@ -1,4 +1,4 @@
-"""Checks of a fleet by a member: the others, their changes, clocks, standbys, free servers, files that differ."""
+"""Checks of a fleet by a member: other members, changes, clocks, standbys, servers without an owner, and files."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -19,10 +19,10 @@ CLOCK_TOLERANCE_S = 1.0
 """Seconds by which a member's clock may differ from the database's."""
 
 UNOWNED_S = 30.0
-"""Seconds that a server may have no owner: longer than a member's end is noticed late."""
+"""Seconds for which a server may have no owner: longer than it takes to notice a member's end."""
 
 GONE_S = 600.0
-"""Seconds for which a member is gone that does not just start again."""
+"""Seconds after which a member that is gone is not just being restarted."""
 
 log = structlog.get_logger(__name__)
 
@@ -30,10 +30,10 @@ log = structlog.get_logger(__name__)
 async def check_fleet(fleet: FleetOwnership, differing: list[str], now: float) -> list[Finding]:
     """Return findings about a fleet, as one of its members sees it.
 
-    `differing` are the servers that this member's files have otherwise than their owners. `now` is in seconds since the
+    `differing` are the servers that differ between this member's files and their owners. `now` is in seconds since the
     epoch.
     """
-    with suppress(StoreUnavailable):  # then the members are those of the last look
+    with suppress(StoreUnavailable):  # then the members are as they were last read
         await fleet.refresh_members()  # a member that has just been started again has another address
     return [
         _check_members(fleet),
@@ -60,7 +60,7 @@ def _check_members(fleet: FleetOwnership) -> Finding:
 
 
 def _living_members(fleet: FleetOwnership) -> list[Member]:
-    """Return the other members that are not gone or overdue, and have published where members reach them."""
+    """Return the other members that are not gone or overdue, and have published an address for members."""
     others = (each for each in fleet.members() if each.name != fleet.me and each.forward)
     return [each for each in others if each.status is not MemberStatus.GONE and not each.overdue]
 
@@ -68,20 +68,20 @@ def _living_members(fleet: FleetOwnership) -> list[Member]:
 async def _check_reachable(fleet: FleetOwnership) -> list[Finding]:
     """Return a warning for each living member that does not answer, or whose clock differs by CLOCK_TOLERANCE_S.
 
-    All are asked at once, each for a bounded time.
+    All are checked at once, each for a bounded time.
     """
-    found: dict[str, Finding] = {}
+    findings: dict[str, Finding] = {}
 
     async def check_member(member: Member) -> None:
-        """Ask one member; note a warning if it does not answer, cannot be asked, or its clock is off."""
+        """Check one member; note a warning if it does not answer, the check fails, or its clock differs."""
         owner = Owner(member.name, member.term, member.forward)
         try:
             if await fleet.answers(owner):
-                off_s = await fleet.clock_of(owner) or 0.0
-                if abs(off_s) > CLOCK_TOLERANCE_S:
-                    found[member.name] = _clock_finding(f"clock of {member.name}", "its clock", off_s)
+                offset_s = await fleet.clock_of(owner) or 0.0
+                if abs(offset_s) > CLOCK_TOLERANCE_S:
+                    findings[member.name] = _clock_finding(f"clock of {member.name}", "its clock", offset_s)
                 return
-        except Exception:  # one that cannot be asked must not keep the rest from being found
+        except Exception:  # a member whose check fails must not prevent the checks of others
             log.exception("a member could not be asked: internal error", member=member.name)
         message = f"it does not answer at {member.forward}: this member can forward nothing to it (OWNER_CHANGING)"
         advice = "see that this machine reaches that address: [fleet] of that member, firewalls, certificates"
@@ -89,22 +89,24 @@ async def _check_reachable(fleet: FleetOwnership) -> list[Finding]:
             advice = (
                 "it is loopback, which leads to no other machine: set listen or reached_at in [fleet] of that member"
             )
-        found[member.name] = Finding(f"member {member.name}", Severity.WARN, message, advice)
+        findings[member.name] = Finding(f"member {member.name}", Severity.WARN, message, advice)
 
     async with anyio.create_task_group() as tasks:
         for member in _living_members(fleet):
             tasks.start_soon(check_member, member)
-    return [found[name] for name in sorted(found)]
+    return [findings[name] for name in sorted(findings)]
 
 
 def _check_loopback(fleet: FleetOwnership) -> Iterator[Finding]:
     """Yield a warning if other members are to reach this one at loopback, though some are on other machines."""
-    mine = next((each.forward for each in fleet.members() if each.name == fleet.me), "")
+    own_address = next((each.forward for each in fleet.members() if each.name == fleet.me), "")
     elsewhere = ", ".join(
         f"{each.name} at {each.forward}" for each in _living_members(fleet) if not is_local(each.forward)
     )
-    if mine and is_local(mine) and elsewhere:
-        message = f"others are to reach this member at {mine}, which leads to their own machine; there is {elsewhere}"
+    if own_address and is_local(own_address) and elsewhere:
+        message = (
+            f"others are to reach this member at {own_address}, which leads to their own machine; there is {elsewhere}"
+        )
         advice = "set listen in [fleet] to an address that they reach, or reached_at, and restart this member"
         yield Finding("fleet.listen", Severity.WARN, message, advice)
 
@@ -147,16 +149,16 @@ def _check_feed(fleet: FleetOwnership) -> Finding:
 
 def _check_clock(fleet: FleetOwnership) -> Finding:
     """Return a finding: whether this member's clock differs from the database's by more than CLOCK_TOLERANCE_S."""
-    about, off_s = "clock of the fleet", fleet.time.ahead_s
-    if abs(off_s) <= CLOCK_TOLERANCE_S:
-        return Finding(about, Severity.OK, f"differs from the database's by {abs(off_s):.2f} s")
-    return _clock_finding(about, "this member's clock", off_s)
+    about, offset_s = "clock of the fleet", fleet.time.ahead_s
+    if abs(offset_s) <= CLOCK_TOLERANCE_S:
+        return Finding(about, Severity.OK, f"differs from the database's by {abs(offset_s):.2f} s")
+    return _clock_finding(about, "this member's clock", offset_s)
 
 
-def _clock_finding(about: str, whose: str, off_s: float) -> Finding:
-    """Return the warning that a clock is `off_s` seconds behind the database's; negative if it is ahead."""
-    how = "behind" if off_s > 0 else "ahead of"
-    message = f"{whose} is {abs(off_s):.1f} s {how} the database's"
+def _clock_finding(about: str, clock_name: str, offset_s: float) -> Finding:
+    """Return the warning that a clock is `offset_s` seconds behind the database's; negative if it is ahead."""
+    direction = "behind" if offset_s > 0 else "ahead of"
+    message = f"{clock_name} is {abs(offset_s):.1f} s {direction} the database's"
     return Finding(about, Severity.WARN, message, "let NTP set the clocks of all members and of the database")
 
 
@@ -171,15 +173,17 @@ async def _check_standby(fleet: FleetOwnership) -> Finding:
     except StoreUnavailable as exc:
         return Finding(about, Severity.FAIL, str(exc), "see that the database runs")
     if standbys is None:
-        seen = "GRANT pg_monitor to the account of the hub"
-        return Finding(about, Severity.OK, "a synchronous one is configured; whether it is there cannot be seen", seen)
+        grant_advice = "GRANT pg_monitor to the account of the hub"
+        return Finding(
+            about, Severity.OK, "a synchronous one is configured; whether it is there cannot be seen", grant_advice
+        )
     if not standbys:
         return Finding(about, Severity.WARN, "no synchronous one is there", advice)
     return Finding(about, Severity.OK, f"{standbys} synchronous")
 
 
 def _check_unowned_servers(fleet: FleetOwnership) -> Iterator[Finding]:
-    """Yield a warning for each server that no member has had for more than UNOWNED_S; it says why and what helps."""
+    """Yield a warning for each server without an owner for more than UNOWNED_S, with the reason and what helps."""
     for each in FleetOperations(fleet).unowned_servers():
         if each.free_s > UNOWNED_S:
             message = f"no member has had it for {each.free_s:.0f} s"

@@ -11,7 +11,7 @@ from hubbubd.runtime.diagnostics.findings import Finding, Severity
 from hubbubd.runtime.hub import Hub
 
 
-def judged_servers(hub: Hub) -> dict[str, ServerConfig]:
+def servers_under_rules(hub: Hub) -> dict[str, ServerConfig]:
     """Return, by name, the configurations of the servers to which approval rules apply.
 
     HOST stands for questions of hosts to people, and is among them where hosts can ask people.
@@ -21,12 +21,12 @@ def judged_servers(hub: Hub) -> dict[str, ServerConfig]:
 
 
 def find_unmatched(hub: Hub, rules: CallRules) -> list[str]:
-    """Return a warning for each rule with patterns that match no server, or no tool of servers with known tools."""
-    servers = judged_servers(hub)
+    """Return a text for each rule with patterns that match no server, or no tool of servers with known tools."""
+    servers = servers_under_rules(hub)
     tools_by_server: dict[str, list[str]] = {}
     for server in servers:
         tools = hub.catalog.record(server, CatalogKind.TOOL)
-        # Only lists that were fetched: in any other a missing tool proves nothing.
+        # Only lists that were fetched: a tool that is missing in another list may exist.
         if tools is not None and tools.freshness in (Freshness.FRESH, Freshness.STALE, Freshness.EMPTY):
             entries = hub.catalog.entries(list_id(server, CatalogKind.TOOL))
             tools_by_server[server] = [str(payload.loads(entry).get("name")) for entry in entries]

@@ -14,7 +14,7 @@ from hubbubd.runtime.oversight.logins import (
 )
 from hubbubd.runtime.oversight.quotas import Quota, Quotas, Rate
 from hubbubd.runtime.oversight.retention import Retention
-from hubbubd.runtime.oversight.tokens import Minted, Token, Tokens
+from hubbubd.runtime.oversight.tokens import NewestToken, Token, Tokens
 from hubbubd.runtime.oversight.visitors import CodeRefused, Visitors
 
 __all__ = [
@@ -33,7 +33,7 @@ __all__ = [
     "LoginDecision",
     "LoginKey",
     "Logins",
-    "Minted",
+    "NewestToken",
     "OpenRequest",
     "Quota",
     "Quotas",

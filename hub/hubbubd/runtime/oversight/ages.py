@@ -1,4 +1,4 @@
-"""Ages: how old records truly are, even if the clock is set or the computer sleeps.
+"""Ages: how old records really are, even if the clock is set or the computer sleeps.
 
     the clock is set, or goes on after a stop that nobody confirms ──> a new era ──> earlier stamps count as later ones
 
@@ -20,7 +20,7 @@ from hubbubd.runtime.records import Ledger, Table
 from hubbubd.timing.clock import Clock
 
 NOTE_S = 600.0
-"""Seconds between two notes of the time while something changes: the last one of a hub that is killed may be so old."""
+"""Seconds between two notes of the time while something changes; after a kill the last note may be so old."""
 
 MILESTONES = 100
 """How many milestones divide the age of tombstones: these are compacted late by at most that fraction."""
@@ -32,7 +32,7 @@ log = structlog.get_logger(__name__)
 class Upkeep:
     """The hub's upkeep record. `milestones` are (revision, time), oldest first, which date the tombstones.
 
-    `eras` are the spans between leaps of the clock, the present one last.
+    `eras` are the spans between leaps of the clock, the present era last.
     """
 
     milestones: tuple[tuple[Whole, Moment], ...] = ()
@@ -48,10 +48,11 @@ class Ages:
         self._table = table
         self._clock = clock
         self._ownership = ownership
-        self._last_now, self._last_elapsed = self._now(), clock.elapsed()
+        self._last_now, self._last_elapsed = self._now(), clock.elapsed()  # both as of the last look for leaps
         self._watched_from = self._last_now
+        """When, by the clock, this hub started, or the clock was last set by a leap."""
         self._clock_set_by_s = 0.0
-        """By how many seconds the clock was set since `_watched_from`: less than a leap, so that no era has begun."""
+        """By how many seconds the clock was set since `_watched_from`: less than a leap."""
         self._noted_revision = ledger.store.revision
         self._on_redated: Callable[[], None] = lambda: None
         self.has_leaps = len(self._upkeep.eras) > 1
@@ -59,46 +60,46 @@ class Ages:
         table.follow(lambda before, after: self._notify_if_redated(before or Upkeep(), after or Upkeep()))
 
     def on_redated(self, listener: Callable[[], None]) -> None:
-        """Call the listener when `correct_stamp` begins to return other times for old stamps; it must not block."""
+        """Call the listener when `correct_stamp` starts to return other times for old stamps. It must not block."""
         self._on_redated = listener
 
     def correct_stamp(self, at: float) -> float:
-        """Return a stamp in the time of the present clock; stamps from before a leap forward become later ones."""
+        """Return a stamp corrected for later leaps of the clock: one from before a leap forward becomes later."""
         return core.correct_stamp(self._upkeep.eras, at, self._now())
 
     @property
     def doubted_s(self) -> float:
-        """Seconds by which records may be older than `correct_stamp` says, after leaps that nobody has confirmed."""
+        """Seconds by which records may be older than `correct_stamp` says, due to leaps that nobody has confirmed."""
         return core.doubted_s(self._upkeep.eras)
 
-    def notice_leaps(self, newest: Callable[[], float] = lambda: 0.0) -> float:
+    def notice_leaps(self, newest_stamp: Callable[[], float] = lambda: 0.0) -> float:
         """Begin a new era (a span between leaps) if the clock has leapt since the last look.
 
-        Call this before any record is deleted for its age. `newest` returns the stamp of the newest record, 0 if there
-        is no record; it is used if no time was ever noted in the store. Return the seconds by which deadlines set
-        before the hub's start are to be moved: the step of the clock while no hub ran, if nobody confirms that this
-        time has passed; else 0.
+        Call this before any record is deleted for its age. `newest_stamp` returns the stamp of the newest record, 0 if
+        there is no record; it is used if no time was ever noted in the store. Return the seconds by which deadlines
+        set before the hub's start are to be moved: the step of the clock while no hub ran, if nobody confirms that
+        this time has passed; else 0.
         """
         self._clock.detect_jump()
         now, elapsed = self._now(), self._clock.elapsed()
-        # Time that has passed moves both clocks on; what is left is by how much this one was set.
+        # Time that has passed moves both clocks on; the difference is by how much this one was set.
         self._clock_set_by_s += now - self._last_now - (elapsed - self._last_elapsed)
         self._last_now, self._last_elapsed = now, elapsed
-        set_s = self._clock_set_by_s
-        if abs(set_s) >= LEAP_S:
+        set_by_s = self._clock_set_by_s
+        if abs(set_by_s) >= LEAP_S:
             self._watched_from, self._clock_set_by_s = now, 0.0
         if not self._ownership.owns(UPKEEP):  # the member that owns UPKEEP begins the era, for all members
             return 0.0
-        known, moved_s = self._upkeep.eras, 0.0
-        if not known:
-            last = newest() or self._watched_from
+        eras, moved_s = self._upkeep.eras, 0.0
+        if not eras:
+            last = newest_stamp() or self._watched_from
             self._change_eras(lambda eras: eras or (ClockEra(last=last),))
-            known = self._upkeep.eras
-        if abs(set_s) >= LEAP_S:
-            self._begin_era("the clock was set", until=now - set_s, by_s=set_s)
-        elif moved_s := self._find_unseen_step(known[-1].last, now):
-            # What was stamped after the last note counts as of that era, too.
-            until = known[-1].last + LEAP_S
+            eras = self._upkeep.eras
+        if abs(set_by_s) >= LEAP_S:
+            self._begin_era("the clock was set", until=now - set_by_s, by_s=set_by_s)
+        elif moved_s := self._find_unseen_step(eras[-1].last, now):
+            # Stamps after the last note of the time count as of that era, too.
+            until = eras[-1].last + LEAP_S
             self._begin_era("the clock is not where it was when the hub ended", until=until, by_s=moved_s)
         self._confirm_clock(now)
         return self._upkeep.eras[-2].shift_s if moved_s else 0.0
@@ -119,12 +120,12 @@ class Ages:
             return
         now, revision = self._now(), self._ledger.store.revision
         last_revision, last_at = self._upkeep.milestones[-1] if self._upkeep.milestones else (-1, -math.inf)
-        # Writing takes a revision itself, which must not cause the next one.
+        # Writing itself takes a revision, which must not cause the next write.
         age_s = now - self.correct_stamp(last_at)
         is_milestone_due = revision > last_revision + 1 and age_s >= tombstones_s / MILESTONES
         if not is_milestone_due and (revision <= self._noted_revision + 1 or now - self._upkeep.eras[-1].last < NOTE_S):
             return
-        # Tombstones up to this revision are too old to be kept, so milestones before it date nothing any more.
+        # Tombstones up to this revision are too old to be kept, so nobody needs milestones before it any more.
         forgotten = self.newest_forgotten_revision(tombstones_s)
 
         def with_milestone(stored: Upkeep | None) -> Upkeep:
@@ -144,9 +145,9 @@ class Ages:
 
     def forget_eras_older_than(self, age_s: float) -> None:
         """Forget the eras (spans between leaps of the clock) in which every stamp is older than `age_s` seconds."""
-        oldest, known = self._now() - age_s, self._upkeep.eras
-        if known and core.without_old_eras(known, oldest) != known:
-            self._change_eras(lambda eras: core.without_old_eras(eras, oldest))
+        oldest, eras = self._now() - age_s, self._upkeep.eras
+        if eras and core.without_old_eras(eras, oldest) != eras:
+            self._change_eras(lambda stored: core.without_old_eras(stored, oldest))
 
     def newest_forgotten_revision(self, tombstones_s: float) -> int:
         """Return the newest revision that is older than the age of tombstones; 0 when none is known."""
@@ -168,24 +169,24 @@ class Ages:
         await self._ledger.change(self._table, "upkeep", after_trust)
         return doubted_s
 
-    def _begin_era(self, what: str, *, until: float, by_s: float) -> None:
+    def _begin_era(self, cause: str, *, until: float, by_s: float) -> None:
         """Begin an era after the clock has leapt by `by_s` seconds; the era before ends at `until`.
 
-        The change is write-behind. `what` says in the log what happened to the clock.
+        The change is write-behind. `cause` says in the log what happened to the clock.
         """
-        begun = self._watched_from
-        # Write-behind may apply the step again; the era must begin only once.
+        first = self._watched_from
+        # Write-behind may apply the step again, but only one era must begin.
         self._change_eras(
-            lambda eras: eras if eras and eras[-1].first == begun else core.after_leap(eras, until, by_s, begun)
+            lambda eras: eras if eras and eras[-1].first == first else core.after_leap(eras, until, by_s, first)
         )
-        log.warning(f"{what}; that deletes nothing", by_s=round(by_s), doubted_s=round(self.doubted_s))
+        log.warning(f"{cause}; that deletes nothing", by_s=round(by_s), doubted_s=round(self.doubted_s))
 
     def _confirm_clock(self, now: float) -> None:
-        """Count doubted time as passed once a time service of the machine says that the clock is right."""
-        known = self._upkeep.eras
-        if not known[-1].vouched and self._clock.is_vouched() and core.after_confirmation(known, now) != known:
+        """Count doubted time as passed if a time service of the machine says that the clock is right."""
+        before = self._upkeep.eras
+        if not before[-1].vouched and self._clock.is_vouched() and core.after_confirmation(before, now) != before:
             self._change_eras(lambda eras: core.after_confirmation(eras, now))
-            if core.doubted_s(known) and not self.doubted_s:
+            if core.doubted_s(before) and not self.doubted_s:
                 log.warning("a time service says that the clock is right; nothing is doubted any more")
 
     def _note_time(self, now: float) -> None:
@@ -211,7 +212,7 @@ class Ages:
             return replace(record, eras=step(record.eras))
 
         before = self._upkeep
-        # Readers, this one included, see the change at once; the table's followers see it only when it is durable.
+        # Readers, as `_upkeep` here, see the change at once; followers of the table only once it is durable.
         self._ledger.change_later(self._table, "upkeep", with_changed_eras)
         self._notify_if_redated(before, self._upkeep)
 

@@ -25,10 +25,10 @@ MINUTE_S = 60.0
 """Seconds within which equal refusals share one entry."""
 
 REFUSALS_PER_MINUTE = 100
-"""The most different refusals per minute with an entry of their own; further ones share one per reason."""
+"""The most different refusals per minute with entries of their own; further refusals share one entry per reason."""
 
 OTHERS = "*"
-"""Principal and action in such a shared entry."""
+"""Principal and action in an entry that different refusals share."""
 
 CANCELLED = "CANCELLED"
 """The outcome of an RPC that its caller cancelled."""
@@ -55,14 +55,14 @@ class _EntryHook:
         self.is_closed = False
         """Whether the recorded change has ended, so that no later commit may write the entry."""
         self.on_late_commit: Callable[[], None] | None = None
-        """Called if the commit turns out to be durable after its change was counted as refused."""
+        """Called if the commit proves durable after its change was counted as refused."""
         self._is_durable = False
 
     @property
     def is_durable(self) -> bool:
         """Whether the entry is in the store.
 
-        A commit whose outcome was unknown may show only later that it held; then this also calls `on_late_commit`.
+        A commit whose outcome was unknown may prove durable only later; then this also calls `on_late_commit`.
         """
         if not self._is_durable and self._change.table.record(self._change.id) is not None:
             self.mark_committed()
@@ -88,10 +88,11 @@ class Audit:
         self._clock = clock
         self._age_s = settings.audit_history_age_s
         self._count = settings.audit_history_count
-        self._retained = {kind: FairRetention(self._count) for kind in AuditKind}
+        self._retained = {kind: FairRetention(self._count) for kind in AuditKind}  # which entries to keep
         self._correct_stamp: Callable[[float], float] = float  # no correction, until `load`
         self._minute_began_at = clock.steady()
         self._refusal_ids: dict[tuple[str, ...], str] = {}
+        """Entries of this minute, by principal, credential, peer, action and reason, or by reason alone."""
         table.follow(self._retain_new)
 
     def adopt(self, settings: HubSettings) -> None:
@@ -101,9 +102,9 @@ class Audit:
             self._delete(retained.resize(settings.audit_history_count))
 
     def load(self, correct_stamp: Callable[[float], float]) -> None:
-        """Put all entries in the order of their age, and delete what exceeds the number; may be repeated.
+        """Put all entries in the order of their age, and delete those beyond the limit of number; may be repeated.
 
-        `correct_stamp` returns a stamp in the time of the present clock (`Ages.correct_stamp`).
+        `correct_stamp` returns a stamp corrected for leaps of the clock (`Ages.correct_stamp`).
         """
         self._correct_stamp = correct_stamp
         self._retained = {kind: FairRetention(self._count) for kind in AuditKind}
@@ -114,13 +115,13 @@ class Audit:
 
     @contextmanager
     def record_change(self, attempt: Attempt, kind: AuditKind = AuditKind.CHANGE) -> Generator[None]:
-        """Record the change that the block makes, or the refusal of it.
+        """Record the change that the block makes, or its refusal if the block raises.
 
         The entry is durable with the first commit in the block. Without a commit, entry or refusal is write-behind.
         """
         entry = self._make_entry(kind, attempt)
         hook = _EntryHook(self._table.new(entry.id, entry))
-        before = COMMIT_HOOK.set(hook)
+        hook_token = COMMIT_HOOK.set(hook)
         outcome = OK
         try:
             yield
@@ -128,19 +129,19 @@ class Audit:
             outcome = _read_outcome(exc)
             raise
         finally:
-            COMMIT_HOOK.reset(before)
+            COMMIT_HOOK.reset(hook_token)
             hook.is_closed = outcome != CANCELLED  # a change may go on without its caller, with its entry
             if outcome == OK and not hook.is_durable:
                 self._add(entry)
             elif outcome != OK and not hook.is_durable:
-                noted = self.record_refusal(attempt, outcome)
-                hook.on_late_commit = lambda: self._uncount_refusal(noted)
+                refusal_id = self.record_refusal(attempt, outcome)
+                hook.on_late_commit = lambda: self._uncount_refusal(refusal_id)
             elif outcome not in (OK, CANCELLED):  # a cancelled caller's change has been made all the same
                 failed = replace(entry, outcome=outcome)
                 self._ledger.change_later(self._table, entry.id, partial(carry_over_changes, entry, failed))
 
     def record_start(self, attempt: Attempt, kind: AuditKind = AuditKind.CHANGE) -> None:
-        """Record that something begins now, such as a stream."""
+        """Record that something begins now, such as a stream; write-behind."""
         self._add(self._make_entry(kind, attempt))
 
     def note(self, action: str, target: str) -> None:
@@ -148,7 +149,7 @@ class Audit:
         self.record_start(Attempt(principal=HUB, action=action, target=target))
 
     def record_refusal(self, attempt: Attempt, reason: str) -> str:
-        """Count a refusal and return the id of its entry, write-behind.
+        """Count a refusal, write-behind, and return the id of its entry.
 
         Equal refusals within MINUTE_S share an entry, which has `target` and `trace_id` of the last of them. Beyond
         REFUSALS_PER_MINUTE different ones, all further ones with the same reason share an entry.
@@ -160,18 +161,18 @@ class Audit:
         key = (attempt.principal, attempt.credential, attempt.peer, attempt.action, reason)
         if key not in self._refusal_ids and len(self._refusal_ids) >= REFUSALS_PER_MINUTE:
             key, attempt = (reason,), Attempt(principal=OTHERS, action=OTHERS)
-        first = self._table.record(self._refusal_ids.get(key, ""))
-        if first is None:
-            first = replace(self._make_entry(AuditKind.REFUSAL, attempt), outcome=reason, count=0)
-            self._refusal_ids[key] = first.id
+        known = self._table.record(self._refusal_ids.get(key, ""))
+        if known is None:
+            known = replace(self._make_entry(AuditKind.REFUSAL, attempt), outcome=reason, count=0)
+            self._refusal_ids[key] = known.id
 
         def count_one_more(stored: AuditEntry | None) -> AuditEntry:
             """Return the entry with one refusal more, and with the target of this one."""
-            entry = stored or first
+            entry = stored or known
             return replace(entry, target=attempt.target, trace_id=attempt.trace_id, count=entry.count + 1)
 
-        self._ledger.change_later(self._table, first.id, count_one_more)
-        return first.id
+        self._ledger.change_later(self._table, known.id, count_one_more)
+        return known.id
 
     def _uncount_refusal(self, entry_id: str) -> None:
         """Uncount a refusal, write-behind: the change that counted as refused was made after all."""
@@ -188,9 +189,9 @@ class Audit:
         The limit of their number is enforced when an entry is added.
         """
         oldest = self._clock.now() - self._age_s
-        gone = [entry_id for retained in self._retained.values() for entry_id in retained.expire(oldest)]
-        self._delete(gone)
-        return len(gone)
+        expired = [entry_id for retained in self._retained.values() for entry_id in retained.expire(oldest)]
+        self._delete(expired)
+        return len(expired)
 
     # Reading
 
@@ -223,16 +224,16 @@ class Audit:
         self._ledger.change_later(self._table, entry.id, partial(carry_over_changes, None, entry))
 
     def _retain_new(self, before: AuditEntry | None, after: AuditEntry | None) -> None:
-        """Count an entry that is new in the store, and delete those that exceed the limits with it.
+        """Count an entry that is new in the store, and delete the entries that exceed the limits now.
 
         The table calls this for each durable change of an entry.
         """
-        # Counted once durable: an entry counted earlier and evicted meanwhile would be counted again.
+        # Only once durable: an entry that was counted earlier, and evicted meanwhile, would be counted again.
         if before is None and after is not None:
             self._retain(after)
 
     def _retain(self, entry: AuditEntry) -> None:
-        """Count an entry among those that are kept, and delete those that exceed the number with it."""
+        """Count an entry among those to keep, and delete the entries that exceed the limit of number now."""
         self._delete(self._retained[entry.kind].add(replace(entry, created_at=self._correct_stamp(entry.created_at))))
 
     def _delete(self, entry_ids: Iterable[str]) -> None:

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from typing import Final
 
 QUIET_S: Final = 600.0
-"""Seconds for which a host without a session is shown after its last request: nothing says when it leaves."""
+"""Seconds for which a host without a session counts as connected after its last request."""
 
 LOST_S: Final = 60.0
-"""Seconds of silence after which a host has probably gone that had a stream of its own, and has none now."""
+"""Seconds of silence after which a host has probably left that once had a stream of its own, and has none now."""
 
 SILENT_S: Final = 300.0
-"""Seconds of silence after which a host has probably gone that never had a stream of its own."""
+"""Seconds of silence after which a host has probably left that never had a stream of its own."""
 
 LISTEN: Final = "subscriptions/listen"
 """The request that is a host's own stream while it is open (2026-07-28)."""
@@ -29,7 +29,7 @@ MAX_QUIET: Final = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostIdentity:
-    """What is known of a host. All but `principal` and `endpoint` is what it says of itself."""
+    """What is known of a host. All but `principal` and `endpoint` comes from the host itself."""
 
     principal: str
     name: str
@@ -38,9 +38,9 @@ class HostIdentity:
     via: str
     """How its messages come: `http` or `stdio`."""
     endpoint: str
-    """What it sees: `p/PROFILE` or `s/SERVER`."""
+    """The endpoint that it uses: `p/PROFILE` or `s/SERVER`."""
     process: str = ""
-    """Which process of its program it is, where it has no session; not for people."""
+    """The process of the host's program, for a host without a session; not for people."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -57,17 +57,18 @@ class ConnectedHost:
     """A host. Times are seconds since the epoch."""
 
     id: str
-    about: HostIdentity
+    identity: HostIdentity
     created_at: float
     last_used_at: float
     has_session: bool
     is_listening: Callable[[], bool] = lambda: False
-    """Returns whether a stream of its own is open: a bridge, or one on which it hears of changes."""
+    """Returns whether a stream of the host's own is open: a bridge, or one that carries notifications."""
     why_not_asked: Callable[[], Mapping[str, str]] = dict[str, str]
-    """Returns by kind of question why this host is not asked what servers ask; "" where it is asked."""
+    """Returns, by kind of question, why questions of servers do not go to this host; "" if they do."""
     had_stream: bool = False
+    """Whether a stream of its own was ever seen open."""
     requests: dict[OpenRequest, None] = field(default_factory=dict[OpenRequest, None])
-    """Those that are open, oldest first."""
+    """The open requests, oldest first."""
 
     @property
     def has_open_stream(self) -> bool:
@@ -79,7 +80,7 @@ class ConnectedHost:
     def has_probably_left(self, now: float) -> bool:
         """Return whether the host has probably left: it has nothing open, and has sent nothing for a while.
 
-        The while is LOST_S for a host that once had a stream of its own, else SILENT_S.
+        That is LOST_S for a host that once had a stream of its own, else SILENT_S.
         """
         if self.has_open_stream or self.requests:
             return False
@@ -88,7 +89,7 @@ class ConnectedHost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostFilter:
-    """Hosts that meet every condition given."""
+    """Hosts that meet every condition that is set."""
 
     principals: frozenset[str] = frozenset()
     ids: frozenset[str] = frozenset()
@@ -98,7 +99,7 @@ class HostFilter:
     def matches(self, host: ConnectedHost) -> bool:
         """Return whether a host meets every condition."""
         return (
-            (not self.principals or host.about.principal in self.principals)
+            (not self.principals or host.identity.principal in self.principals)
             and (not self.ids or host.id in self.ids)
             and (not self.call_ids or any(each.call_id in self.call_ids for each in host.requests))
         )
@@ -111,12 +112,13 @@ class ConnectedHosts:
         self._now = now
         self._with_session: dict[str, ConnectedHost] = {}
         self._without_session = OrderedDict[HostIdentity, ConnectedHost]()
-        """The one that was quiet for the longest time is first."""
+        """By identity; the host that was quiet for the longest time is first."""
 
     def all(self) -> list[ConnectedHost]:
         """Return the hosts that are connected, in no order.
 
-        Those without a session are left out QUIET_S after their last request, unless they have something open.
+        Hosts without a session are left out QUIET_S after their last request, unless they have a stream or request
+        open.
         """
         quiet_since = self._now() - QUIET_S
         active = [
@@ -126,9 +128,9 @@ class ConnectedHosts:
         ]
         return [*self._with_session.values(), *active]
 
-    def add(self, about: HostIdentity) -> ConnectedHost:
+    def add(self, identity: HostIdentity) -> ConnectedHost:
         """Add a host whose session has begun, and return it."""
-        host = self._make_host(about, has_session=True)
+        host = self._make_host(identity, has_session=True)
         self._with_session[host.id] = host
         return host
 
@@ -136,15 +138,15 @@ class ConnectedHosts:
         """Remove a host whose session has ended."""
         self._with_session.pop(host.id, None)
 
-    def find_or_add(self, about: HostIdentity) -> ConnectedHost:
+    def find_or_add(self, identity: HostIdentity) -> ConnectedHost:
         """Return the host without a session that has this identity; add the host if it is new.
 
         Beyond MAX_QUIET hosts, the one that was quiet for the longest time is forgotten.
         """
-        if (host := self._without_session.get(about)) is not None:
-            self._without_session.move_to_end(about)
+        if (host := self._without_session.get(identity)) is not None:
+            self._without_session.move_to_end(identity)
             return host
-        host = self._without_session[about] = self._make_host(about, has_session=False)
+        host = self._without_session[identity] = self._make_host(identity, has_session=False)
         if len(self._without_session) > MAX_QUIET:
             self._without_session.popitem(last=False)
         return host
@@ -162,7 +164,7 @@ class ConnectedHosts:
             del host.requests[request]
             host.last_used_at = self._now()  # the host is quiet only from the end of its request on
 
-    def _make_host(self, about: HostIdentity, *, has_session: bool) -> ConnectedHost:
+    def _make_host(self, identity: HostIdentity, *, has_session: bool) -> ConnectedHost:
         """Return a new host, with a random id, that was used just now."""
         now, id_ = self._now(), f"host_{secrets.token_hex(8)}"
-        return ConnectedHost(id=id_, about=about, created_at=now, last_used_at=now, has_session=has_session)
+        return ConnectedHost(id=id_, identity=identity, created_at=now, last_used_at=now, has_session=has_session)

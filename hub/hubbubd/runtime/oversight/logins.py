@@ -3,11 +3,11 @@
     decision ──> durable, with the code if it is yes: the first one on a page of consent counts
     code     ──> good for a minute, once
     exchange ──> code used and token made, in one commit; so of fifty exchanges one gets tokens
-    again    ──> who can prove that the code was theirs ends what it was exchanged for (RFC 6749, 4.1.2)
+    again    ──> a second exchange with the right verifier ends the tokens of the first (RFC 6749, 4.1.2)
     refresh  ──> a new pair of tokens, in one commit (`core/logins/issued.py`)
 
 That a repeated exchange ends the log-in harms no honest host: if its response got lost, nobody else has the tokens, and
-it has to begin again in any case. Who has the code without the verifier of PKCE has seen an address, and ends nothing.
+it has to begin again in any case. Somebody who has the code without the verifier of PKCE ends nothing.
 
 Everything is in the store, so each step may be another member's of a fleet.
 """
@@ -36,16 +36,16 @@ REFRESH: Final = "hbr_"
 """What codes and refresh tokens begin with."""
 
 KEY_ID: Final = "statements"
-"""Id of the only record of its noun."""
+"""Id of the only `LoginKey`."""
 
 CODES_PER_PERSON: Final = 20
-"""The most codes of one person that nobody has exchanged; one more voids the oldest."""
+"""The most codes of one person that are not exchanged yet; one more deletes the oldest."""
 
 DECISIONS_PER_PERSON: Final = 200
-"""The most decisions of one person that are remembered; one more has to wait."""
+"""The most decisions of one person that are stored; one more is refused."""
 
 DECIDED_S: Final = 3600.0
-"""Seconds for which a decision is remembered after its page has expired."""
+"""Seconds for which a decision is stored after its page has expired."""
 
 LOGINS_PER_PERSON: Final = 100
 """The most log-ins that one person has granted; one more ends the one that was not refreshed for the longest time."""
@@ -64,9 +64,10 @@ class LoginKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuthorizationCode:
-    """A person's consent that waits for its host. `id` is the code's digest, `endpoint` a path.
+    """The record of a code: a person's consent, for the host that is to exchange it. `id` is the code's digest.
 
-    `redirect_named` says that the host named `redirect_uri` as it asked; `challenge` is that of PKCE.
+    `redirect_named` says that the host named `redirect_uri` in its request; `challenge` is that of PKCE. `endpoint` is
+    a path, `lasts_s` how long the log-in is to last.
     """
 
     id: str
@@ -85,12 +86,12 @@ class AuthorizationCode:
     lasts_s: Span
     created_at: Moment
     token_id: str = ""
-    """The token that it was exchanged for."""
+    """The id of the token for which the code was exchanged; "" before that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoginDecision:
-    """What a person has decided on a page of consent. `id` is the digest of the page's statement."""
+    """A person's decision on a page of consent. `id` is the digest of the page's statement."""
 
     id: str
     decided_by: str
@@ -100,7 +101,7 @@ class LoginDecision:
 
 
 class DecidedBefore(FailedPrecondition):
-    """Somebody has decided on this page of consent already, as `is_allowed` says; the first decision stands."""
+    """There is a decision on this page of consent already, given by `is_allowed`; the first decision counts."""
 
     def __init__(self, *, is_allowed: bool) -> None:
         super().__init__("this question was answered before", reason="LOGIN_DECIDED")
@@ -109,7 +110,7 @@ class DecidedBefore(FailedPrecondition):
 
 @dataclass(frozen=True, slots=True)
 class IssuedTokens:
-    """What a host gets. `token` is their record."""
+    """The access token and refresh token that a host gets. `token` is their record."""
 
     token: Token
     access: str
@@ -119,7 +120,7 @@ class IssuedTokens:
 
 @dataclass(frozen=True, slots=True)
 class _NewTokens:
-    """The texts of new tokens: they count once their digests are durable. `family` is the same in all of a log-in."""
+    """The texts of new tokens, valid once their digests are durable. All tokens of a log-in have the same `family`."""
 
     access: str
     family: str
@@ -133,11 +134,11 @@ class _NewTokens:
 
     @property
     def digests(self) -> Digests:
-        """The digests of both tokens, as records have them."""
+        """The digests of both tokens, as stored in records."""
         return Digests(access=token_digest(self.access), refresh=token_digest(self.refresh))
 
     def issue(self, token: Token, now: float) -> IssuedTokens:
-        """Return what the host gets: the texts, their record `token`, and for how many seconds the access token lasts.
+        """Return the tokens for the host: texts, their record `token`, and how many seconds the access token lasts.
 
         `now` is in seconds since the epoch.
         """
@@ -159,7 +160,7 @@ class Logins:
     async def statement_key(self) -> bytes:
         """Return the key that signs statements (the data of pages of consent) and codes.
 
-        A missing key is made, and is durable on return. Raises Unavailable.
+        If there is no key, make one, durable on return. Raises Unavailable.
         """
         key = self.keys.record(KEY_ID)
         if key is None:
@@ -181,28 +182,28 @@ class Logins:
         """Store that a person consents on the page with a statement, and return the code for the host.
 
         `id` and `created_at` of `consent` are set here; `page_until` is when the page expires, in seconds since the
-        epoch. The person's oldest code ends beyond CODES_PER_PERSON. Raises DecidedBefore, ResourceExhausted,
+        epoch. Beyond CODES_PER_PERSON this deletes the person's oldest code. Raises DecidedBefore, ResourceExhausted,
         Unavailable.
         """
-        text = await self.make_code(statement)
+        code = await self.make_code(statement)
 
         def plan_consent() -> tuple[None, Sequence[Change[Any]]]:
             """Plan to store decision and code, and to delete old codes and the person's oldest beyond the limit."""
             now = self.clock.now()
-            decided = self._plan_decision(statement, consent.granted_by, page_until, now, is_allowed=True)
-            record = replace(consent, id=token_digest(text), created_at=now)
-            waiting = sorted(
+            decision_changes = self._plan_decision(statement, consent.granted_by, page_until, now, is_allowed=True)
+            record = replace(consent, id=token_digest(code), created_at=now)
+            unused = sorted(
                 (each for each in self.codes if not each.token_id and each.granted_by == consent.granted_by),
                 key=lambda each: each.created_at,
             )
-            # Also those with a negative age: the clock was set back since, so nobody knows how old they are.
+            # Also codes with a negative age: the clock was set back since, so their age is unknown.
             superfluous = {each.id for each in self.codes if not 0 <= now - each.created_at < USED_CODE_RETENTION_S}
-            superfluous |= {each.id for each in waiting[: max(0, len(waiting) - CODES_PER_PERSON + 1)]}
-            voided = [self.codes.change(id_, None) for id_ in superfluous]
-            return None, [*decided, *voided, self.codes.new(record.id, record)]
+            superfluous |= {each.id for each in unused[: max(0, len(unused) - CODES_PER_PERSON + 1)]}
+            deletions = [self.codes.change(id_, None) for id_ in superfluous]
+            return None, [*decision_changes, *deletions, self.codes.new(record.id, record)]
 
         await self.ledger.transact(plan_consent)
-        return text
+        return code
 
     async def refuse(self, by: str, statement: str, page_until: float) -> None:
         """Store that a person has refused a log-in on the page with a statement.
@@ -224,8 +225,10 @@ class Logins:
 
         Raises DecidedBefore, and ResourceExhausted if the person has decided on too many pages of late.
         """
-        new = LoginDecision(id=token_digest(statement), decided_by=by, is_allowed=is_allowed, page_until=page_until)
-        if (before := self.decisions.record(new.id)) is not None:
+        decision = LoginDecision(
+            id=token_digest(statement), decided_by=by, is_allowed=is_allowed, page_until=page_until
+        )
+        if (before := self.decisions.record(decision.id)) is not None:
             raise DecidedBefore(is_allowed=before.is_allowed)
         expired = {each.id for each in self.decisions if abs(now - each.page_until) > DECIDED_S}
         if sum(each.decided_by == by and each.id not in expired for each in self.decisions) >= DECISIONS_PER_PERSON:
@@ -233,10 +236,10 @@ class Logins:
                 f"{by} has decided on {DECISIONS_PER_PERSON} log-ins a short while ago; try again in an hour",
                 reason="TOO_MANY_LOGIN_DECISIONS",
             )
-        return [*(self.decisions.change(id_, None) for id_ in expired), self.decisions.new(new.id, new)]
+        return [*(self.decisions.change(id_, None) for id_ in expired), self.decisions.new(decision.id, decision)]
 
     async def find_code(self, code: str) -> AuthorizationCode:
-        """Return the record of a code, used or not. Raises LoginRefusal if it is unknown, and Unavailable."""
+        """Return the record of a code, used or not. Raises LoginRefusal for an unknown code, and Unavailable."""
         found = self.codes.record(token_digest(code))
         if found is None:
             await self.ledger.catch_up()  # another member may have made it
@@ -255,7 +258,7 @@ class Logins:
         new = _NewTokens.make(token_id, secrets.token_hex(11))
 
         def plan_exchange() -> tuple[IssuedTokens | None, Sequence[Change[Any]]]:
-            """Plan the new tokens. For a code that was used before, plan the end of its log-in and return None.
+            """Plan new tokens. For a code that was used before, plan the end of its log-in instead, and return None.
 
             Raises LoginRefusal for any other code that gets no tokens.
             """
@@ -265,16 +268,16 @@ class Logins:
                 raise invalid_grant("this code is not known here: log in again")
             _check_exchange(record, client_id, redirect_uri, verifier)
             if record.token_id:
-                stolen = self.tokens.find_by_id(record.token_id)
-                return None, [] if stolen is None else self.tokens.plan_end(stolen)
+                issued_token = self.tokens.find_by_id(record.token_id)
+                return None, [] if issued_token is None else self.tokens.plan_end(issued_token)
             if not 0 <= now - record.created_at < CODE_S:
                 raise invalid_grant(f"this code was good for {CODE_S:g} s: log in again")
             if self.tokens.is_gone(record.granted_with):
                 raise invalid_grant("the credential of the person who has allowed this was revoked: log in again")
             replaced = self._find_replaced(record, now)
             token = self._make_token(token_id, record, new, now, replaced)
-            used = self.codes.change(record.id, replace(record, token_id=token_id))
-            return new.issue(token, now), [used, *self.tokens.plan_new(token, replaced)]
+            code_change = self.codes.change(record.id, replace(record, token_id=token_id))
+            return new.issue(token, now), [code_change, *self.tokens.plan_new(token, replaced)]
 
         tokens = await self.ledger.transact(plan_exchange)
         if tokens is None:
@@ -284,15 +287,15 @@ class Logins:
     async def refresh(self, refresh_token: str, client_id: str, endpoint: str | None = None) -> IssuedTokens:
         """Give a host a new access token and refresh token for its refresh token; durable on return.
 
-        `endpoint` is the path for which the host asks them, None for any. A refresh token that was used before is
-        refused, and its log-in ends; but the host gets tokens again if the response with the last ones may have got
-        lost. Raises LoginRefusal, Unavailable.
+        `endpoint` is the path for which the host requests them, None for any. A refresh token that was used before is
+        refused, and its log-in ends; but the host gets tokens again if the response with the last ones may be lost.
+        Raises LoginRefusal, Unavailable.
         """
         token_id, family = await self._parse_refresh(refresh_token)
         new = _NewTokens.make(token_id, family)
 
         def plan_refresh() -> tuple[IssuedTokens | None, Sequence[Change[Any]]]:
-            """Plan the new tokens. For a token that was used before, plan the end of its log-in and return None.
+            """Plan new tokens. For a token that was used before, plan the end of its log-in instead, and return None.
 
             Raises LoginRefusal for any other token that gets no new tokens.
             """
@@ -309,10 +312,10 @@ class Logins:
                 raise invalid_grant("this log-in is over: log in again")
             if verdict is RefreshVerdict.STOLEN:
                 return None, self.tokens.plan_end(token)
-            repeated = verdict is RefreshVerdict.REPEATED
-            login = issued.with_new_tokens(token.login, token.digest, new.digests, now, is_repeated=repeated)
-            after = replace(token, digest=new.digests.access, login=login)
-            return new.issue(after, now), [self.tokens.plan_change(after)]
+            is_repeated = verdict is RefreshVerdict.REPEATED
+            login = issued.with_new_tokens(token.login, token.digest, new.digests, now, is_repeated=is_repeated)
+            new_record = replace(token, digest=new.digests.access, login=login)
+            return new.issue(new_record, now), [self.tokens.plan_change(new_record)]
 
         tokens = await self.ledger.transact(plan_refresh)
         if tokens is None:
@@ -329,7 +332,7 @@ class Logins:
             await self.ledger.catch_up()  # another member may have made it
 
         def plan_revocation() -> tuple[Token | None, Sequence[Change[Any]]]:
-            """Plan the end of the log-in that has the token, and return its record; None and no changes without one."""
+            """Plan the end of the log-in that has the token, and return its record; without such a log-in None."""
             token = self.tokens.find_by_id(token_id)
             if token is None or token.login is None or token.login.client_id != client_id:
                 return None, ()
@@ -337,7 +340,7 @@ class Logins:
             match = _REFRESH_FORM.fullmatch(text)
             digests = (token.digest, login.former_access, login.refresh)
             is_own_token = any(hmac.compare_digest(digest, each) for each in digests)
-            # Each refresh token of the log-in has the family in it, so that also a former one ends the log-in.
+            # Each refresh token of the log-in contains the family, so that a former one ends the log-in, too.
             is_own_token |= match is not None and hmac.compare_digest(token_digest(match[2]), login.family)
             return (token, self.tokens.plan_end(token)) if is_own_token else (None, ())
 
@@ -362,13 +365,13 @@ class Logins:
     ) -> Token:
         """Return the token record of a new log-in by `code`; nothing is stored here.
 
-        Its name is one that no token has, except those in `replaced`, which are deleted with it.
+        Its name is one that no other token has, except tokens in `replaced`, which are deleted in the same commit.
         """
-        ends_at, gone = now + code.lasts_s, {token.id for token in replaced}
-        taken = {token.name for token in self.tokens.all() if token.id not in gone}
+        ends_at, replaced_ids = now + code.lasts_s, {token.id for token in replaced}
+        names = {token.name for token in self.tokens.all() if token.id not in replaced_ids}
         return Token(
             id=token_id,
-            name=issued.choose_free_name(issued.make_token_name(code.client_name), taken),
+            name=issued.choose_free_name(issued.make_token_name(code.client_name), names),
             digest=new.digests.access,
             grants=(Grant(Role.CALLER, code.servers),),
             may_name_others=False,
@@ -392,16 +395,16 @@ class Logins:
     def _find_replaced(self, code: AuthorizationCode, now: float) -> list[Token]:
         """Return the tokens to delete for a new log-in: those of expired log-ins, and the person's beyond the limit.
 
-        Of the person's log-ins, those go first that were not refreshed for the longest time. Raises LoginRefusal if
-        the hub has as many tokens as it may have.
+        The person's log-ins that were not refreshed for the longest time are replaced first. Raises LoginRefusal if the
+        hub has as many tokens as it may have.
         """
-        every = self.tokens.all()
-        logins = [token for token in every if token.login is not None]
+        tokens = self.tokens.all()
+        logins = [token for token in tokens if token.login is not None]
         expired = [token for token in logins if is_expired(token, now)]
         of_person = [token for token in logins if token.created_by == code.granted_by and not is_expired(token, now)]
         oldest = sorted(of_person, key=_refreshed_at)
         replaced = [*expired, *oldest[: max(0, len(oldest) - LOGINS_PER_PERSON + 1)]]
-        if len(every) - len(replaced) >= self.tokens.max_tokens:
+        if len(tokens) - len(replaced) >= self.tokens.max_tokens:
             limit = f"the hub has {self.tokens.max_tokens} tokens already (max_tokens)"
             raise LoginRefusal("temporarily_unavailable", f"{limit}: its operator has to revoke some", status=503)
         return replaced

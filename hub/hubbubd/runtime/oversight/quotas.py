@@ -1,4 +1,4 @@
-"""Quotas and rate limits per principal, so that nobody uses up alone what all share (docs/configuration.md)."""
+"""Quotas and rate limits per principal, so that no principal uses up what all share (docs/configuration.md)."""
 
 from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Generator
@@ -11,7 +11,7 @@ from hubbubd.timing.bucket import Bucket
 BURST_S = 10.0
 """The burst of a rate limit, in seconds' worth of it."""
 
-MAX_CARRIED = 10_000
+MAX_STREAMED = 10_000
 """The most calls that a principal waits for over streams, as RPCs are bounded; several may wait for the same call."""
 
 MAX_BUCKETS = 10_000
@@ -19,25 +19,25 @@ MAX_BUCKETS = 10_000
 
 
 class Quota:
-    """At most `limit` things at a time per holder. A holder of none takes no memory."""
+    """At most `limit` things at a time per holder (principal). A holder without things takes no memory."""
 
     def __init__(self, things: str, limit: int, *, reason: str) -> None:
         """`things` names in errors what is counted (plural); `reason` is the reason of these errors."""
         self.limit = limit
         self._things = things
         self._reason = reason
-        self._taken = Counter[str]()
+        self._counts = Counter[str]()
 
     def count(self, holder: str) -> int:
         """Return how many things a holder has."""
-        return self._taken[holder]
+        return self._counts[holder]
 
     def require(self, holder: str, others: int = 0) -> None:
         """Raise ResourceExhausted if a holder may not have one more thing.
 
         `others` further things of the holder count as well, which are being added but are not counted yet.
         """
-        if self._taken[holder] + others >= self.limit:
+        if self._counts[holder] + others >= self.limit:
             raise ResourceExhausted(
                 f"{holder} has {self.limit} {self._things} already; that is as many as one principal may have",
                 reason=self._reason,
@@ -46,13 +46,13 @@ class Quota:
 
     def add(self, holder: str) -> None:
         """Count one more thing of a holder, without checking the limit; see `require`."""
-        self._taken[holder] += 1
+        self._counts[holder] += 1
 
     def subtract(self, holder: str) -> None:
         """Count one thing less of a holder."""
-        self._taken[holder] -= 1
-        if self._taken[holder] <= 0:
-            del self._taken[holder]
+        self._counts[holder] -= 1
+        if self._counts[holder] <= 0:
+            del self._counts[holder]
 
     async def run_and_subtract(self, holder: str, run: Callable[[], Awaitable[None]]) -> None:
         """Run `run`; at its end, also if it fails, subtract the holder's thing that was added for it before."""
@@ -84,7 +84,7 @@ class Rate:
         self._buckets: OrderedDict[str, Bucket] = OrderedDict()
 
     def set_rate(self, per_s: float) -> None:
-        """Change the rate, to `per_s` events a second; it holds at once for all holders, also those beyond it."""
+        """Change the rate to `per_s` events a second, at once and for all holders."""
         if per_s != self._per_s:
             self._per_s = per_s
             for bucket in self._buckets.values():
@@ -92,7 +92,7 @@ class Rate:
 
     @property
     def _burst(self) -> float:
-        """How many events a holder may have at once; at least one."""
+        """How many events a holder may have in a burst; at least one."""
         return max(self._per_s * BURST_S, 1.0)
 
     def charge(self, holder: str) -> None:
@@ -125,9 +125,9 @@ class Quotas:
         self.claims = Quota("claims", settings.claims_per_principal, reason="TOO_MANY_CLAIMS")
         self.streams = Quota("open streams", _stream_limit(settings), reason="TOO_MANY_STREAMS")
         self.call_streams = Quota("open streams of calls", _stream_limit(settings), reason="TOO_MANY_STREAMS")
-        self.carried = Quota("calls on streams", MAX_CARRIED, reason="TOO_MANY_CALLS")
-        # Apart from the calls, which may all be waiting for their answers.
-        self.carried_answers = Quota("answers on streams", MAX_CARRIED, reason="TOO_MANY_CALLS")
+        self.streamed_calls = Quota("calls on streams", MAX_STREAMED, reason="TOO_MANY_CALLS")
+        # Not the same quota as that of the calls, which may all be waiting for these answers.
+        self.streamed_answers = Quota("answers on streams", MAX_STREAMED, reason="TOO_MANY_CALLS")
         self.rpcs = Rate("RPCs", settings.rpcs_per_s_per_principal, clock, reason="RPC_RATE_EXCEEDED")
         self.attempts = Rate(
             "refused credentials", settings.refused_credentials_per_s, clock, reason="TOO_MANY_ATTEMPTS"

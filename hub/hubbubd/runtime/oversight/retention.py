@@ -59,7 +59,7 @@ class RetentionLimits:
 
 
 class _Ended(NamedTuple):
-    """What a list knows of a record: its server, when it ended, and its bytes."""
+    """The entry of a record in a list: the server, when the record ended, and its size in bytes."""
 
     server: str
     at: float
@@ -67,14 +67,14 @@ class _Ended(NamedTuple):
 
 
 class _AgeQueue:
-    """Ended records, the one that ended first in front, with their total size."""
+    """Ended records in the order of their end, with their total size."""
 
     def __init__(self) -> None:
-        self.ended: OrderedDict[str, _Ended] = OrderedDict()
-        self._size = 0
+        self.ended: OrderedDict[str, _Ended] = OrderedDict()  # by id of the record
+        self._size = 0  # in bytes
 
     def add(self, record_id: str, ended: _Ended) -> None:
-        """Add a record behind all others; the caller sees to it that none of them has ended later."""
+        """Add a record at the end; the caller ensures that no other record has ended later."""
         self.ended[record_id] = ended
         self._size += ended.size
 
@@ -85,7 +85,7 @@ class _AgeQueue:
         return ended
 
     def exceeds(self, limits: RetentionLimits) -> bool:
-        """Return whether the limit of number or of bytes is exceeded; bytes do not count for a single record."""
+        """Return whether the limit of number or of bytes is exceeded; a single record may have any size."""
         return len(self.ended) > limits.count or (self._size > limits.size and len(self.ended) > 1)
 
     def must_drop_oldest(self, limits: RetentionLimits, now: float) -> bool:
@@ -118,7 +118,7 @@ class RetentionList(Generic[T]):
         self._all = _AgeQueue()
         self._by_server: dict[str, _AgeQueue] = {}
         self._being_deleted: set[str] = set()
-        """Ids that `remove_excess` has returned, until their deletion is durable: a change does not add them again."""
+        """Ids that `remove_excess` has returned, until their deletion is durable: `_add` ignores them."""
 
     def load(self) -> None:
         """Take all ended records of the table into the list, in the order of their end; may be repeated."""
@@ -129,7 +129,7 @@ class RetentionList(Generic[T]):
             self._add(record)
 
     def newest_end(self) -> float:
-        """Return when the newest ended record of the table ended; 0 if there is none."""
+        """Return the latest end of an ended record of the table; 0 if there is none."""
         return max((at for record in self.table if (at := self.ended_at(record)) is not None), default=0.0)
 
     def add_if_ended(self, record: T) -> bool:
@@ -137,24 +137,24 @@ class RetentionList(Generic[T]):
 
         Return whether it was added and a limit of number or bytes is exceeded now.
         """
-        of_server = self._add(record)
-        if of_server is None:
+        server_queue = self._add(record)
+        if server_queue is None:
             return False
         limits = self.server_limits(cast("Any", record).server)
-        return of_server.exceeds(limits) or self._all.exceeds(self.total_limits())
+        return server_queue.exceeds(limits) or self._all.exceeds(self.total_limits())
 
     def _add(self, record: T) -> _AgeQueue | None:
-        """Add a record if it has ended and is new; return the queue of its server, None if the record is not added."""
+        """Add a record if it has ended and is new; return the queue of its server, or None if it was not added."""
         ended_record = cast("Any", record)
         at = self.ended_at(record)
         if at is None or ended_record.id in self._all.ended or ended_record.id in self._being_deleted:
             return None
-        # Clamped: a timestamp from a clock that was ahead must not shield the records behind it.
+        # Not later than now: a stamp of a clock that was ahead must not protect the records behind it.
         ended = _Ended(ended_record.server, min(at, self.now()), self.size_of(record))
-        of_server = self._by_server.setdefault(ended_record.server, _AgeQueue())
-        for queue in (of_server, self._all):
+        server_queue = self._by_server.setdefault(ended_record.server, _AgeQueue())
+        for queue in (server_queue, self._all):
             queue.add(ended_record.id, ended)
-        return of_server
+        return server_queue
 
     def drop(self, record_id: str) -> None:
         """Forget a record whose deletion is durable, by this member or another."""
@@ -164,9 +164,9 @@ class RetentionList(Generic[T]):
     def _remove(self, record_id: str) -> None:
         """Remove a record from both queues, if it is in them."""
         ended = self._all.drop(record_id)
-        if ended is not None and (of_server := self._by_server.get(ended.server)) is not None:
-            of_server.drop(record_id)
-            if not of_server.ended:
+        if ended is not None and (server_queue := self._by_server.get(ended.server)) is not None:
+            server_queue.drop(record_id)
+            if not server_queue.ended:
                 del self._by_server[ended.server]
 
     def remove_excess(self, now: float) -> list[str]:
@@ -174,18 +174,18 @@ class RetentionList(Generic[T]):
 
         The caller has to delete these records.
         """
-        taken: list[str] = []
+        removed_ids: list[str] = []
         for server in list(self._by_server):
             limits = self.server_limits(server)
-            while (of_server := self._by_server.get(server)) and of_server.must_drop_oldest(limits, now):
-                taken.append(next(iter(of_server.ended)))
-                self._remove(taken[-1])
+            while (server_queue := self._by_server.get(server)) and server_queue.must_drop_oldest(limits, now):
+                removed_ids.append(next(iter(server_queue.ended)))
+                self._remove(removed_ids[-1])
         total = self.total_limits()
         while self._all.must_drop_oldest(total, now):
-            taken.append(next(iter(self._all.ended)))
-            self._remove(taken[-1])
-        self._being_deleted.update(taken)
-        return taken
+            removed_ids.append(next(iter(self._all.ended)))
+            self._remove(removed_ids[-1])
+        self._being_deleted.update(removed_ids)
+        return removed_ids
 
     @property
     def has_excess(self) -> bool:
@@ -198,7 +198,7 @@ class RetentionList(Generic[T]):
 HistoryLimits = Callable[[HubSettings | ServerConfig], tuple[int, float | None]]
 """Returns how many ended records of one noun settings or a server's configuration allow, and to which age (seconds).
 
-The age is None for no limit of its own: for a server the hub's age holds, for the hub none.
+The age is None if there is none: then for a server the age of the hub holds, and for the hub no limit.
 """
 
 
@@ -222,21 +222,30 @@ class Retention:
     ownership: Ownership
 
     def __post_init__(self, calls: Table[Call], requests: Table[PendingRequest], tasks: Table[Task]) -> None:
-        self._has_excess = anyio.Event()
+        self._has_excess = anyio.Event()  # wakes `run`
         self._round_lock = anyio.Lock()
         self._calls = self._make_list(
-            calls, lambda of: (of.call_history_count, of.call_history_age_s), lambda call: call.completed_at, _call_size
+            calls,
+            lambda config: (config.call_history_count, config.call_history_age_s),
+            lambda call: call.completed_at,
+            _call_size,
         )
         self._requests = self._make_list(
-            requests, lambda of: (of.request_history_count, of.request_history_age_s), _settled_at, _request_size
+            requests,
+            lambda config: (config.request_history_count, config.request_history_age_s),
+            _settled_at,
+            _request_size,
         )
         self._tasks = self._make_list(
-            tasks, lambda of: (of.task_history_count, of.task_history_age_s), self._task_ended_at, _task_size
+            tasks,
+            lambda config: (config.task_history_count, config.task_history_age_s),
+            self._task_ended_at,
+            _task_size,
         )
         self._histories: tuple[RetentionList[Any], ...] = (self._calls, self._requests, self._tasks)
 
     def recover(self) -> float:
-        """Load the ended records, and follow tables and clock from now on.
+        """Load the ended records, and follow the tables and the clock from now on.
 
         Return by how many seconds deadlines set before the hub's start are to be moved: the step of the clock while no
         hub ran, if nobody confirms that this time has passed; else 0.
@@ -250,9 +259,9 @@ class Retention:
         return moved_s
 
     def _load(self) -> None:
-        """Put ended records and audit entries in order, each with its stamp in the time of the present clock.
+        """Load ended records and audit entries in the order of their stamps, corrected for leaps of the clock.
 
-        Called again when an era of the clock begins or ends, as the stamps then count as other times.
+        Called again when an era of the clock (a span between leaps) begins or ends, as that redates old stamps.
         """
         for history in self._histories:
             history.load()
@@ -285,21 +294,21 @@ class Retention:
 
     def prune(self) -> int:
         """Delete records and audit entries that are too old or too many, write-behind, and return their number."""
-        self.ages.notice_leaps()  # first: a leap of the clock must age nothing
+        self.ages.notice_leaps()  # first: a leap of the clock must not make records older
         count, now = self.audit.prune(), self.clock.now()
         for history in self._histories:
-            old = history.remove_excess(now)
-            count += len(old)
-            for record_id in old:
+            excess_ids = history.remove_excess(now)
+            count += len(excess_ids)
+            for record_id in excess_ids:
                 self.ledger.change_later(history.table, record_id, delete)
         if any(history.has_excess for history in self._histories):  # records within GRACE_S: try again after that
             self._has_excess.set()
         return count
 
     async def run_round(self) -> int:
-        """Delete what is too old or too much, and have the store compact and erase it from the disk.
+        """Delete records that are too old or too many, and have the store compact and erase them from the disk.
 
-        Also notes the time for `Ages`, and forgets old tombstones. Returns the number of deleted records. Raises
+        Also note the time for `Ages`, and forget old tombstones. Return the number of deleted records. Raises
         Unavailable and StoreUnavailable; then the next round catches up.
         """
         async with self._round_lock:
@@ -332,7 +341,7 @@ class Retention:
         """
 
         def total_limits(size: int = TOTAL_HISTORY_BYTES) -> RetentionLimits:
-            """Return the limits over all servers, with this number of bytes."""
+            """Return the limits over all servers, with `size` bytes."""
             count, age_s = limits(self.settings)
             return RetentionLimits(count, math.inf if age_s is None else age_s, size)
 
@@ -344,14 +353,14 @@ class Retention:
             count, age_s = limits(record.config)
             return RetentionLimits(count, total_limits().age_s if age_s is None else age_s, HISTORY_BYTES)
 
-        def truly_ended_at(record: T) -> float | None:
-            """Return when a record ended, in the time of the present clock; None before its end."""
+        def corrected_end(record: T) -> float | None:
+            """Return when a record ended, corrected for leaps of the clock; None before its end."""
             at = ended_at(record)
             return at if at is None or not self.ages.has_leaps else self.ages.correct_stamp(at)
 
         return RetentionList(
             table=table,
-            ended_at=truly_ended_at,
+            ended_at=corrected_end,
             size_of=size_of,
             total_limits=total_limits,
             server_limits=server_limits,
@@ -359,15 +368,15 @@ class Retention:
         )
 
     def _follow_change(self, history: RetentionList[Any], before: Any, after: Any) -> None:
-        """Bring a list up to date with a durable change of a record (None: before it was made, after it was deleted).
+        """Update a list after a durable change of a record, from `before` (None: new) to `after` (None: deleted).
 
-        If a task was kept because of the record, the list of tasks is brought up to date as well.
+        If the record belongs to a task, update the list of tasks as well.
         """
         if after is None:
             history.drop(before.id)
         elif history.add_if_ended(after):
             self._has_excess.set()
-        # A task is kept until its call has ended and its pending requests are closed, with their answers delivered.
+        # A task counts as ended once its call has ended, and its pending requests are closed with answers delivered.
         if history is not self._tasks and (task_id := (after or before).task_id):
             task = self._tasks.table.record(task_id)
             if task is not None and self._tasks.add_if_ended(task):
@@ -379,11 +388,11 @@ class Retention:
             return None
         if task.role is TaskRole.CLIENT:
             call = self._calls.table.record(task.call_id or "")
-            needed = call is not None and not call.state.ended
+            is_needed = call is not None and not call.state.ended
         else:
             questions = filter(None, map(self._requests.table.record, task.pending_ids))
-            needed = any(_settled_at(request) is None for request in questions)
-        return None if needed else task.last_updated_at
+            is_needed = any(_settled_at(request) is None for request in questions)
+        return None if is_needed else task.last_updated_at
 
     def _pause_s(self) -> float:
         """Return the seconds between two rounds: a tenth of the shortest retention age, within bounds."""
@@ -392,14 +401,14 @@ class Retention:
 
     def _all_ages(self) -> Iterator[float]:
         """Yield all retention ages that are set, of the hub and of servers, in seconds."""
-        limited: list[HubSettings | ServerConfig] = [self.settings, *(record.config for record in self.servers)]
-        for each in limited:
+        configs: list[HubSettings | ServerConfig] = [self.settings, *(record.config for record in self.servers)]
+        for each in configs:
             yield from filter(None, (each.call_history_age_s, each.request_history_age_s, each.task_history_age_s))
         yield from (self.settings.deletion_history_age_s, self.settings.audit_history_age_s)
 
 
 def _settled_at(request: PendingRequest) -> float | None:
-    """Return when a request was closed; None while it is open or its answer is on its way to the server."""
+    """Return when a request was closed; None while it is open, or its answer is being delivered to the server."""
     if request.state is RequestState.OPEN or request.delivery is Delivery.PENDING:
         return None
     # A closed record without the time of its end counts from its beginning.

@@ -1,7 +1,7 @@
 """API tokens: created, listed and revoked over the API; only their digests are stored.
 
-A token is `hbt_ID_SECRET`; the secret has 256 random bits and is shown once. The store has its SHA-256, without a salt,
-as a random secret cannot be guessed. `logins.py` makes those of hosts that a person has logged in.
+A token is `hbt_ID_SECRET`; the secret has 256 random bits and is shown only once. The store has its SHA-256, without a
+salt, as a random secret cannot be guessed. `logins.py` makes the tokens of hosts that a person has logged in.
 """
 
 import hashlib
@@ -26,16 +26,16 @@ CREDENTIAL = "token:"
 """What the credential of a token begins with; its id follows."""
 
 LOGIN = "login:"
-"""What the principals of log-ins begin with; nobody else has such a name."""
+"""What the names of principals of log-ins begin with; no other principal has such a name."""
 
-MINTED = "minted"
-"""Id of the only record of its noun."""
+NEWEST_ID = "minted"
+"""Id of the only `NewestToken`."""
 
 USED_S = 60.0
 """Resolution of `last_used_at`, in seconds."""
 
 LOOKUPS_PER_S = 20.0
-"""How often a second a member of a fleet asks the store for a token that it does not know."""
+"""How often a second a member of a fleet reads the store for a token that it does not know."""
 
 _FORM = re.compile(rf"{PREFIX}([0-9a-f]{{12}})_[A-Za-z0-9_-]{{43}}")
 
@@ -54,9 +54,9 @@ class Token:
     expires_at: Moment | None
     last_used_at: Moment | None = None
     hold_s: Span | None = None
-    """For how many seconds requests of hosts are held while people are asked; None for what the profile says."""
+    """For how many seconds requests of hosts are held while people are asked; None for the setting of the profile."""
     login: TokenLogin | None = None
-    """The log-in that it was made for; None if somebody has created it."""
+    """The log-in for which the token was made; None if it was created over the API."""
 
     @property
     def credential(self) -> str:
@@ -65,10 +65,10 @@ class Token:
 
 
 @dataclass(frozen=True, slots=True)
-class Minted:
-    """The newest token, by id. Every creation changes this one record, so that each sees all those before it.
+class NewestToken:
+    """The id of the newest token. Every creation changes this one record, so that two at once conflict.
 
-    So names are unique and the limit holds for all who share the store.
+    Thus names are unique, and the limit holds for all hubs that share the store.
     """
 
     newest: str
@@ -78,22 +78,22 @@ class Tokens:
     """The tokens of a hub; implements `rpc.auth.Authenticator`."""
 
     def __init__(
-        self, ledger: Ledger, table: Table[Token], minted: Table[Minted], clock: Clock, *, max_tokens: int
+        self, ledger: Ledger, table: Table[Token], newest_token: Table[NewestToken], clock: Clock, *, max_tokens: int
     ) -> None:
-        """`minted` has one record, the newest token, which each creation changes: so two at once conflict."""
+        """`newest_token` has one record, which each creation of a token changes."""
         self.max_tokens = max_tokens
         self._store_lookups = Bucket(LOOKUPS_PER_S, LOOKUPS_PER_S, clock.steady())
         self._ledger = ledger
         self._table = table
-        self._minted = minted
+        self._newest_token = newest_token
         self._clock = clock
-        self._principals: dict[str, tuple[Token, Principal]] = {}
-        self._being_revoked: set[str] = set()
+        self._principals: dict[str, tuple[Token, Principal]] = {}  # by id of the token
+        self._being_revoked: set[str] = set()  # ids of tokens
         self._listeners: list[Callable[[str], None]] = []
         table.follow(self._update_principals)
 
     def recover(self) -> None:
-        """Make the principals of the tokens that are in the store; one that fails is logged and skipped."""
+        """Make the principals of all stored tokens; log and skip a token for which that fails."""
         self._table.for_each(lambda token: self._update_principals(None, token))
 
     def on_revoked(self, listener: Callable[[str], None]) -> None:
@@ -144,10 +144,15 @@ class Tokens:
     def plan_new(self, token: Token, replaced: Sequence[Token]) -> list[Change[Any]]:
         """Return the changes that create a token and delete those in `replaced`.
 
-        They conflict with any other creation of a token meanwhile, so that names stay unique and the limit holds.
+        Their commit conflicts with any other creation of a token meanwhile, so that names stay unique and the limit
+        holds.
         """
         deleted = [self._table.change(old.id, None) for old in replaced]
-        return [*deleted, self._table.new(token.id, token), self._minted.change(MINTED, Minted(token.id))]
+        return [
+            *deleted,
+            self._table.new(token.id, token),
+            self._newest_token.change(NEWEST_ID, NewestToken(token.id)),
+        ]
 
     def plan_change(self, token: Token) -> Change[Any]:
         """Return the change that stores `token` in place of its record."""
@@ -161,11 +166,11 @@ class Tokens:
     def _find_replaced(self, name: str, now: float) -> list[Token]:
         """Return the expired tokens that a new token of this name replaces.
 
-        Raises AlreadyExists if one of this name is still good, and ResourceExhausted if there are too many others.
+        Raises AlreadyExists if a token of this name has not expired, ResourceExhausted if there are too many others.
         """
-        same = [token for token in self._table if token.name == name]
+        same_name = [token for token in self._table if token.name == name]
         others = sum(token.name != name for token in self._table)
-        if any(not is_expired(token, now) for token in same):
+        if any(not is_expired(token, now) for token in same_name):
             raise AlreadyExists(f"a token {name!r} exists already", reason="TOKEN_EXISTS", metadata={"token": name})
         if others >= self.max_tokens:
             raise ResourceExhausted(
@@ -173,7 +178,7 @@ class Tokens:
                 reason="TOO_MANY_TOKENS",
                 metadata={"limit": str(self.max_tokens)},
             )
-        return same
+        return same_name
 
     def is_gone(self, credential: str) -> bool:
         """Return whether a credential is a token that has been deleted; False for any other kind of credential."""
@@ -199,7 +204,7 @@ class Tokens:
         token = self._find_named(name)
         if token is None:
             raise NotFound("token", name)
-        self._being_revoked.add(token.id)  # it is refused during the commit, too
+        self._being_revoked.add(token.id)  # so that the token is refused during the commit, too
         try:
             await self._ledger.transact(lambda: (None, self.plan_end(token)))
         finally:
@@ -209,18 +214,18 @@ class Tokens:
     async def principal(self, token: str) -> Principal | None:
         """Return the principal of a token, and note the use, write-behind; None for text that is no API token.
 
-        A member of a fleet that does not know the token asks the store. Raises Unauthenticated (TOKEN_INVALID,
+        A member of a fleet that does not know the token first reads the store. Raises Unauthenticated (TOKEN_INVALID,
         CREDENTIAL_ENDED), and Unavailable in a fleet.
         """
         if not token.startswith(PREFIX):
             return None
         form, digest, now = _FORM.fullmatch(token), token_digest(token), self._clock.now()
-        known = self._find(form[1], digest) if form is not None else None
-        if known is None and form is not None and await self._catch_up_if_allowed():
-            known = self._find(form[1], digest)
-        if known is None:
+        found = self._find(form[1], digest) if form is not None else None
+        if found is None and form is not None and await self._catch_up_if_allowed():
+            found = self._find(form[1], digest)
+        if found is None:
             raise Unauthenticated("this token is not known here, or was revoked", reason="TOKEN_INVALID")
-        record, principal = known
+        record, principal = found
         if is_expired(record, now) or _is_access_expired(record, digest, now):
             raise Unauthenticated(f"the token {record.name} has expired", reason="CREDENTIAL_ENDED")
         if record.last_used_at is None or now - record.last_used_at >= USED_S or _is_first_use(record, digest):
@@ -230,9 +235,9 @@ class Tokens:
         return principal
 
     async def _catch_up_if_allowed(self) -> bool:
-        """Apply what other members have committed, at most LOOKUPS_PER_S times a second; return whether this was done.
+        """Apply commits of other members, at most LOOKUPS_PER_S times a second; return whether this was done.
 
-        False also without other members. Raises Unavailable.
+        Return False also without other members. Raises Unavailable.
         """
         if not self._ledger.shared or self._store_lookups.take(self._clock.steady()):
             return False
@@ -258,7 +263,7 @@ class Tokens:
         return None if is_over else known
 
     def _update_principals(self, before: Token | None, after: Token | None) -> None:
-        """Keep the principals in step with a changed token, and tell listeners of a deleted one (`after` is None)."""
+        """Update the principals after a change of a token; notify listeners of a deleted token (`after` is None)."""
         if after is not None:
             self._principals[after.id] = after, _make_principal(after)
         elif before is not None and self._principals.pop(before.id, None) is not None:
@@ -267,9 +272,9 @@ class Tokens:
 
 
 def _with_use(now: float, digest: str, token: Token | None) -> Token | None:
-    """Return a token with its use at `now` by the text with this digest; None for a token that was deleted meanwhile.
+    """Return a token with its use noted, at `now` and by the text with this digest.
 
-    None as a step of write-behind leaves the token deleted.
+    None for a token that was deleted meanwhile: as a step of write-behind, that leaves it deleted.
     """
     if token is None:
         return None
@@ -283,7 +288,7 @@ def _is_first_use(token: Token, digest: str) -> bool:
 
 
 def _make_principal(token: Token) -> Principal:
-    """Return the principal of a caller that shows this token."""
+    """Return the principal of callers with this token."""
     login = token.login
     return Principal(
         # A program chooses its own name: alone, it might be that of a person or of another token.
@@ -305,14 +310,14 @@ def _granted_with(token: Token) -> str:
 def _is_access_expired(token: Token, digest: str, now: float) -> bool:
     """Return whether the access token with this digest has expired, so that the host must refresh it.
 
-    False for a token without a log-in. What was begun with the access token goes on after that.
+    False for a token without a log-in. Work that was started with the access token goes on.
     """
     login = token.login
     return login is not None and now >= (login.access_until if digest == token.digest else login.former_until)
 
 
 def token_digest(token: str) -> str:
-    """Return the digest under which records keep a token (or another secret): SHA-256, in hexadecimal."""
+    """Return the digest of a token (or another secret) for records: SHA-256, in hexadecimal."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 

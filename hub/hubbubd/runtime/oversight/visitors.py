@@ -1,10 +1,10 @@
-"""The people at browsers as the store has them: codes, and what a code has opened.
+"""The people at browsers as the store has them: login codes, and visits (browsers in which a code was typed).
 
-    asked for ──> durable code; the person's oldest ends beyond MAX_CODES
+    requested ──> durable code; the person's oldest code is deleted beyond MAX_CODES
     typed     ──> one commit: the code is used, the visit begins. Of fifty at once, one wins
-    over      ──> with the credential that asked for it, with its time, or with the decision
+    ended     ──> with the credential that requested the code, with its time, or with the decision
 
-Every member of a fleet serves every step: what it does not know yet, it asks the store for.
+Every member of a fleet serves every step: it reads the store for a code or visit that it does not know.
 """
 
 import secrets
@@ -22,14 +22,14 @@ from hubbubd.timing.bucket import Bucket
 from hubbubd.timing.clock import Clock
 
 MAX_ALL_CODES: Final = 2000
-"""The most codes in the store, those that are over included."""
+"""The most codes in the store, used and expired ones included."""
 
 MAX_VISITS: Final = 2000
 """The most browsers that are remembered; beyond that the oldest is forgotten."""
 
 LOOKUPS_PER_S: Final = 5.0
 LOOKUPS_BURST: Final = 50.0
-"""How often a second, and in a burst, the store is asked for a code or cookie of a stranger, which may be made up."""
+"""How often a second, and in a burst, the store is read for an unknown code or cookie, which may be made up."""
 
 OFF: Final = (
     "hosts cannot log in at this hub: set `mcp_listen`, and `mcp_login = true` where it is not on; "
@@ -38,7 +38,7 @@ OFF: Final = (
 
 
 class CodeRefused(FailedPrecondition):
-    """A code that lets nobody in."""
+    """A code was refused; `problem` says why."""
 
     def __init__(self, problem: CodeProblem) -> None:
         super().__init__("this code lets nobody in", reason=problem)
@@ -46,12 +46,12 @@ class CodeRefused(FailedPrecondition):
 
 
 class Visitors:
-    """All codes, and all browsers whose person is known."""
+    """All login codes and visits. A visit is a browser whose person is known by a code."""
 
     def __init__(
         self, ledger: Ledger, codes: Table[LoginCode], table: Table[Visit], tokens: Tokens, clock: Clock
     ) -> None:
-        """`table` has the visits: each is a browser whose person is known by a code."""
+        """`table` has the visits."""
         self.address: str | None = None
         """The address of the hub's own pages, as browsers have it; None where hosts cannot log in."""
         self._ledger = ledger
@@ -65,38 +65,38 @@ class Visitors:
     async def create_code(self, principal: Principal) -> tuple[str, LoginCode]:
         """Make a login code for a principal, durable on return; return the code as it is shown, and its record.
 
-        The person's oldest good code ends beyond MAX_CODES. Raises FailedPrecondition (LOGIN_OFF), ResourceExhausted
-        (TOO_MANY_LOGIN_CODES), Unavailable.
+        Beyond MAX_CODES this deletes the person's oldest valid code. Raises FailedPrecondition (LOGIN_OFF),
+        ResourceExhausted (TOO_MANY_LOGIN_CODES), Unavailable.
         """
         if self.address is None:
             raise FailedPrecondition(OFF, reason="LOGIN_OFF")
         code = visits.format_code("".join(secrets.choice(visits.ALPHABET) for _ in range(visits.CODE_CHARS)))
-        made = visits.new_login_code(code, principal, self._clock.now())
+        record = visits.new_login_code(code, principal, self._clock.now())
 
         def plan_code() -> tuple[LoginCode, Sequence[Change[Any]]]:
             """Plan the new code, and the deletion of superfluous ones. Raises ResourceExhausted."""
-            gone = self._find_superfluous_codes(principal, self._clock.now())
-            if sum(1 for _ in self._codes) - len(gone) >= MAX_ALL_CODES:
+            old = self._find_superfluous_codes(principal, self._clock.now())
+            if sum(1 for _ in self._codes) - len(old) >= MAX_ALL_CODES:
                 raise ResourceExhausted(
                     f"there are {MAX_ALL_CODES} codes already; try again in an hour", reason="TOO_MANY_LOGIN_CODES"
                 )
-            return made, [*(self._codes.change(each.id, None) for each in gone), self._codes.new(made.id, made)]
+            return record, [*(self._codes.change(each.id, None) for each in old), self._codes.new(record.id, record)]
 
         return code, await self._ledger.transact(plan_code)
 
     def _find_superfluous_codes(self, principal: Principal, now: float) -> list[LoginCode]:
-        """Return the codes to delete for a new one: those long over, and the person's oldest beyond MAX_CODES."""
-        gone = [code for code in self._codes if code.may_be_deleted(now)]
+        """Return the codes to delete for a new one: long ended ones, and the person's oldest beyond MAX_CODES."""
+        ended = [code for code in self._codes if code.may_be_deleted(now)]
         of_person = [
             code
             for code in self._codes
             if code.is_good(now) and (code.name, code.credential) == (principal.name, principal.credential)
         ]
         of_person.sort(key=lambda code: code.created_at, reverse=True)
-        return gone + of_person[visits.MAX_CODES - 1 :]
+        return ended + of_person[visits.MAX_CODES - 1 :]
 
     async def find_owner(self, code: str) -> Principal | None:
-        """Return the principal for whom a code was made, also if it is used or over; None for an unknown code.
+        """Return the principal for whom a code was made, also if it is used or expired; None for an unknown code.
 
         Raises Unavailable.
         """
@@ -109,8 +109,8 @@ class Visitors:
     async def use_code(self, code: str, *, secure: bool) -> tuple[str, Visitor]:
         """Use a code up and begin a visit (a browser whose person is known), both durable on return.
 
-        Return the cookie for the browser in which the code was typed, and who is there. `secure` says that the browser
-        speaks TLS. Raises CodeRefused, Unavailable.
+        Return the cookie for the browser in which the code was typed, and the visitor. `secure` says that the browser
+        uses TLS. Raises CodeRefused, Unavailable.
         """
         code_id, cookie = visits.digest(code), secrets.token_urlsafe(32)
         if self._codes.record(code_id) is None:
@@ -120,13 +120,13 @@ class Visitors:
             """Plan the code's use, the new visit and the end of old visits; return the visitor. Raises CodeRefused."""
             now = self._clock.now()
             found = self._require_good_code(code_id, now)
-            begun = visits.new_visit(cookie, found, now, secure=secure)
-            visitor = visits.find_visitor(begun, now)
+            visit = visits.new_visit(cookie, found, now, secure=secure)
+            visitor = visits.find_visitor(visit, now)
             if visitor is None or self._tokens.is_gone(found.credential):
                 raise CodeRefused(CodeProblem.ENDED)
-            used = self._codes.change(code_id, replace(found, used_at=now))
+            code_change = self._codes.change(code_id, replace(found, used_at=now))
             ended = [self._table.change(each.id, None) for each in self._find_ended_visits(now)]
-            return visitor, [used, *ended, self._table.new(begun.id, begun)]
+            return visitor, [code_change, *ended, self._table.new(visit.id, visit)]
 
         return cookie, await self._ledger.transact(plan_visit)
 
@@ -142,7 +142,7 @@ class Visitors:
         return found
 
     def _find_ended_visits(self, now: float) -> list[Visit]:
-        """Return the visits to delete for a new one: those that are over, and the oldest others beyond MAX_VISITS."""
+        """Return the visits to delete for a new one: ended ones, and the oldest of the others beyond MAX_VISITS."""
         ended: list[Visit] = []
         lasting: list[Visit] = []
         for visit in self._table:
@@ -151,10 +151,10 @@ class Visitors:
         return ended + lasting[: max(0, len(lasting) - MAX_VISITS + 1)]
 
     async def find_visitor(self, cookie: str, statement: str | None = None) -> Visitor | None:
-        """Return who is at the browser with this cookie; None if the visit is unknown or over, or its token revoked.
+        """Return the visitor with this cookie; None if the visit is unknown or ended, or its token was revoked.
 
-        A decision ends the visit, but for the `statement` that was decided it still counts: a person may send the
-        same page again. Raises Unavailable.
+        A decision on a statement ends the visit, except for this very `statement`: a person may send the same page
+        again. Raises Unavailable.
         """
         if not visits.is_cookie(cookie):
             return None
@@ -181,14 +181,14 @@ class Visitors:
         await self._ledger.change(self._table, visits.digest(cookie), mark_decided)
 
     async def _catch_up_if_allowed(self) -> None:
-        """Apply what other members have committed, but at most LOOKUPS_PER_S times a second. Raises Unavailable.
+        """Apply commits of other members, but at most LOOKUPS_PER_S times a second. Raises Unavailable.
 
-        Nothing happens in a hub without other members.
+        A hub without other members does nothing.
         """
         if self._ledger.shared and not self._store_lookups.take(self._clock.steady()):
             await self._ledger.catch_up()
 
     def _forget_visits(self, credential: str) -> None:
-        """Delete the visits of a revoked credential, write-behind; these are refused before they are deleted, too."""
+        """Delete the visits of a revoked credential, write-behind; `find_visitor` refuses them at once."""
         for visit in [visit for visit in self._table if visit.credential == credential]:
             self._ledger.change_later(self._table, visit.id, delete)
