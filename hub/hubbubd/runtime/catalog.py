@@ -228,7 +228,7 @@ class ServerCatalog:
         """The kinds whose list may have changed since its last fetch began."""
         self._changed_kinds: set[CatalogKind] = set()
         """The kinds of list of which the server has announced a change since the list's last fetch began."""
-        self._waiting: list[tuple[CatalogKind, anyio.Event]] = []
+        self._waiters: list[tuple[CatalogKind, anyio.Event]] = []
         """Callers of `refresh`, with the kind whose next fetch each waits for."""
 
     def set_link(self, link: McpLink | None) -> None:
@@ -238,7 +238,7 @@ class ServerCatalog:
         self._connection_scope.cancel()
         self._link = link
         self._due, self._quiet_until, self._quiet_s = {}, {}, {}
-        self._release_waiting()
+        self._release_waiters()
         self._change_records(core.after_disconnect, CatalogKind)
         if link is not None:
             self._connection_scope = anyio.CancelScope()
@@ -263,10 +263,10 @@ class ServerCatalog:
     async def refresh(self) -> None:
         """Return once all lists were fetched, each by a fetch that began after this call. Raises FailedPrecondition."""
         link = self._link  # to notice whether the connection was lost meanwhile
-        waiting = [(kind, anyio.Event()) for kind in self._due]
-        self._waiting += waiting
+        waiters = [(kind, anyio.Event()) for kind in self._due]
+        self._waiters += waiters
         self._make_due(self._due)
-        for _, fetched in waiting:
+        for _, fetched in waiters:
             await fetched.wait()
         was_broken_off = any(self._fault_code(kind) in core.INTERRUPTED_FETCH_CODES for kind in self._due)
         if link is None or self._link is not link or was_broken_off:
@@ -308,8 +308,8 @@ class ServerCatalog:
 
     async def _fetch(self, link: McpLink, kind: CatalogKind) -> None:
         """Fetch one list, store the outcome, and wake the callers of `refresh` that have waited for it until now."""
-        waiting = [each for each in self._waiting if each[0] is kind]
-        self._waiting = [each for each in self._waiting if each[0] is not kind]
+        waiters = [each for each in self._waiters if each[0] is kind]
+        self._waiters = [each for each in self._waiters if each[0] is not kind]
         self._due[kind] = math.inf
         self._mark_outdated([kind])
         self._outdated.discard(kind)  # what is outdated from now on changed while the list was read
@@ -323,7 +323,7 @@ class ServerCatalog:
                 if self._config is not config:  # the tool policy may have changed during the fetch
                     self._catalog.hide_tools(self._config)
         finally:
-            for _, fetched in waiting:
+            for _, fetched in waiters:
                 fetched.set()
 
     def _store_outcome(self, kind: CatalogKind, outcome: Pages | Fault, started_at: float, *, announced: bool) -> None:
@@ -443,8 +443,8 @@ class ServerCatalog:
         record = self._catalog.record(self._config.name, kind)
         return record.fault.code if record is not None and record.fault is not None else ""
 
-    def _release_waiting(self) -> None:
+    def _release_waiters(self) -> None:
         """Wake all callers of `refresh`: no fetch that they wait for will come."""
-        for _, fetched in self._waiting:
+        for _, fetched in self._waiters:
             fetched.set()
-        self._waiting = []
+        self._waiters = []

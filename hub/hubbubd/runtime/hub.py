@@ -222,7 +222,7 @@ class Hub:
         )
 
     def defects(self) -> dict[str, str]:
-        """Return, by key, what did not fit in records of the store that were repaired or left out at reading."""
+        """Return what did not fit in records that were repaired or left out when the store was read, by record key."""
         return self._ledger.defects()
 
     async def is_record_current(self, noun: str, name: str) -> bool:
@@ -288,10 +288,10 @@ class Hub:
         self._grace_ends_at = self.clock.steady() + grace_s
         async with cancel_on(self.grace_cut):
             with anyio.move_on_after(grace_s):
-                async with anyio.create_task_group() as waiting:
-                    waiting.start_soon(self.calls.drain)
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(self.calls.drain)
                     if self.calls.remote is not None:
-                        waiting.start_soon(anyio.sleep, DRAIN_NOTICE_S)  # others still send calls here
+                        tasks.start_soon(anyio.sleep, DRAIN_NOTICE_S)  # others still send calls here
         self.calls.shut_down()
 
     def remaining_grace_s(self) -> float:

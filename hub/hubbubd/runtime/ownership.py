@@ -93,7 +93,7 @@ class Ownership(Protocol):
         ...
 
     def owner(self, server: str) -> Owner | None:
-        """Return the other member that has a server; None if no other member has it or is known to."""
+        """Return the other member that has a server; None if no other member is known to have it."""
         ...
 
     def is_free(self, server: str) -> bool:

@@ -157,8 +157,8 @@ class Calls(RecordReader[Call]):
         """Make a call, wait for its end, and return it, whatever the outcome.
 
         `spec.call_id` is an idempotency key: the same request under the same id joins the first call. Cancelling
-        this ends the call, unless it is detached or another caller waits for it, too. Raises NotFound, InvalidArgument,
-        AlreadyExists (CALL_ID_REUSED), FailedPrecondition, ResourceExhausted, Unavailable.
+        the wait ends the call, unless the call is detached or another caller waits for it. Raises NotFound,
+        InvalidArgument, AlreadyExists (CALL_ID_REUSED), FailedPrecondition, ResourceExhausted, Unavailable.
         """
         if (remote := self._remote_for(spec.server)) is not None:
             return await remote.call(spec, principal, detached=detached)
@@ -256,12 +256,12 @@ class Calls(RecordReader[Call]):
 
     async def clear_queue(self, server: str) -> int:
         """Cancel the queued calls of a server, and return how many. Raises NotFound."""
-        waiting = self._require_queue(server).waiting_calls()
-        for active in waiting:
+        waiting_calls = self._require_queue(server).waiting_calls()
+        for active in waiting_calls:
             active.stop(cancelled_fault("the queue was cleared"))
-        for active in waiting:
+        for active in waiting_calls:
             await active.ended.wait()
-        return len(waiting)
+        return len(waiting_calls)
 
     def publish_log(self, call_id: str, params: dict[str, Any]) -> None:
         """Publish a log message to those who watch the call."""

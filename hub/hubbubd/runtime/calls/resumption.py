@@ -104,9 +104,9 @@ def resumption_order(unfinished: list[Call]) -> list[Call]:
     return [*reversed(sent), *(call for call in by_age if core.was_never_sent(call))]
 
 
-def lost_fault(takeover: Takeover, why: str | None) -> Fault:
-    """Return the fault of a call that could not be resumed after a takeover; `why` is the end of its message."""
-    message = f"{takeover.event_text}, and the call could not go on: {why}"
+def lost_fault(takeover: Takeover, obstacle: str | None) -> Fault:
+    """Return the fault of a call that could not be resumed after a takeover; `obstacle` is the end of its message."""
+    message = f"{takeover.event_text}, and the call could not go on: {obstacle}"
     return Fault(code=takeover.code, category=Category.CONNECTION, message=message, retryable=True)
 
 

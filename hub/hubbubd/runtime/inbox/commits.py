@@ -98,8 +98,8 @@ async def is_final(
         COMMIT_HOOK.reset(hook_token)
 
 
-def too_many_open_error(server: str, limit: int, why: str) -> ResourceExhausted:
-    """Return the refusal of a request beyond a server's limit; `why` says what the server has, for the message."""
+def too_many_open_error(server: str, limit: int, usage: str) -> ResourceExhausted:
+    """Return the refusal of a request beyond a server's limit; `usage` begins the message: what the server has."""
     return ResourceExhausted(
-        f"{why} already", reason="TOO_MANY_OPEN_REQUESTS", metadata={"limit": str(limit), "server": server}
+        f"{usage} already", reason="TOO_MANY_OPEN_REQUESTS", metadata={"limit": str(limit), "server": server}
     )

@@ -110,8 +110,8 @@ class Inbox(RecordReader[PendingRequest]):
         Raises Unavailable.
         """
         self._table.for_each(lambda request: self._start_acting_on(request, takeover))
-        why = f"{takeover.event_text}, and the connection it came on is gone"
-        await self.abandon_all({Origin.PLAIN, Origin.AUTHORIZATION}, why, takeover.requests)
+        reason = f"{takeover.event_text}, and the connection it came on is gone"
+        await self.abandon_all({Origin.PLAIN, Origin.AUTHORIZATION}, reason, takeover.requests)
 
     def _start_acting_on(self, request: PendingRequest, takeover: Takeover) -> None:
         """Set the alarm of a request that is taken over, and drop a worker's claim if the worker's hub has ended."""
@@ -253,8 +253,8 @@ class Inbox(RecordReader[PendingRequest]):
         limit = self._max_open_bytes(server)
         taken = self._open_bytes[server] + self._opening_bytes[server]
         if taken + size_bytes > limit:
-            why = f"{server} asks {size_bytes} bytes, and its open requests take {taken} of {limit} bytes"
-            raise too_many_open_error(server, limit, why)
+            usage = f"{server} asks {size_bytes} bytes, and its open requests take {taken} of {limit} bytes"
+            raise too_many_open_error(server, limit, usage)
 
     async def open(
         self, requests: Sequence[PendingRequest], plan_more: Callable[[], Sequence[Change[Any]]] = tuple
@@ -303,9 +303,9 @@ class Inbox(RecordReader[PendingRequest]):
             await settled.wait()
         finally:
             for request_id in request_ids:
-                waiting = self._waits.get(request_id, set())
-                waiting.discard(settled)
-                if not waiting:
+                events = self._waits.get(request_id, set())
+                events.discard(settled)
+                if not events:
                     self._waits.pop(request_id, None)
 
     def abandon(self, request_id: str, reason: str) -> None:

@@ -60,16 +60,16 @@ class Reservations:
                 self._left_at.popitem(last=False)
 
     @contextmanager
-    def reserve_for_host(self, call_id: str, waiting: WaitingHost) -> Generator[None]:
+    def reserve_for_host(self, call_id: str, waiting_host: WaitingHost) -> Generator[None]:
         """Reserve questions of a call for a host that waits for it, as the host decides, during the block.
 
         Blocks of one call may overlap.
         """
-        self._hosts.setdefault(call_id, []).append(waiting)
+        self._hosts.setdefault(call_id, []).append(waiting_host)
         try:
             yield
         finally:
-            self._hosts[call_id].remove(waiting)
+            self._hosts[call_id].remove(waiting_host)
             if not self._hosts[call_id]:
                 del self._hosts[call_id]
 
@@ -88,15 +88,15 @@ class Reservations:
         The request is claimed for the first host that wants to be asked before all others.
         """
         call_ids = (request.call_id,) if request.call_id else request.candidate_call_ids
-        hosts = [waiting for call_id in call_ids for waiting in self._hosts.get(call_id, ())]
+        hosts = [each for call_id in call_ids for each in self._hosts.get(call_id, ())]
         if request.call_id and (left_at := self._left_at.get(request.call_id)) is not None:
             request = replaced(request, caller_left_at=left_at)
         now, asked_hosts = self._clock.now(), list[WaitingHost]()
-        for waiting, reason in [(waiting, waiting.reason_not_asked(request)) for waiting in hosts]:
-            request = with_host_decision(request, AskedHost(host=waiting.host, at=now, why_not=reason))
+        for each, reason in [(each, each.reason_not_asked(request)) for each in hosts]:
+            request = with_host_decision(request, AskedHost(host=each.host, at=now, why_not=reason))
             if not reason:
-                asked_hosts.append(waiting)
-        first = next((waiting for waiting in asked_hosts if waiting.is_asked_first(request)), None)
+                asked_hosts.append(each)
+        first = next((each for each in asked_hosts if each.is_asked_first(request)), None)
         if first is None:
             return request
         claim_id = f"{PREFIX}{secrets.token_hex(12)}"

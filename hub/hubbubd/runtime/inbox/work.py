@@ -122,8 +122,8 @@ class Work:
             worker.condition.close()
         self._workers.add(worker)
         unheld_ids = self._unclaimed.find_candidates(criteria) - self._holders.keys()
-        free = [r for r in map(self._find_free, unheld_ids) if r and worker.may_have(r)]
-        for request in sorted(free, key=lambda request: request.created_at):
+        free_requests = [r for r in map(self._find_free, unheld_ids) if r and worker.may_have(r)]
+        for request in sorted(free_requests, key=lambda request: request.created_at):
             self._workers.offer(worker, request.id)
         self._assign_candidates(worker)
         try:

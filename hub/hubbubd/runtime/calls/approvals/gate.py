@@ -1,4 +1,4 @@
-"""The gate that calls pass which a rule wants approved: before they are queued, and once more when they are sent.
+"""The gate for calls that a rule wants approved: calls pass it before they are queued, and again when they are sent.
 
 new call ──> judged ──allow──> queue ──> its turn ──> judged again ──allow──> sent
                │ ask                                      │ ask: the rule or the tool's definition has changed
@@ -144,10 +144,10 @@ class ApprovalGate:
         if approval is not None:
             return replaced(call, approval=approval)
         request = self._make_request(queue, call, verdict, tool, params)
-        held = core.hold(
+        held_call = core.hold(
             call, CallApproval(rule=_deciding_rule(verdict).name, definition=tool.digest, request_id=request.id)
         )
-        return HeldQuestion(held, request)
+        return HeldQuestion(held_call, request)
 
     async def open_question(self, request: PendingRequest, plan_more: Callable[[], Sequence[Change[Any]]]) -> None:
         """Open the question about a held call, in one commit with the changes of `plan_more`. Raises HubError."""
@@ -220,8 +220,8 @@ class ApprovalGate:
     async def withdraw_unresumed(self, takeover: Takeover, under_way: Iterable[Call]) -> None:
         """Withdraw the questions about calls of the servers taken over, except about the calls `under_way`."""
         needed_ids = {call.approval.request_id for call in under_way if call.approval is not None}
-        why = f"{takeover.event_text}, and its call has ended"
-        await self._inbox.abandon_all({Origin.HUB}, why, takeover.requests, except_ids=needed_ids)
+        reason = f"{takeover.event_text}, and its call has ended"
+        await self._inbox.abandon_all({Origin.HUB}, reason, takeover.requests, except_ids=needed_ids)
 
     def has_question(self, call: Call) -> bool:
         """Return whether the pending request of a held call is in the inbox, open or settled."""
@@ -349,13 +349,13 @@ class ApprovalGate:
     async def _commit_question(self, active: ActiveCall, approval: CallApproval, request: PendingRequest) -> None:
         """Commit a question together with its call, which is not sent while the question is open. Raises HubError."""
         before = active.call
-        held = replaced(before, approval=approval, started_at=before.started_at if active.was_sent else None)
+        held_call = replaced(before, approval=approval, started_at=before.started_at if active.was_sent else None)
 
         def plan_call() -> list[Change[Any]]:
             """Return the change that holds the call, for the commit of its question."""
-            return self._calls.plan_step(before.id, partial(core.merge_change, before, held))
+            return self._calls.plan_step(before.id, partial(core.merge_change, before, held_call))
 
-        active.call = held
+        active.call = held_call
         active.is_recorded_as_sent = active.was_sent
         await self._inbox.open([request], plan_call)
 

@@ -113,8 +113,8 @@ class MultiRound:
         """Withdraw the requests of calls of the servers taken over, except of the calls `under_way`."""
         last_rounds = [call.rounds for call in under_way if call.rounds is not None]
         needed_ids = {request_id for last_round in last_rounds for _, request_id in last_round.questions}
-        why = f"{takeover.event_text}, and its call has ended"
-        await self._inbox.abandon_all({Origin.ROUNDS}, why, takeover.requests, except_ids=needed_ids)
+        reason = f"{takeover.event_text}, and its call has ended"
+        await self._inbox.abandon_all({Origin.ROUNDS}, reason, takeover.requests, except_ids=needed_ids)
 
     async def _ask_all(
         self, queue: ServerQueue, active: ActiveCall, rounds: core.RoundProgress, questions: Questions

@@ -52,8 +52,8 @@ class ClientTasks:
             if task.id not in resumed_ids and not task.status.ended:
                 self._poller.mark_cancelled(task.id, "its call has ended")
         needed_ids = {request_id for task in taken_over if task.id in resumed_ids for request_id in task.pending_ids}
-        why = f"{takeover.event_text}, and its task has ended"
-        await self._inbox.abandon_all({Origin.TASK_INPUT}, why, takeover.requests, except_ids=needed_ids)
+        reason = f"{takeover.event_text}, and its task has ended"
+        await self._inbox.abandon_all({Origin.TASK_INPUT}, reason, takeover.requests, except_ids=needed_ids)
 
     # Polling
 

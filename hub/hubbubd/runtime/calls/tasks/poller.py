@@ -146,12 +146,12 @@ class TaskPoller:
             # The record follows when the store recovers.
             self._ledger.change_later(self._table, active_task.task_id, end_unless_ended)
 
-    def mark_cancelled(self, task_id: str, why: str) -> None:
+    def mark_cancelled(self, task_id: str, reason: str) -> None:
         """Mark a task as cancelled unless it has ended, write-behind."""
         now = self._clock.now()
 
         def cancel_unless_ended(task: Task | None) -> Task | None:
-            return task if task is None or task.status.ended else core.move(task, TaskStatus.CANCELLED, now, why)
+            return task if task is None or task.status.ended else core.move(task, TaskStatus.CANCELLED, now, reason)
 
         self._ledger.change_later(self._table, task_id, cancel_unless_ended)
 
