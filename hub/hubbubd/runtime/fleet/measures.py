@@ -57,9 +57,9 @@ class Lag:
         return self._stalled_s <= STALLED_S or self._position() != self._seen_position or not self._is_behind()
 
     def observe(self) -> None:
-        """Measure for how long this member has been stalled behind others; log once it no longer hears of them.
+        """Measure for how long this member has been stalled behind others; log once it stops receiving changes.
 
-        Also log once it hears of their changes again. To be called at each heartbeat and after each read of the
+        Also log once it receives changes again. To be called at each heartbeat and after each read of the
         members.
         """
         now, received_changes, is_behind = self._now(), self.receives_changes(), self._is_behind()

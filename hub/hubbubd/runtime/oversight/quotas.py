@@ -22,7 +22,7 @@ class Quota:
     """At most `limit` things at a time per holder (principal). A holder without things takes no memory."""
 
     def __init__(self, things: str, limit: int, *, reason: str) -> None:
-        """`things` names in errors what is counted (plural); `reason` is the reason of these errors."""
+        """`things` (plural) is what errors say is counted; `reason` is their reason."""
         self.limit = limit
         self._things = things
         self._reason = reason
@@ -76,7 +76,7 @@ class Rate:
     """A rate limit per holder (token bucket): `per_s` a second, with a burst of BURST_S seconds' worth."""
 
     def __init__(self, things: str, per_s: float, clock: Callable[[], float], *, reason: str) -> None:
-        """`things` names in errors what is counted (plural), `reason` is theirs; `clock` returns monotonic seconds."""
+        """`things` (plural) and `reason` are what errors name; `clock` returns monotonic seconds."""
         self._things = things
         self._per_s = per_s
         self._clock = clock

@@ -63,7 +63,7 @@ class Visitors:
         tokens.on_revoked(self._forget_visits)
 
     async def create_code(self, principal: Principal) -> tuple[str, LoginCode]:
-        """Make a login code for a principal, durable on return; return the code as it is shown, and its record.
+        """Make a login code for a principal, durable on return; return the code as text for people, and its record.
 
         Beyond MAX_CODES this deletes the person's oldest valid code. Raises FailedPrecondition (LOGIN_OFF),
         ResourceExhausted (TOO_MANY_LOGIN_CODES), Unavailable.

@@ -1,9 +1,9 @@
 """Watches: a table's snapshot, then its changes, with resume tokens and bounded buffers, for any number of watchers.
 
 A position is a revision of the store. Catching up from a position yields each record's newest state once, in revision
-order; a snapshot is catching up from nothing. A resume token names a revision only once all changes of it were shown;
-until then it names the one before, so delivery is at least once. A token may come from a member that is ahead of this
-one: then the watch begins once this one has caught up.
+order; a snapshot is catching up from nothing. A resume token names a revision only once the watcher got all its
+changes; until then it names the one before, so delivery is at least once. A token may come from a member that is ahead
+of this one: then the watch begins once this one has caught up.
 
 Matching, building and (through `WatchEvent.encoded`) serializing an event are done once per distinct filter, not per
 watcher. Each buffer keeps the newest event per record. A watcher that still falls behind is closed.
@@ -423,7 +423,7 @@ class TableFeed(Generic[T]):
         missed = list(self._rows.changed_since(after))
         events = list[WatchEvent[T]]()
         for number, ((revision, record_id, record), next_row) in enumerate(zip_longest(missed, missed[1:]), 1):
-            if record is None or group.filter.is_in_scope(record):  # out of scope: not even a deletion is shown
+            if record is None or group.filter.is_in_scope(record):  # out of scope: not even a deletion is visible
                 is_last = next_row is None or next_row[0] > revision  # of its revision, as in `publish`
                 event = group.make_event(revision if is_last else revision - 1, record_id, record, syncing=syncing)
                 if event.kind is EventKind.UPSERT or after != BEFORE_ALL:

@@ -7,7 +7,7 @@ history or a server's state, goes through `change_later` (write-behind): coalesc
 written LATER_S afterwards.
 
 Nothing is written blindly. Each change names the revision of the record that it was made from, and what loses to
-another commit is made again from what is there then.
+another commit is planned again from the record that is stored then.
 """
 
 import asyncio

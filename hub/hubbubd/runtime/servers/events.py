@@ -1,7 +1,7 @@
-"""Live events: notifications and stderr lines of servers, and events of the hub itself, for those who watch now.
+"""Live events, for present watchers: notifications and stderr lines of servers, and events of the hub itself.
 
 Nothing is stored or replayed. An event's JSON is built for its first watcher, so unwatched events cost a set lookup.
-Only the last log lines of each server are kept, in memory. Watchers have bounded buffers that drop the oldest events.
+Only the last log lines of each server stay in memory. Watchers have bounded buffers that drop the oldest events.
 """
 
 from collections import deque

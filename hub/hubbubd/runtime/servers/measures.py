@@ -253,14 +253,17 @@ def _is_unconnected(server: ServerRecord) -> bool:
 
 
 def _is_queued(call: Call | None) -> bool:
+    """Return whether a call is queued; False for None."""
     return call is not None and call.state is CallState.QUEUED
 
 
 def _is_open(request: PendingRequest | None) -> bool:
+    """Return whether a pending request is open; False for None."""
     return request is not None and request.state is RequestState.OPEN
 
 
 def _was_answered_by_agent(request: PendingRequest) -> bool:
+    """Return whether an agent, and not a person, has answered a request."""
     return any(moment.what is RequestEventType.ANSWERED and moment.agent for moment in request.moments)
 
 

@@ -321,7 +321,7 @@ class Servers:
         return await self.background.run_shielded(run_locked)
 
     def _lock_for(self, name: str) -> anyio.Lock:
-        """Return the lock of a server; it is kept as long as anybody uses it."""
+        """Return the lock of a server. The same lock is returned as long as any task uses it."""
         return self._locks.setdefault(name, anyio.Lock(fast_acquire=True))
 
     async def _add_locked(self, config: ServerConfig, trusted: bool) -> ServerRecord:

@@ -221,7 +221,7 @@ class ConnectionShell:
             self._pings.stop()
             self._pings = None
             self.link = None
-            self.queue.set_link(None)  # before the calls on the wire fail and others get their turns
+            self.queue.set_link(None)  # before the calls on the wire fail and others leave the queue
 
     def _is_busy(self) -> bool:
         """Return whether a ping without an answer is no miss: a call is under way, or this hub may not act now."""
