@@ -76,7 +76,7 @@ async def main(name: str, directory: Path, forward: str | None) -> None:
             listen="127.0.0.1:0",
             gate=Gate(TOKEN, hub.clock, [hub.tokens]),
             max_message_bytes=MAX_BYTES,
-            within=(forwarding.wrap,),
+            middleware=(forwarding.wrap,),
         ) as address,
     ):
         console.print_json_line({"grpc": address, "forward": port.address})

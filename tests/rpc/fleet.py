@@ -138,7 +138,7 @@ class Fleet:
             gate=gate(hub),
             grace_s=0,
             max_message_bytes=LARGE,
-            within=(forwarding.wrap,),
+            middleware=(forwarding.wrap,),
         )
         address = await stack.enter_async_context(serving)
         options = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]

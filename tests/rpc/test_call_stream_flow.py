@@ -107,7 +107,7 @@ async def test_results_go_together_only_as_far_as_any_caller_takes_them(hub: Hub
     with anyio.fail_after(LIMIT_S):
         await streams(hub, serve_one).run(steps(), write)
     assert len(written) < 6, "some go together"
-    assert max(written) <= call_stream.TOGETHER_BYTES
+    assert max(written) <= call_stream.MAX_BATCH_BYTES
     assert sum(written) > 5 * 30_000
 
 

@@ -74,11 +74,11 @@ async def test_newer_progress_and_changes_replace_those_that_are_unwritten(hub: 
 
 
 async def test_log_lines_are_dropped_while_many_steps_wait(hub: Hub, call: Call) -> None:
-    lines = [LogEvent("mine", b'{"data":%d}' % number) for number in range(2 * call_stream.LOG_ROOM)]
+    lines = [LogEvent("mine", b'{"data":%d}' % number) for number in range(2 * call_stream.MAX_UNWRITTEN_LOGS)]
     told = await Talkative(hub, call, *lines, None).told()
-    assert len(told) == call_stream.LOG_ROOM
+    assert len(told) == call_stream.MAX_UNWRITTEN_LOGS
     assert [step.log.params for step in told if step.HasField("log")] == [
-        line.params for line in lines[: call_stream.LOG_ROOM - 1]
+        line.params for line in lines[: call_stream.MAX_UNWRITTEN_LOGS - 1]
     ]
     assert told[-1].HasField("changed")
 

@@ -106,7 +106,7 @@ async def test_a_call_waits_while_its_member_takes_the_server(
 @pytest.mark.parametrize(("at", "reason"), [(0, "OWNER_CHANGING"), (1, "MOVED")], ids=["at the other", "at its own"])
 async def test_a_call_does_not_wait_for_ever(two: Two, monkeypatch: pytest.MonkeyPatch, at: int, reason: str) -> None:
     monkeypatch.setattr(registry, "OWNER_WAIT_S", 0.1)
-    monkeypatch.setattr(forwarding, "CHANGE_S", 0.1)
+    monkeypatch.setattr(forwarding, "OWNER_CHANGE_S", 0.1)
     with two[1].hub.calls.refuse_calls("one"):
         assert (await two[at].api.refused(CALL, call())).reason == reason
     assert not two[1].peer.sent
@@ -119,7 +119,7 @@ async def test_whoever_made_a_call_is_told_what_the_owner_has_and_does_not_wait_
     monkeypatch.setattr(revision, "BEHIND_S", 2 * LIMIT_S)
     ingress, owner = two
     ingress.store.held = True
-    asked = (*AUTHORIZED, (revision.KEY, revision.NOTHING))
+    asked = (*AUTHORIZED, (revision.METADATA_KEY, revision.NONE_SEEN))
     if carried:
         async with streamed(ingress.api.channel, asked) as calls:
             await calls.say(begin(1, spec(call_id="named")))
@@ -130,7 +130,7 @@ async def test_whoever_made_a_call_is_told_what_the_owner_has_and_does_not_wait_
         calling = ingress.api.channel.unary_unary("/hubbub.v1.CallService/CallMethod")
         rpc = calling(call(call_id="named").SerializeToString(), metadata=asked)
         await asyncio.wait_for(rpc, LIMIT_S)
-        told = dict(await rpc.trailing_metadata())[revision.KEY]
+        told = dict(await rpc.trailing_metadata())[revision.METADATA_KEY]
     assert ingress.store.revision < int(told.split()[1]) <= owner.store.revision
     ingress.store.release()
 
@@ -227,7 +227,7 @@ async def test_a_forward_ends_just_before_its_caller_gives_up_and_says_why(
     await ingress.api(CALL, call())  # they are connected
     owner.peer.behaviour = never
     # The caller waits for longer than any machine needs; of that the forward has a second.
-    monkeypatch.setattr(forwarding, "EARLIER_S", 10 * LIMIT_S - 1)
+    monkeypatch.setattr(forwarding, "REPORT_MARGIN_S", 10 * LIMIT_S - 1)
     path = f"/{CALL.containing_service.full_name}/{CALL.name}"
     raw = call().SerializeToString()
     with pytest.raises(grpc.aio.AioRpcError) as caught:
@@ -272,7 +272,7 @@ async def test_the_span_of_the_call_is_below_that_of_the_forward_and_that_below_
 
 
 async def test_forwards_are_measured_with_why_they_failed(made: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forwarding, "CHANGE_S", 0.1)
+    monkeypatch.setattr(forwarding, "OWNER_CHANGE_S", 0.1)
     seen = Seen()
     ingress, owner = await made.start("a", meter=seen.meter), await made.start("b", one())
     await until(lambda: bool(owner.peer.links))
@@ -338,7 +338,7 @@ async def test_the_owner_of_another_machine_is_not_the_owner_of_this_one(two: Tw
 async def test_over_connect_it_is_the_same(two: Two) -> None:
     ingress, owner = two
     serving = serve_connect(
-        ingress.hub, listen="127.0.0.1:0", gate=gate(ingress.hub), within=(ingress.forwarding.wrap,)
+        ingress.hub, listen="127.0.0.1:0", gate=gate(ingress.hub), middleware=(ingress.forwarding.wrap,)
     )
     async with serving as url, httpx2.AsyncClient(base_url=url, trust_env=False, timeout=LIMIT_S) as client:
 

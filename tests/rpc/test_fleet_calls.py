@@ -93,7 +93,7 @@ async def test_a_call_that_nobody_waits_for_any_more_is_given_up(two: Two) -> No
 async def test_a_server_that_nobody_has_just_now_is_not_said_to_be_gone(
     two: Two, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(forwarding, "CHANGE_S", 0.1)
+    monkeypatch.setattr(forwarding, "OWNER_CHANGE_S", 0.1)
     caller, owner = two
     caller.believed.hear("one", None)
     monkeypatch.setattr(caller.hub.servers, "find", lambda _name: object())
@@ -106,7 +106,7 @@ async def test_a_server_that_nobody_has_just_now_is_not_said_to_be_gone(
 async def test_a_server_that_comes_here_while_another_member_is_asked_is_called_here(
     two: Two, act: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(forwarding, "CHANGE_S", 30.0)
+    monkeypatch.setattr(forwarding, "OWNER_CHANGE_S", 30.0)
     other, here = two
     here.believed.hear("one", other.owner)
     waiting = asyncio.create_task(getattr(here.hub.calls, act)(spec(), "ann"))
@@ -137,7 +137,7 @@ def changed(owner: Member) -> None:
 async def test_a_host_is_told_of_changes_of_a_resource_at_another_member(
     two: Two, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(calls, "AGAIN_S", 0.05)
+    monkeypatch.setattr(calls, "RETRY_S", 0.05)
     caller, owner = two
     told: list[str] = []
     owner.peer.capabilities = {"resources": {"subscribe": True}}

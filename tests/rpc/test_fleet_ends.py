@@ -44,7 +44,7 @@ CALLS = 20
 
 @pytest.fixture
 async def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Fleet]:
-    monkeypatch.setattr(forwarding, "CHANGE_S", LIMIT_S)
+    monkeypatch.setattr(forwarding, "OWNER_CHANGE_S", LIMIT_S)
     monkeypatch.setattr(running, "DRAIN_NOTICE_S", 0.0)
     async with fleet(tmp_path) as made:
         yield made
@@ -206,7 +206,7 @@ async def end(
     two: Two, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Callable[[Serve, Callable[[str], Any]], Awaitable[Ending]]]:
     """`await end(serve, call)` ends an ingress that is served so, and makes the call once it has drained."""
-    monkeypatch.setattr(grpc_server, "LAST_WORDS_S", 0.0)
+    monkeypatch.setattr(grpc_server, "CLOSE_GRACE_S", 0.0)
     ingress, owner = two
     asked, go_on = anyio.Event(), anyio.Event()
     call_there, drain = owner.hub.calls.call, ingress.hub.drain
@@ -242,9 +242,9 @@ async def end(
 
 
 def over_grpc(ingress: Member) -> AbstractAsyncContextManager[str]:
-    within = (ingress.forwarding.wrap,)
+    middleware = (ingress.forwarding.wrap,)
     return grpc_server.serve(
-        ingress.hub, listen="127.0.0.1:0", gate=gate(ingress.hub), grace_s=10 * LIMIT_S, within=within
+        ingress.hub, listen="127.0.0.1:0", gate=gate(ingress.hub), grace_s=10 * LIMIT_S, middleware=middleware
     )
 
 
@@ -278,7 +278,7 @@ async def test_a_member_that_is_declared_gone_does_not_wait_for_them_either(
     end: Any, two: Two, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(two[0].hub, "fleet", Membership())
-    monkeypatch.setattr(grpc_server, "LAST_WORDS_S", 10 * LIMIT_S)
+    monkeypatch.setattr(grpc_server, "CLOSE_GRACE_S", 10 * LIMIT_S)
     ending = await end(over_grpc, call_over_grpc)
     await ending.closed()
     assert not ending.over.done()
@@ -307,7 +307,7 @@ async def test_a_hub_that_is_in_a_hurry_from_the_beginning_ends_all_the_same(hub
 
 async def test_other_rpcs_of_a_member_that_ends_do_not_hold_it_up(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
     """A watch that another member serves is not ended by this one's drain."""
-    monkeypatch.setattr(grpc_server, "LAST_WORDS_S", 0.0)
+    monkeypatch.setattr(grpc_server, "CLOSE_GRACE_S", 0.0)
     request = event_pb2.WatchEventsRequest(filter=event_pb2.EventFilter(server="one"))
     with anyio.fail_after(LIMIT_S):
         async with over_grpc(two[0]) as address, grpc.aio.insecure_channel(address) as channel:
@@ -317,8 +317,10 @@ async def test_other_rpcs_of_a_member_that_ends_do_not_hold_it_up(two: Two, monk
 
 @asynccontextmanager
 async def over_connect(ingress: Member) -> AsyncIterator[str]:
-    within = (ingress.forwarding.wrap,)
-    async with serve_connect(ingress.hub, listen="127.0.0.1:0", gate=gate(ingress.hub), within=within) as address:
+    middleware = (ingress.forwarding.wrap,)
+    async with serve_connect(
+        ingress.hub, listen="127.0.0.1:0", gate=gate(ingress.hub), middleware=middleware
+    ) as address:
         yield address
         await ingress.hub.drain(10 * LIMIT_S)
 
@@ -353,7 +355,7 @@ async def test_those_over_connect_are_waited_for_too(end: Any, caplog: pytest.Lo
 async def test_a_call_that_its_owner_breaks_off_is_lost_and_not_made_again(
     two: Two, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(forwarding, "CHANGE_S", 0.1)
+    monkeypatch.setattr(forwarding, "OWNER_CHANGE_S", 0.1)
     ingress, owner = two
     times: list[int] = []
 

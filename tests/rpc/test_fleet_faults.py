@@ -36,7 +36,7 @@ NOWHERE = Owner("b", 1, "127.0.0.1:9")
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits long for another owner."""
-    monkeypatch.setattr(forwarding, "CHANGE_S", 0.1)
+    monkeypatch.setattr(forwarding, "OWNER_CHANGE_S", 0.1)
     monkeypatch.setattr(peers, "CONNECT_MS", 1_000)
 
 
@@ -70,7 +70,7 @@ async def test_whoever_is_refused_hears_who_has_the_server_and_why_that_does_not
 async def test_a_server_that_has_no_owner_for_a_moment_is_waited_for(
     made: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(forwarding, "CHANGE_S", 30.0)
+    monkeypatch.setattr(forwarding, "OWNER_CHANGE_S", 30.0)
     monkeypatch.setattr(forwarding, "LOOK_S", 30.0)
     ingress, former, owner = await made.start("a"), await made.start("b"), await made.start("c", one())
     await until(lambda: bool(owner.peer.links))

@@ -59,7 +59,7 @@ async def test_a_stream_at_an_owner_that_is_gone_ends_too(three: Three) -> None:
 async def test_an_owner_that_lives_and_has_handed_its_server_on_still_responds(
     three: Three, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(open_forwards, "HANDED_ON_S", 10 * LIMIT_S)
+    monkeypatch.setattr(open_forwards, "HANDOVER_S", 10 * LIMIT_S)
     ingress, owner, after = three
     go_on = anyio.Event()
     owner.peer.behaviour = gives({"content": []}, once=go_on)
@@ -78,7 +78,7 @@ async def test_a_call_has_no_longer_than_its_own_time_at_an_owner_that_is_silent
         return False
 
     ingress, owner, _ = three
-    monkeypatch.setattr(ingress.forwarding._underway, "_answers", silent)
+    monkeypatch.setattr(ingress.forwarding._open_forwards, "_is_answering", silent)
     stopped = asyncio.Event()
     call_there = owner.hub.calls.call
 
@@ -99,7 +99,7 @@ def in_a_fleet(member: Member) -> None:
 
 
 async def test_a_call_waits_for_a_takeover(three: Three, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forwarding, "CHANGE_S", 0.0)
+    monkeypatch.setattr(forwarding, "OWNER_CHANGE_S", 0.0)
     ingress, owner, _ = three
     in_a_fleet(ingress)
     ingress.believed.hear("one", None)

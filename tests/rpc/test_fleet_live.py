@@ -16,7 +16,7 @@ from hubbub.v1 import call_pb2, event_pb2
 from hubbubd.core.calls.call_states import Call, CallState
 from hubbubd.rpc.fleet import live, merged_events
 from hubbubd.rpc.fleet.changes import OwnershipChanges
-from hubbubd.rpc.fleet.live_events import ROOM, stream_live_events
+from hubbubd.rpc.fleet.live_events import MAX_WAITING, stream_live_events
 from hubbubd.rpc.fleet.merged_events import MergedEvents
 from hubbubd.runtime.calls import LiveCalls, LogEvent, ProgressEvent
 from hubbubd.runtime.calls.progress import MAX_EARLY
@@ -35,8 +35,8 @@ __all__ = ["made"]  # the fixtures
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A member that was lost is tried again at once."""
-    monkeypatch.setattr(merged_events, "AGAIN_S", 0.05)
-    monkeypatch.setattr(live, "AGAIN_S", 0.05)
+    monkeypatch.setattr(merged_events, "RETRY_S", 0.05)
+    monkeypatch.setattr(live, "RETRY_S", 0.05)
 
 
 @pytest.fixture
@@ -239,13 +239,13 @@ async def test_of_what_a_member_does_not_read_the_newest_progress_counts_and_log
     async with aclosing(stream_live_events(live_calls, owned)) as responses:
         assert (await anext(responses)).WhichOneof("told") is None
         live_calls.publish(replace(CALL_RECORD, server="another member's"), LogEvent("x", b"never"))
-        for number in range(ROOM + 10):
+        for number in range(MAX_WAITING + 10):
             live_calls.publish(CALL_RECORD, LogEvent("x", b"%d" % number))
             live_calls.publish(CALL_RECORD, ProgressEvent("x", number, None, None))
-        said = [await anext(responses) for _ in range(ROOM)]
+        said = [await anext(responses) for _ in range(MAX_WAITING)]
     logs = [response.log.params for response in said if response.HasField("log")]
     (progress,) = [response.progress.progress for response in said if response.HasField("progress")]
-    assert (len(logs), progress, logs[0]) == (ROOM - 1, ROOM + 9, b"0")
+    assert (len(logs), progress, logs[0]) == (MAX_WAITING - 1, MAX_WAITING + 9, b"0")
 
 
 async def test_the_progress_of_calls_that_a_member_does_not_read_is_bounded() -> None:
@@ -254,10 +254,10 @@ async def test_the_progress_of_calls_that_a_member_does_not_read_is_bounded() ->
     owned.owners["one"] = Owner("b", 1, "")
     async with aclosing(stream_live_events(live_calls, owned)) as responses:
         await anext(responses)
-        for number in range(ROOM + 2):
+        for number in range(MAX_WAITING + 2):
             live_calls.publish(replace(CALL_RECORD, id=f"{number}"), ProgressEvent(f"{number}", 1, None, None))
-        said = [(await anext(responses)).progress.call_id for _ in range(ROOM)]
-    assert said == [f"{number}" for number in range(2, ROOM + 2)]
+        said = [(await anext(responses)).progress.call_id for _ in range(MAX_WAITING)]
+    assert said == [f"{number}" for number in range(2, MAX_WAITING + 2)]
 
 
 def test_progress_that_comes_before_its_call_is_published_with_it() -> None:

@@ -131,7 +131,7 @@ async def test_no_rpc_is_for_whoever_is_no_member(made: Fleet, owner: Member, rp
 async def test_nothing_is_sent_to_a_member_of_another_name(
     made: Fleet, owner: Member, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(forwarding, "CHANGE_S", 0.1)
+    monkeypatch.setattr(forwarding, "OWNER_CHANGE_S", 0.1)
     ingress = await made.start("a")
     ingress.believed.hear("one", Owner("c", 1, owner.port.address))
     assert is_changing(await ingress.api.refused(CALL, call()))
@@ -253,7 +253,7 @@ async def test_others_are_told_of_the_address_at_which_they_reach_it(tmp_path: P
 async def test_a_member_that_another_does_not_take_for_one_says_so_and_is_not_heard(
     made: Fleet, owner: Member, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(forwarding, "CHANGE_S", 0.1)
+    monkeypatch.setattr(forwarding, "OWNER_CHANGE_S", 0.1)
     ingress = await made.start("a")
     client = made.authority.issue_client("a")
     monkeypatch.setattr(
@@ -268,7 +268,7 @@ async def test_a_member_that_another_does_not_take_for_one_says_so_and_is_not_he
 async def test_a_certificate_that_was_replaced_is_shown_once_the_connection_is_made_again(
     made: Fleet, owner: Member, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(forwarding, "CHANGE_S", 0.1)
+    monkeypatch.setattr(forwarding, "OWNER_CHANGE_S", 0.1)
     ingress = await made.start("a")
     wire = Wire(owner.port.address)
     async with wire.laid() as address:

@@ -221,6 +221,8 @@ async def test_what_another_member_says_of_no_revision_here_is_passed_over(told:
     heard: list[int] = []
     amend_context(note_revision=heard.append)
     with anyio.fail_after(revision.BEHIND_S / 2):
-        await revision.wait_for_trailing_revision(store, ((revision.KEY, told.format(store.id)), ("other", "x")), None)
+        await revision.wait_for_trailing_revision(
+            store, ((revision.METADATA_KEY, told.format(store.id)), ("other", "x")), None
+        )
     assert not heard
     await store.close()

@@ -144,7 +144,7 @@ async def test_a_port_closes_while_what_did_not_leave_in_time_is_cut_off(
     hub: Hub, monkeypatch: pytest.MonkeyPatch, again: int
 ) -> None:
     """A stop whose grace runs out as another one ends could use a server that gRPC has freed."""
-    monkeypatch.setattr(grpc_server, "LAST_WORDS_S", 0.0)
+    monkeypatch.setattr(grpc_server, "CLOSE_GRACE_S", 0.0)
     a_port: Any = type(grpc.aio.server())
     stop, graces = a_port.stop, list[float | None]()
 

@@ -79,7 +79,7 @@ async def serve(stream: str, silence_s: float, reader: Reader) -> int:
     service, method, kind = STREAMS[stream]
     dropped: list[bool] = []
     handlers: Any = methods.make_generic_handler(
-        service, Servicer(silence_s), 1024, dropped=lambda: dropped.append(True)
+        service, Servicer(silence_s), 1024, on_dropped=lambda: dropped.append(True)
     )
     handler = handlers.service(SimpleNamespace(method=f"/{service.full_name}/{method}"))
     with suppress(Ended):

@@ -241,7 +241,7 @@ async def test_strangers_of_a_network_keep_nobody_on_the_hubs_own_machine_from_t
 ) -> None:
     monkeypatch.setattr("hubbubd.rpc.auth.gate.is_loopback", lambda _: False)  # so that TCP comes from elsewhere
     async with (
-        serve(hub, listen="127.0.0.1:0", gate=gate(hub), local=tmp_path / "hub.sock", grace_s=0) as address,
+        serve(hub, listen="127.0.0.1:0", gate=gate(hub), local_socket=tmp_path / "hub.sock", grace_s=0) as address,
         _crowded(address),
         grpc.aio.insecure_channel(f"unix:{tmp_path / 'hub.sock'}") as channel,
     ):

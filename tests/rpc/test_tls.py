@@ -358,7 +358,9 @@ async def test_a_socket_for_the_machine_needs_no_tls_and_is_for_its_owner_alone(
     gate = Gate(TOKEN, hub.clock, networked=True)
     before = os.umask(0)
     try:
-        async with serve(hub, listen="127.0.0.1:0", gate=gate, tls=files, local=tmp_path / "hub.sock", grace_s=2):
+        async with serve(
+            hub, listen="127.0.0.1:0", gate=gate, tls=files, local_socket=tmp_path / "hub.sock", grace_s=2
+        ):
             modes.add((tmp_path / "hub.sock").stat().st_mode & 0o777)
             async with grpc.aio.insecure_channel(f"unix:{tmp_path / 'hub.sock'}") as channel:
                 assert (await Caller(channel)(GET_SERVER, AWAY)).server.name == "away"

@@ -83,7 +83,7 @@ async def test_a_watcher_that_reads_nothing_is_closed_and_told_its_token_when_it
     servicer, server = Endless(), grpc.aio.server()
     service = server_pb2.DESCRIPTOR.services_by_name["ServerService"]
     dropped: list[bool] = []
-    handler = methods.make_generic_handler(service, servicer, 1024, dropped=lambda: dropped.append(True))
+    handler = methods.make_generic_handler(service, servicer, 1024, on_dropped=lambda: dropped.append(True))
     server.add_generic_rpc_handlers([handler])
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()

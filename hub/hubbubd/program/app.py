@@ -296,19 +296,19 @@ async def _serve_api(
     async with anyio.create_task_group() as ending:
         ending.start_soon(keys.maintain_keys)
         async with (
-            listeners.serve_members_if_joined(hub, fleet_term) as within,
+            listeners.serve_members_if_joined(hub, fleet_term) as middleware,
             # Connect ends after gRPC, whose `serve` drains the hub at its end.
-            listeners.serve_connect_if_configured(hub, settings, gate, within) as connect,
+            listeners.serve_connect_if_configured(hub, settings, gate, middleware) as connect,
             listeners.serve_mcp_if_configured(hub, settings, gate, handles) as mcp,
             serve(
                 hub,
                 listen=settings.listen,
                 gate=gate,
                 tls=settings.tls,
-                local=local,
+                local_socket=local,
                 max_message_bytes=settings.max_message_bytes,
                 handles=handles,
-                within=within,
+                middleware=middleware,
             ) as address,
         ):
             path = client_file.write(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from hubbubd.config import HubSettings
 from hubbubd.downstream import StateTokens
 from hubbubd.rpc.auth.gate import Gate
-from hubbubd.rpc.methods import Around
+from hubbubd.rpc.methods import Middleware
 from hubbubd.runtime.hub import Hub
 from hubbubd.telemetry.meter import Meter
 
@@ -35,9 +35,9 @@ def import_all(settings: HubSettings) -> None:
 
 
 def serve_connect_if_configured(
-    hub: Hub, settings: HubSettings, gate: Gate, within: tuple[Around, ...]
+    hub: Hub, settings: HubSettings, gate: Gate, middleware: tuple[Middleware, ...]
 ) -> AbstractAsyncContextManager[str | None]:
-    """Serve Connect and gRPC-Web if configured, and yield their base URL, else None; `within` is middleware of RPCs."""
+    """Serve Connect and gRPC-Web if configured, and yield their base URL, else None; `middleware` wraps each RPC."""
     if settings.connect_listen is None:
         return nullcontext()
     from hubbubd.rpc.listeners.connect import serve_connect  # lazy: an optional extra, see `import_all`
@@ -50,7 +50,7 @@ def serve_connect_if_configured(
         origins=lambda: hub.configuration.settings.connect_origins,
         hosts=lambda: hub.configuration.settings.connect_hosts,
         max_message_bytes=settings.max_message_bytes,
-        within=within,
+        middleware=middleware,
     )
 
 
@@ -75,7 +75,7 @@ def serve_metrics_if_configured(settings: HubSettings, meter: Meter) -> Abstract
 
 
 @asynccontextmanager
-async def serve_members_if_joined(hub: Hub, fleet_term: "FleetTerm | None") -> AsyncGenerator[tuple[Around, ...]]:
+async def serve_members_if_joined(hub: Hub, fleet_term: "FleetTerm | None") -> AsyncGenerator[tuple[Middleware, ...]]:
     """Serve the other members if the hub is in a fleet, and yield the middleware of each RPC."""
     if fleet_term is None:
         yield ()

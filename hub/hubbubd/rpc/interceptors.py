@@ -19,15 +19,15 @@ from hubbubd.runtime.oversight import Attempt, Audit, Quotas
 from hubbubd.telemetry.trace import CURRENT_TRACE
 
 MAX_TARGET = 128
-"""Characters of what an audit entry names; ids and names are no longer (`requests.MAX_ID`)."""
+"""The most characters of a target in the audit log; ids and names are no longer (`requests.MAX_ID`)."""
 
 
-CALL_STREAM = "/hubbub.v1.CallService/StreamCalls"
-ANSWER = "/hubbub.v1.InboxService/AnswerPendingRequest"
+CALL_STREAM_RPC = "/hubbub.v1.CallService/StreamCalls"
+ANSWER_RPC = "/hubbub.v1.InboxService/AnswerPendingRequest"
 
 
 class Oversight:
-    """Wraps RPCs with audit log, quotas and rate limits; `wrap` is a `methods.Around`."""
+    """Wraps RPCs with audit log, quotas and rate limits; `wrap` is a `methods.Middleware`."""
 
     def __init__(self, audit: Audit, quotas: Quotas) -> None:
         self._audit = audit
@@ -36,8 +36,8 @@ class Oversight:
     def wrap(self, method: MethodDescriptor, serve: Callable[..., Any]) -> Callable[..., Any]:
         """Return the RPC wrapped with audit log and quotas.
 
-        An RPC that needs no credential has neither; if it streams, a caller with a valid credential uses a place of the
-        quota of streams.
+        An RPC that needs no credential gets neither. If it streams, it counts against the quota of streams of a caller
+        that has shown a valid credential.
         """
         path = f"/{method.containing_service.full_name}/{method.name}"
         if RULES[path].reach is RpcReach.OPEN:
@@ -46,10 +46,10 @@ class Oversight:
             return self._wrap_dialogue(path, serve)
         return self._wrap_stream(path, serve) if method.server_streaming else self._wrap_unary(path, serve)
 
-    def wrap_carried(self, method: MethodDescriptor, serve: Callable[..., Any]) -> Callable[..., Any]:
-        """Wrap an RPC that a stream of calls carries: it counts against its principal's rate limit and quotas."""
+    def wrap_streamed(self, method: MethodDescriptor, serve: Callable[..., Any]) -> Callable[..., Any]:
+        """Wrap an RPC within a stream of calls: it counts against its principal's rate limit and quotas."""
         path = f"/{method.containing_service.full_name}/{method.name}"
-        quota = self.quotas.streamed_answers if path == ANSWER else self.quotas.streamed_calls
+        quota = self.quotas.streamed_answers if path == ANSWER_RPC else self.quotas.streamed_calls
 
         async def serve_charged(request: Message) -> Message:
             """Serve the RPC if its caller's rate limit and quota allow that; record a refusal by the rate limit."""
@@ -76,8 +76,8 @@ class Oversight:
     def record_refusal(self, path: str, exc: HubError, caller: Principal) -> HubError:
         """Record that an RPC was refused, and return the error for its caller.
 
-        Invalid arguments are not recorded. A bad credential is charged to the caller's address: after too many of them
-        ResourceExhausted is returned in place of `exc`.
+        Invalid arguments are not recorded. A bad credential is charged to the caller's address. After too many bad
+        credentials, ResourceExhausted is returned in place of `exc`.
         """
         if not isinstance(exc, InvalidArgument):
             self._audit.record_refusal(_audit_attempt(path, caller), exc.reason)
@@ -100,16 +100,18 @@ class Oversight:
 
     def describe_attempt(self, action: str, caller: Principal, target: str) -> Attempt:
         """Return the principal, action and target for the audit entry of something that is no RPC."""
-        shown = "".join(filter(str.isprintable, target[:MAX_TARGET]))
+        printable_target = "".join(filter(str.isprintable, target[:MAX_TARGET]))
         peer = _peer_kind(current().address)
-        return Attempt(principal=caller.name, credential=caller.credential, peer=peer, action=action, target=shown)
+        return Attempt(
+            principal=caller.name, credential=caller.credential, peer=peer, action=action, target=printable_target
+        )
 
     def peer_host(self) -> str:
         """Return the address from which the current request comes, without its port."""
         return _peer_host(current().address)
 
     def _wrap_unary(self, path: str, serve: Callable[..., Any]) -> Callable[..., Any]:
-        """Wrap an RPC with one response: its change is recorded in the audit log, or for a read only its refusal."""
+        """Wrap an RPC with one response: the audit log records each change, and refusals of reads."""
         kind = RULES[path].audit
 
         async def serve_change(request: Message) -> Message:
@@ -129,12 +131,12 @@ class Oversight:
         return serve_read if kind is None else serve_change
 
     def _wrap_open_stream(self, serve: Callable[..., Any]) -> Callable[..., Any]:
-        """Wrap a stream that needs no credential; if a valid one is shown, the stream counts against its quota."""
+        """Wrap a stream that needs no credential; it counts against the quota of a caller with a valid credential."""
 
         async def serve_counted(request: Message) -> AsyncGenerator[bytes, None]:
-            """Yield the responses; a known caller holds a place of its quota of streams meanwhile."""
-            known = current().caller_group is CallerGroup.KNOWN
-            with self.quotas.streams.hold(principal().name) if known else nullcontext():
+            """Yield the responses; meanwhile the stream counts against the quota of a known caller."""
+            is_known = current().caller_group is CallerGroup.KNOWN
+            with self.quotas.streams.hold(principal().name) if is_known else nullcontext():
                 async with aclosing(serve(request)) as responses:
                     async for response in responses:
                         yield response
@@ -164,8 +166,8 @@ class Oversight:
     def _wrap_dialogue(self, path: str, serve: Callable[..., Any]) -> Callable[..., Any]:
         """Wrap an RPC where both sides stream: it counts against a quota of streams; its start is recorded."""
         kind = RULES[path].audit
-        # Counted apart: the library opens streams of calls by itself, and they must take no place of a watch.
-        quota = self.quotas.call_streams if path == CALL_STREAM else self.quotas.streams
+        # Counted apart: the library opens streams of calls by itself, and they must not use up the quota of watches.
+        quota = self.quotas.call_streams if path == CALL_STREAM_RPC else self.quotas.streams
 
         async def serve_counted(requests: AsyncIterator[Any], write: Any) -> None:
             """Serve the stream within the caller's quota; record its start, if its kind is recorded."""
@@ -195,7 +197,7 @@ def _audit_attempt(path: str, caller: Principal, request: Message | None = None)
 
 
 def _audit_target(request: Any) -> str:
-    """Return what a request names: a server, a record, a token, a member; empty if it names nothing."""
+    """Return the name or id in a request (of a server, record, token or member); empty if there is none."""
     spec = getattr(request, "spec", request)
     for field in ("name", "server", "id", "member"):
         if text := getattr(spec, field, ""):
@@ -203,19 +205,19 @@ def _audit_target(request: Any) -> str:
     return ""
 
 
-def _peer_host(where: str) -> str:
+def _peer_host(address: str) -> str:
     """Return a peer's host without port: from `ipv4:127.0.0.1:40000`, `ipv6:%5B::1%5D:40000`, `unix:`, or bare."""
-    if where.startswith("unix"):
+    if address.startswith("unix"):
         return "unix"
-    host, _, _ = unquote(where).removeprefix("ipv4:").removeprefix("ipv6:").rpartition(":")
+    host, _, _ = unquote(address).removeprefix("ipv4:").removeprefix("ipv6:").rpartition(":")
     return host.strip("[]")
 
 
 @lru_cache(maxsize=1024)
-def _peer_kind(where: str) -> str:
+def _peer_kind(address: str) -> str:
     """Return `loopback`, `network` or `unix` for a peer's address; empty where it is unknown."""
-    address = _peer_host(where)
+    host = _peer_host(address)
     try:
-        return "loopback" if ipaddress.ip_address(address).is_loopback else "network"
+        return "loopback" if ipaddress.ip_address(host).is_loopback else "network"
     except ValueError:
-        return address  # "unix", or "" where unknown
+        return host  # "unix", or "" where unknown

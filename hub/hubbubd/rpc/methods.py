@@ -39,8 +39,8 @@ Stream = Callable[[Any], AsyncGenerator[bytes, None]]
 Write = Callable[[bytes], Awaitable[None]]
 Dialogue = Callable[[AsyncIterator[Any], Write], Awaitable[None]]
 Serve = Callable[..., Any]
-"""Any of the three, as the method requires."""
-Around = Callable[[MethodDescriptor, Serve], Serve]
+"""Unary, Stream or Dialogue, as the method requires."""
+Middleware = Callable[[MethodDescriptor, Serve], Serve]
 """Wraps the serving of an RPC (middleware)."""
 
 
@@ -65,28 +65,30 @@ class Rpc:
 
 @dataclass(frozen=True, slots=True)
 class RpcSettings:
-    """How the RPCs of one listener are served: `around` has the middleware, outermost first.
+    """How the RPCs of one listener are served: `middleware` wraps each, outermost first.
 
-    `charge` and `hold` count what a stream carries, and raise ResourceExhausted: `charge` counts what takes the place
-    of an RPC against its caller's rate, `hold` what takes that of a stream among those that its caller may have open.
+    `charge` and `hold` limit the steps within a stream, and raise ResourceExhausted. `charge` counts a step as an RPC
+    against its caller's rate. `hold` counts a step as an open stream of its caller, during a block.
     """
 
     max_message_bytes: int
-    around: tuple[Around, ...]
+    middleware: tuple[Middleware, ...]
     charge: Callable[[Principal], None] = lambda _: None
     hold: Callable[[Principal], AbstractContextManager[None]] = lambda _: nullcontext()
 
     def wrap(self, method: MethodDescriptor, serve: Serve) -> Serve:
-        """Return the serving of an RPC with all middleware around it."""
-        return reduce(lambda serve, wrap: wrap(method, serve), reversed(self.around), serve)
+        """Return the function that serves an RPC, wrapped in all middleware."""
+        return reduce(lambda serve, wrap: wrap(method, serve), reversed(self.middleware), serve)
 
 
-def list_rpcs(service: ServiceDescriptor, servicer: object, max_message_bytes: int, *around: Around) -> list[Rpc]:
-    """Return all RPCs of a service, each wrapped by `around`, outermost first.
+def list_rpcs(
+    service: ServiceDescriptor, servicer: object, max_message_bytes: int, *middleware: Middleware
+) -> list[Rpc]:
+    """Return all RPCs of a service, each wrapped by `middleware`, outermost first.
 
     Raises AttributeError when the servicer lacks the method of an RPC.
     """
-    settings = RpcSettings(max_message_bytes, around)
+    settings = RpcSettings(max_message_bytes, middleware)
 
     def make_serve(method: MethodDescriptor) -> Serve:
         innermost: Serve = getattr(servicer, _snake_case(method.name))
@@ -99,26 +101,27 @@ def make_generic_handler(
     service: ServiceDescriptor,
     servicer: object,
     max_message_bytes: int,
-    *around: Around,
-    dropped: Callable[[], None] = lambda: None,
+    *middleware: Middleware,
+    on_dropped: Callable[[], None] = lambda: None,
 ) -> grpc.GenericRpcHandler:
-    """Return the gRPC handler of a service; `dropped` is called for each stream ended because its caller reads nothing.
+    """Return the gRPC handler of a service; `on_dropped` is called when a stream ends as its caller reads nothing.
 
     Raises AttributeError when the servicer lacks an RPC.
     """
-    table = {
-        rpc.method.name: _make_handler(rpc, dropped) for rpc in list_rpcs(service, servicer, max_message_bytes, *around)
+    handlers = {
+        rpc.method.name: _make_handler(rpc, on_dropped)
+        for rpc in list_rpcs(service, servicer, max_message_bytes, *middleware)
     }
-    return grpc.method_handlers_generic_handler(service.full_name, table)
+    return grpc.method_handlers_generic_handler(service.full_name, handlers)
 
 
-def _make_handler(rpc: Rpc, dropped: Callable[[], None]) -> "grpc.RpcMethodHandler[bytes, bytes]":
+def _make_handler(rpc: Rpc, on_dropped: Callable[[], None]) -> "grpc.RpcMethodHandler[bytes, bytes]":
     """Return the gRPC handler of an RPC; its kind depends on which sides of the RPC are streams."""
     if rpc.method.client_streaming:
-        return grpc.stream_stream_rpc_method_handler(_make_dialogue_handler(rpc.parse, rpc.serve, dropped))
+        return grpc.stream_stream_rpc_method_handler(_make_dialogue_handler(rpc.parse, rpc.serve, on_dropped))
     if rpc.method.server_streaming:
         return grpc.unary_stream_rpc_method_handler(
-            _make_stream_handler(rpc.parse, rpc.serve, rpc.response_type, dropped)
+            _make_stream_handler(rpc.parse, rpc.serve, rpc.response_type, on_dropped)
         )
     return grpc.unary_unary_rpc_method_handler(_make_unary_handler(rpc.parse, rpc.serve))
 
@@ -136,7 +139,7 @@ def with_streamed_request(handler: Any, serve: Callable[[Any, Context], Awaitabl
 
 
 def behaviour_name(handler: Any) -> str:
-    """Return the attribute of a gRPC handler that has its behaviour: `unary_unary`, `unary_stream`, ..."""
+    """Return the name of the attribute that has a gRPC handler's function: `unary_unary`, `unary_stream`, ..."""
     sides = handler.request_streaming, handler.response_streaming
     return "_".join("stream" if streams else "unary" for streams in sides)
 
@@ -156,7 +159,7 @@ def _make_parser(method: MethodDescriptor, max_bytes: int) -> Parse:
     from_string = GetMessageClass(method.input_type).FromString
 
     def parse(raw: bytes) -> Message:
-        """Return the message in the bytes of a request. Raises ResourceExhausted for too many, and InvalidArgument."""
+        """Return a request's message. Raises ResourceExhausted for more than `max_bytes`, and InvalidArgument."""
         if len(raw) > max_bytes:
             raise ResourceExhausted(
                 f"the request is {len(raw)} bytes long; at most {max_bytes} are taken",
@@ -187,17 +190,17 @@ def _make_unary_handler(parse: Parse, serve: Unary) -> Callable[[bytes, Context]
 
 
 def _make_stream_handler(
-    parse: Parse, serve: Stream, response_type: type[Message], dropped: Callable[[], None]
+    parse: Parse, serve: Stream, response_type: type[Message], on_dropped: Callable[[], None]
 ) -> Callable[[bytes, Context], Awaitable[None]]:
     """Return the function that gRPC calls for an RPC with many responses.
 
-    `dropped` is called if the caller stops reading.
+    `on_dropped` is called if the caller stops reading.
     """
 
     async def handle_stream(raw: bytes, context: Context) -> None:
         """Serve one RPC and write its responses; end it with a status after an error, or a write of over STALL_S."""
         amend_context(address=context.peer(), remaining=context.time_remaining)
-        stall, now, last = Deadline(), asyncio.get_running_loop().time, b""
+        stall_deadline, now, last = Deadline(), asyncio.get_running_loop().time, b""
 
         async def send_responses() -> bool:
             """Write all responses and return True; the deadline runs only while a response is being written."""
@@ -206,14 +209,14 @@ def _make_stream_handler(
             async with aclosing(serve(parse(raw))) as responses:
                 async for response in responses:
                     last = response
-                    stall.move(now() + STALL_S)
+                    stall_deadline.move(now() + STALL_S)
                     await context.write(response)
-                    stall.move(math.inf)
+                    stall_deadline.move(math.inf)
             return True
 
         try:
-            if not await stall.run(send_responses):
-                dropped()
+            if not await stall_deadline.run(send_responses):
+                on_dropped()
                 raise _stalled_error(response_type.FromString(last))
         except grpc.aio.InternalError:
             return  # the caller disconnected while a response was being written
@@ -224,35 +227,35 @@ def _make_stream_handler(
 
 
 def _make_dialogue_handler(
-    parse: Parse, serve: Dialogue, dropped: Callable[[], None]
+    parse: Parse, serve: Dialogue, on_dropped: Callable[[], None]
 ) -> Callable[[AsyncIterator[bytes], Context], Awaitable[None]]:
     """Return the function that gRPC calls for an RPC where both sides stream.
 
-    `dropped` is called if the caller stops reading.
+    `on_dropped` is called if the caller stops reading.
     """
 
     async def handle_dialogue(raw: AsyncIterator[bytes], context: Context) -> None:
         """Serve one RPC; end it with a status after an error, or when a write takes longer than STALL_S."""
         amend_context(address=context.peer(), remaining=context.time_remaining)
-        stall, now = Deadline(), asyncio.get_running_loop().time
+        stall_deadline, now = Deadline(), asyncio.get_running_loop().time
 
         async def parse_each() -> AsyncIterator[Any]:
-            async for each in raw:
-                yield parse(each)
+            async for request_bytes in raw:
+                yield parse(request_bytes)
 
         async def write(response: bytes) -> None:
             """Write one response; the deadline runs only while it is being written."""
-            stall.move(now() + STALL_S)
+            stall_deadline.move(now() + STALL_S)
             await context.write(response)
-            stall.move(math.inf)
+            stall_deadline.move(math.inf)
 
         async def serve_dialogue() -> bool:
             await serve(parse_each(), write)
             return True
 
         try:
-            if not await stall.run(serve_dialogue):
-                dropped()
+            if not await stall_deadline.run(serve_dialogue):
+                on_dropped()
                 raise _stalled_error()
         except Exception as exc:  # noqa: BLE001
             # The task groups of servicers raise errors within exception groups.

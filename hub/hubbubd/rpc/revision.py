@@ -1,8 +1,8 @@
-"""Read your writes across members: a caller says which revision it has seen, and is shown nothing older.
+"""Read your writes across members: a caller sends the revision that it has seen, and gets nothing older.
 
-The metadata `hubbub-revision` has it both ways: the history (the id of the store), a space, and the number. A dash says
+The metadata `hubbub-revision` is sent in both directions: the id of the store, a space, and the number. A dash means
 that the caller has seen nothing yet. A caller that sends it gets the newest revision at the end of each unary RPC, and
-in each message of a stream of calls; the resume tokens of watches have it anyway. For other callers nothing is done.
+in each message of a stream of calls; the resume tokens of watches have it anyway. Other callers get neither.
 """
 
 from collections.abc import Awaitable, Callable, Iterable
@@ -17,16 +17,16 @@ from hubbubd.errors import HubError, InvalidArgument, Unavailable
 from hubbubd.rpc import status
 from hubbubd.rpc.auth.permissions import RULES, RpcReach
 from hubbubd.rpc.context import amend_context, current
-from hubbubd.rpc.interceptors import CALL_STREAM
+from hubbubd.rpc.interceptors import CALL_STREAM_RPC
 from hubbubd.rpc.methods import behaviour_name
 from hubbubd.store import Store
 
-KEY: Final = "hubbub-revision"
-NOTHING: Final = "-"
+METADATA_KEY: Final = "hubbub-revision"
+NONE_SEEN: Final = "-"
 BEHIND_S: Final = 2.0
 """Seconds for which an RPC waits until this member has the revision that its caller has seen."""
-AGAIN_S: Final = 0.5
-"""Seconds after which a caller may ask a member again that was behind."""
+RETRY_AFTER_S: Final = 0.5
+"""Seconds after which a caller may try a member again that was behind."""
 
 Metadata = tuple[tuple[str, str | bytes], ...]
 
@@ -48,11 +48,13 @@ class Revisions(grpc.aio.ServerInterceptor):
         """
         handler = await continuation(handler_call_details)
         for key, value in handler_call_details.invocation_metadata:
-            if key == KEY and handler is not None:
+            if key == METADATA_KEY and handler is not None:
                 path = handler_call_details.method
                 rule = RULES.get(path)
-                known = rule is not None and rule.reach is not RpcReach.OPEN  # strangers may not make the hub wait
-                return self._wrap_handler(handler, str(value), path == CALL_STREAM) if known else handler
+                is_gated = (
+                    rule is not None and rule.reach is not RpcReach.OPEN
+                )  # a client without a credential may not make the hub wait
+                return self._wrap_handler(handler, str(value), path == CALL_STREAM_RPC) if is_gated else handler
         return handler
 
     def _wrap_handler(self, handler: Any, seen_revisions: str, carries_calls: bool) -> Any:
@@ -85,12 +87,14 @@ class Revisions(grpc.aio.ServerInterceptor):
         A caller that has seen nothing, or the revision of another store, is not kept waiting. Raises InvalidArgument,
         and Unavailable (BEHIND) if the revision does not come in time.
         """
-        if seen_revisions == NOTHING:
+        if seen_revisions == NONE_SEEN:
             return
         history, _, number = seen_revisions.partition(" ")
         revision = bounds.parse_whole(number)
         if revision is None:
-            raise InvalidArgument.field(f"metadata.{KEY}", "must be a dash, or the id of a store, a space and a number")
+            raise InvalidArgument.field(
+                f"metadata.{METADATA_KEY}", "must be a dash, or the id of a store, a space and a number"
+            )
         if history != self._store.id:  # it says nothing of this store
             return
         await wait_for_revision(self._store, revision, BEHIND_S)
@@ -99,26 +103,26 @@ class Revisions(grpc.aio.ServerInterceptor):
                 f"this member has revision {self._store.revision}, its caller has seen {revision}; nothing was done",
                 reason="BEHIND",
                 metadata={"revision": str(self._store.revision)},
-                retry_after_s=AGAIN_S,
+                retry_after_s=RETRY_AFTER_S,
             )
 
 
-def format_revision(store: Store, noted: int = 0) -> str:
+def format_revision(store: Store, noted_revision: int = 0) -> str:
     """Return the value of `hubbub-revision` for a store: the newer of its revision and the one that was noted."""
-    return f"{store.id} {max(store.revision, noted)}"
+    return f"{store.id} {max(store.revision, noted_revision)}"
 
 
 async def wait_for_revision(store: Store, revision: int, wait_s: float) -> None:
     """Wait until a store has a revision, `wait_s` seconds at most; return in either case."""
     if store.revision >= revision or wait_s <= 0:
         return
-    there = anyio.Event()
-    stop = store.listen(lambda commit: there.set() if commit.revision >= revision else None)
+    arrived = anyio.Event()
+    stop_listening = store.listen(lambda commit: arrived.set() if commit.revision >= revision else None)
     try:
         with anyio.move_on_after(wait_s):
-            await there.wait()
+            await arrived.wait()
     finally:
-        stop()
+        stop_listening()
 
 
 async def wait_for_trailing_revision(
@@ -126,12 +130,12 @@ async def wait_for_trailing_revision(
 ) -> None:
     """Wait until this member has the revision in another member's trailing metadata; at most BEHIND_S, `remaining_s`.
 
-    The response tells its caller that revision even if it does not come here in time: the member that the caller asks
-    next must not be behind it. Metadata without a revision of this store is ignored.
+    The response names that revision to the caller even if it does not arrive here in time, so that the caller's next
+    RPC waits for it at any member. Metadata without a revision of this store is ignored.
     """
     for key, value in trailing_metadata or ():
         history, _, number = str(value).partition(" ")
-        revision = bounds.parse_whole(number) if key == KEY and history == store.id else None
+        revision = bounds.parse_whole(number) if key == METADATA_KEY and history == store.id else None
         if revision is not None:
             current().note_revision(revision)
             await wait_for_revision(store, revision, BEHIND_S if remaining_s is None else min(BEHIND_S, remaining_s))
@@ -144,27 +148,27 @@ class _RevisionContext:
         self._context = context
         self._store = store
         self._carries_calls = carries_calls
-        self._noted = 0
+        self._noted_revision = 0
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._context, name)
 
     def note_revision(self, revision: int) -> None:
-        """Note a revision that another member has, and this member perhaps not yet, for the metadata at the end."""
-        self._noted = max(self._noted, revision)
+        """Note a revision of another member, which this member may not have yet, for the trailing metadata."""
+        self._noted_revision = max(self._noted_revision, revision)
 
-    def _newest(self) -> str:
-        return format_revision(self._store, self._noted)
+    def _format_newest(self) -> str:
+        return format_revision(self._store, self._noted_revision)
 
     @property
     def final_metadata(self) -> Metadata:
         """The trailing metadata: the newest revision."""
-        return ((KEY, self._newest()),)
+        return ((METADATA_KEY, self._format_newest()),)
 
     async def write(self, response: bytes) -> None:
         """Send one response of a stream; on a stream of calls the newest revision goes with it."""
         if self._carries_calls:  # serialized messages one after the other are read as one
-            response += call_pb2.StreamCallsResponse(revision=self._newest()).SerializeToString()
+            response += call_pb2.StreamCallsResponse(revision=self._format_newest()).SerializeToString()
         await self._context.write(response)
 
     async def abort(self, code: grpc.StatusCode, details: str = "", trailing_metadata: Metadata = ()) -> None:

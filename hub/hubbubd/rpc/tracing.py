@@ -14,7 +14,7 @@ from google.protobuf.message import Message
 from hubbubd.rpc import status
 from hubbubd.rpc.auth.permissions import RULES, RpcReach
 from hubbubd.rpc.context import principal
-from hubbubd.rpc.methods import Around, Serve, Unary
+from hubbubd.rpc.methods import Middleware, Serve, Unary
 from hubbubd.telemetry import mcp
 from hubbubd.telemetry.trace import CURRENT_RPC, CURRENT_TRACE, Attributes, RpcSpan, Span, SpanKind
 from hubbubd.telemetry.tracer import Tracer
@@ -32,11 +32,11 @@ FAILURES = frozenset(
 """Status codes that are the server's failure; others are the caller's."""
 
 
-def trace_rpcs(tracer: Tracer, system: str) -> Around:
+def trace_rpcs(tracer: Tracer, system: str) -> Middleware:
     """Return middleware that exports a span per RPC; `system` is the protocol's name in traces."""
 
     def wrap_in_span(method: MethodDescriptor, serve: Serve) -> Serve:
-        """Return the RPC within a span; unchanged while tracing is off, for streams, and for RPCs open to all."""
+        """Return the RPC within a span; unchanged while tracing is off, for streams, and without a credential."""
         streams = method.server_streaming or method.client_streaming
         name = f"{method.containing_service.full_name}/{method.name}"
         is_untraced = not tracer.on or streams or RULES[f"/{name}"].reach is RpcReach.OPEN
@@ -52,16 +52,16 @@ def _serve_in_span(tracer: Tracer, name: str, system: str, serve: Unary) -> Unar
         """Serve the RPC, and export its span with the status code."""
         trace = tracer.begin(CURRENT_TRACE.get(), name, SpanKind.SERVER)
         assert trace is not None, "tracing is on"
-        about: Attributes = {
+        attributes: Attributes = {
             "rpc.system.name": system,
             "rpc.method": name,
             "hubbub.principal": mcp.bounded_text(principal().name),
         }
-        span = Span(name=name, kind=SpanKind.SERVER, trace=trace, start=tracer.now(), attributes=about)
+        span = Span(name=name, kind=SpanKind.SERVER, trace=trace, start=tracer.now(), attributes=attributes)
         serving = RpcSpan(span)
         CURRENT_TRACE.set(trace)
         CURRENT_RPC.set(serving)
-        # Stays for an RPC that is cancelled: `except Exception` does not see that.
+        # A cancelled RPC keeps this code: `except Exception` does not catch a cancellation.
         code = grpc.StatusCode.CANCELLED
         try:
             response = await serve(request)
@@ -73,7 +73,7 @@ def _serve_in_span(tracer: Tracer, name: str, system: str, serve: Unary) -> Unar
             return response
         finally:
             error = code.name if code in FAILURES else None
-            ended: Attributes = {"rpc.response.status_code": code.name}
-            tracer.export_span(span, tracer.now(), attributes=ended, error=error, links=serving.links)
+            end_attributes: Attributes = {"rpc.response.status_code": code.name}
+            tracer.export_span(span, tracer.now(), attributes=end_attributes, error=error, links=serving.links)
 
     return serve_traced

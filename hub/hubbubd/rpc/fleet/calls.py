@@ -1,4 +1,4 @@
-"""Calls that this hub makes by itself, for MCP hosts, of servers that other members have."""
+"""Calls that this hub makes on behalf of MCP hosts, of servers that other members have."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -24,31 +24,30 @@ from hubbubd.rpc.fleet.forwards.subjects import is_known_server
 from hubbubd.runtime.calls import CallSpec
 from hubbubd.runtime.hub import Hub
 
-KNOWN_S = 2.0
-"""Seconds to wait until this member has the record that another one has written."""
+RECORD_S = 2.0
+"""Seconds to wait until this member has the record that another member has written."""
 
 SERVICE = "/hubbub.v1.CallService/"
 WATCH_RESOURCE = "/hubbub.v1.EventService/WatchResource"
 
-AGAIN_S = 1.0
-"""Seconds until a resource is watched again whose member was lost."""
+RETRY_S = 1.0
+"""Seconds until a resource is watched again after its member was lost."""
 
 
 class CallsElsewhere:
-    """Implements `runtime.calls.Elsewhere`."""
+    """Implements `runtime.calls.Elsewhere`: has the owners of servers make calls."""
 
     def __init__(self, hub: Hub, forwarding: Forwarding) -> None:
         self._hub = hub
         self._forwarding = forwarding
-        self._waiting = Tally()
+        self._awaited_calls = Tally()  # ids of the calls that callers here wait for
 
     def has_server(self, server: str) -> bool:
         """Return whether another member has the server, and this request may be forwarded to it."""
         return self.may_forward() and not self._hub.ownership.owns(server) and is_known_server(self._hub, server)
 
     def may_forward(self) -> bool:
-        """Return whether the current request may be forwarded: once at most."""
-        # What was forwarded to this member goes no further.
+        """Return whether the current request may be forwarded: it may not if another member has forwarded it."""
         return not current().is_forwarded
 
     async def call(self, spec: CallSpec, principal: str, *, detached: bool) -> Call:
@@ -57,7 +56,7 @@ class CallsElsewhere:
         The call is made here if this member has come to own the server. Raises HubError if no call was made.
         """
         request = pb.CallMethodRequest(spec=_render_spec(spec), detached=detached)
-        self._waiting.add(spec.call_id or "")
+        self._awaited_calls.add(spec.call_id or "")
         try:
             response = await self._forward("CallMethod", spec, principal, request, pb.CallMethodResponse)
         except HubError as exc:
@@ -65,13 +64,15 @@ class CallsElsewhere:
                 return await self._hub.calls.call(spec, principal, detached=detached)
             call_id = exc.metadata.get("call_id")
             if call_id is None or not isinstance(exc, status.Passed):
-                raise  # it was not made
-            failed = await self._wait_for_record(call_id, lambda call: call.state.ended)
-            return failed or _provisional_call(spec, principal, call_id, detached, fault=_parse_fault(exc))
+                raise  # the call was not made
+            ended_call = await self._wait_for_record(call_id, lambda call: call.state.ended)
+            return ended_call or _provisional_call(spec, principal, call_id, detached, fault=_parse_fault(exc))
         finally:
-            self._waiting.subtract(spec.call_id or "")
-        done = response.call
-        return _provisional_call(spec, principal, done.id, detached, result=done.result, task_id=done.task_id or None)
+            self._awaited_calls.subtract(spec.call_id or "")
+        completed = response.call
+        return _provisional_call(
+            spec, principal, completed.id, detached, result=completed.result, task_id=completed.task_id or None
+        )
 
     async def start(self, spec: CallSpec, principal: str) -> Call:
         """Have the member that owns the server queue a detached call, and return the call. Raises HubError.
@@ -85,8 +86,8 @@ class CallsElsewhere:
             if not self._is_owned_now(exc, spec.server):
                 raise
             return await self._hub.calls.start(spec, principal)
-        known = await self._wait_for_record(response.call.id, lambda call: call.detached)
-        return known or _provisional_call(spec, principal, response.call.id, detached=True)
+        recorded = await self._wait_for_record(response.call.id, lambda call: call.detached)
+        return recorded or _provisional_call(spec, principal, response.call.id, detached=True)
 
     async def cancel(self, call: Call, *, abort: bool) -> Call:
         """Have the member that owns the server cancel a call; return the newest record known here. Raises HubError."""
@@ -100,7 +101,7 @@ class CallsElsewhere:
 
     async def end_unless_awaited(self, call: Call) -> None:
         """Abort a call at its server's owner, unless it has ended or a caller waits for it; errors are ignored."""
-        if not call.state.ended and not self._waiting[call.id]:
+        if not call.state.ended and not self._awaited_calls[call.id]:
             with suppress(HubError):
                 await self.cancel(call, abort=True)
 
@@ -114,28 +115,28 @@ class CallsElsewhere:
         UpstreamError and HubError if the watch cannot begin.
         """
         body = event_pb2.WatchResourceRequest(server=server, uri=uri).SerializeToString()
-        asked = ForwardedRpc(WATCH_RESOURCE, server, _forwarding_principal(principal, server), body)
-        failed = anyio.Event()
+        rpc = ForwardedRpc(WATCH_RESOURCE, server, _forwarding_principal(principal, server), body)
+        has_failed = anyio.Event()
 
         async def open_watch() -> AsyncGenerator[bytes, None]:
-            return await self._forwarding.open_stream(asked)
+            return await self._forwarding.open_stream(rpc)
 
         try:
             updates = await open_watch()
             await _read_update(updates)  # the first shows that the server has accepted the subscription
         except status.Passed as exc:
             raise _as_runtime_error(exc) from None
-        following = asyncio.create_task(self._forward_updates(updates, open_watch, uri, on_change))
-        following.add_done_callback(lambda _: failed.set())
+        follower = asyncio.create_task(self._forward_updates(updates, open_watch, uri, on_change))
+        follower.add_done_callback(lambda _: has_failed.set())
         try:
-            yield failed
+            yield has_failed
         finally:
-            await cancel_and_wait(following)
+            await cancel_and_wait(follower)
 
     async def _forward_updates(
         self,
         updates: AsyncGenerator[bytes, None],
-        watch: Callable[[], Awaitable[AsyncGenerator[bytes, None]]],
+        open_watch: Callable[[], Awaitable[AsyncGenerator[bytes, None]]],
         uri: str,
         on_change: Callable[[str], None],
     ) -> None:
@@ -148,40 +149,40 @@ class CallsElsewhere:
             except HubError as exc:
                 if status.code_of(exc) is not grpc.StatusCode.UNAVAILABLE:
                     return
-            updates = await self._watch_again(watch)  # begins with one update, in place of those missed meanwhile
+            updates = await self._watch_again(open_watch)  # its first update stands for those missed meanwhile
 
     async def _watch_again(
-        self, watch: Callable[[], Awaitable[AsyncGenerator[bytes, None]]]
+        self, open_watch: Callable[[], Awaitable[AsyncGenerator[bytes, None]]]
     ) -> AsyncGenerator[bytes, None]:
-        """Open the watch again, trying every AGAIN_S until the owner is reached, and return it. Raises HubError."""
+        """Open the watch again, trying every RETRY_S until the owner is reached, and return it. Raises HubError."""
         while True:
-            await anyio.sleep(AGAIN_S)
+            await anyio.sleep(RETRY_S)
             try:
-                return await watch()
+                return await open_watch()
             except HubError as exc:
                 if status.code_of(exc) is not grpc.StatusCode.UNAVAILABLE:
                     raise
 
     async def _forward(
-        self, name: str, subject: CallSpec | Call, principal: str, request: Any, response_type: Any
+        self, method: str, subject: CallSpec | Call, principal: str, request: Any, response_type: Any
     ) -> Any:
         """Have the server's owner carry out an RPC of CallService, and return its response. Raises HubError."""
-        asked = ForwardedRpc(
-            f"{SERVICE}{name}",
+        rpc = ForwardedRpc(
+            f"{SERVICE}{method}",
             subject.server,
             _forwarding_principal(principal, subject.server, subject.origin),
             request.SerializeToString(),
             find_call_timeout_s(request),
         )
-        return response_type.FromString(await self._forwarding.send(asked))
+        return response_type.FromString(await self._forwarding.send(rpc))
 
     async def _wait_for_record(self, call_id: str, holds: Callable[[Call], bool]) -> Call | None:
-        """Return the record of a call once a condition holds for it; None if that takes longer than KNOWN_S."""
-        news = anyio.Event()
+        """Return the record of a call once a condition holds for it; None if that takes longer than RECORD_S."""
+        found = anyio.Event()
 
         def set_if_holds(call: Call, _live: object) -> None:
             if holds(call):
-                news.set()
+                found.set()
 
         with self._hub.calls.listen(call_id, set_if_holds):
             try:
@@ -189,8 +190,8 @@ class CallsElsewhere:
                     return call
             except NotFound:
                 pass  # the record has not come to this member yet
-            with anyio.move_on_after(KNOWN_S):
-                await news.wait()
+            with anyio.move_on_after(RECORD_S):
+                await found.wait()
                 return self._hub.calls.get(call_id)
         return None
 
@@ -204,9 +205,9 @@ async def _read_update(updates: AsyncGenerator[bytes, None]) -> bool:
 
 
 def _forwarding_principal(name: str, server: str, origin: CallOrigin | None = None) -> Principal:
-    """Return a principal for a forward with what calls of this server need, and no more.
+    """Return a principal for a forward, with only the grants that calls of this server need.
 
-    Whether the caller may make the call was checked before.
+    The permission of the real caller was checked before.
     """
     grants = Grant(Role.CALLER, (server,)), Grant(Role.OPERATOR, (server,))
     return Principal(name=name, grants=grants, credential="", origin=origin)
@@ -244,9 +245,9 @@ def _provisional_call(
     task_id: str | None = None,
     fault: Fault | None = None,
 ) -> Call:
-    """Return a call as far as its caller needs it, before its record is known here.
+    """Return a call with the fields that its caller needs, before its record is known here.
 
-    It is queued without a `result` and `fault`, else completed or failed.
+    Its state is queued; with a `result` completed, with a `fault` failed.
     """
     state = CallState.QUEUED if result is None else CallState.COMPLETED
     return Call(
@@ -268,9 +269,9 @@ def _provisional_call(
 
 
 def _parse_fault(exc: status.Passed) -> Fault:
-    """Return the fault that an error of another member tells of; of the category `server` if it names none."""
-    kinds = {category.value: category for category in Category}
-    category = kinds.get(exc.metadata.get("category", ""), Category.SERVER)
+    """Return the fault in an error of another member; its category is `server` if the error names no known one."""
+    categories = {category.value: category for category in Category}
+    category = categories.get(exc.metadata.get("category", ""), Category.SERVER)
     details: dict[str, Any] = dict(exc.metadata)
     code = bounds.parse_whole(details.get("jsonrpc_code", ""), low=-bounds.LARGEST_WHOLE)
     if code is not None:

@@ -8,27 +8,27 @@ import anyio
 
 from hubbubd.runtime.ownership import Owner, Ownership
 
-EVERY = ""
+ALL_SERVERS = ""
 """Stands for all servers."""
 
 LOOK_S = 1.0
-"""Seconds between looks which members there are."""
+"""Seconds between looks at the list of members."""
 
 
 class OwnershipChanges:
-    """Events of changed owners, for those that wait for one."""
+    """Lets tasks wait until a server gets another owner."""
 
     def __init__(self, ownership: Ownership) -> None:
         self._events: dict[str, anyio.Event] = {}
         ownership.on_change(self._notify_waiters)
 
-    def next_change(self, server: str = EVERY) -> anyio.Event:
+    def next_change(self, server: str = ALL_SERVERS) -> anyio.Event:
         """Return an event that is set when the owner of a server, by default of any, changes next."""
         return self._events.setdefault(server, anyio.Event())
 
     def _notify_waiters(self, server: str) -> None:
-        """Set and forget the events of those that wait for this server to get another owner, or for any server to."""
-        for name in {server, EVERY}:
+        """Set the events that wait for a change of this server's owner, or of any server's, and forget them."""
+        for name in {server, ALL_SERVERS}:
             if (event := self._events.pop(name, None)) is not None:
                 event.set()
 

@@ -12,8 +12,8 @@ from hubbubd.runtime.calls import LiveCalls, LiveEvent, ProgressEvent
 from hubbubd.runtime.ownership import Ownership
 from hubbubd.runtime.records import BOOKMARK_S
 
-ROOM = 1000
-"""While as many events wait to be written, further log messages are dropped, and of progress the oldest."""
+MAX_WAITING = 1000
+"""While as many events wait to be written, log messages are dropped, and progress displaces the oldest event."""
 
 
 async def stream_live_events(live: LiveCalls, ownership: Ownership) -> AsyncGenerator[pb.LiveResponse]:
@@ -25,18 +25,18 @@ async def stream_live_events(live: LiveCalls, ownership: Ownership) -> AsyncGene
     news = anyio.Event()
 
     def enqueue(call: Call, event: LiveEvent) -> None:
-        """Keep an event of a call of this member until it is written: of a call only its newest progress.
+        """Queue an event of a call of this member; of each call only the newest progress stays queued.
 
-        When ROOM events wait, progress displaces the oldest event, and a log message is dropped.
+        When MAX_WAITING events wait, progress displaces the oldest event, and a log message is dropped.
         """
         if not ownership.owns(call.server):
             return
         if isinstance(event, ProgressEvent):
-            waiting.pop(call.id, None)  # the newest counts, and it must not come before what was said earlier
+            waiting.pop(call.id, None)  # the newest replaces it, at the end of the queue, after earlier log messages
             waiting[call.id] = event
-            if len(waiting) > ROOM:
+            if len(waiting) > MAX_WAITING:
                 waiting.popitem(last=False)
-        elif len(waiting) < ROOM:
+        elif len(waiting) < MAX_WAITING:
             waiting[object()] = event
         news.set()
 
@@ -46,9 +46,9 @@ async def stream_live_events(live: LiveCalls, ownership: Ownership) -> AsyncGene
             while waiting:
                 yield _render_event(waiting.popitem(last=False)[1])
             news = anyio.Event()
-            with anyio.move_on_after(BOOKMARK_S) as quiet:
+            with anyio.move_on_after(BOOKMARK_S) as idle:
                 await news.wait()
-            if quiet.cancelled_caught:
+            if idle.cancelled_caught:
                 yield pb.LiveResponse()
 
 

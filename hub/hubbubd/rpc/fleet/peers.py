@@ -1,4 +1,4 @@
-"""The other members, each over one connection."""
+"""Connections to the other members, one each."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -27,17 +27,17 @@ CONNECT_MS = 2_000
 """Milliseconds that a connection to a member may take."""
 
 HELLO_S = 2.0
-"""Seconds that a member gets to say who it is."""
+"""Seconds within which a member must answer Hello."""
 
 KEEPALIVE_MS = 5_000
-"""Milliseconds after which a quiet connection is asked for a sign of life, and then has as long to give it."""
+"""Milliseconds without traffic until a connection gets a ping, and then to answer the ping."""
 
 
-_SILENT = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED})
+_UNANSWERED = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED})
 
 
 class Unreached(Exception):
-    """A member cannot be reached; it was sent nothing. `why` says so of it to people."""
+    """A member cannot be reached; nothing was sent to it. `why` is a clause about the member, for people."""
 
     why = "which is not reached at the moment"
 
@@ -62,7 +62,7 @@ class Peers:
     async def reach(self, owner: Owner) -> "FleetServiceAsyncStub":
         """Return the gRPC stub of a member, connected within CONNECT_MS. Raises Unreached.
 
-        What is sent after this may have been carried out, unless its end says that no handler has taken it.
+        A request sent over it may have been carried out, unless its status says that no handler has taken it.
         """
         peer = self._peers.get(owner.member)
         if peer is not None and peer.owner.forward == owner.forward and _is_ready(peer.channel):
@@ -82,7 +82,7 @@ class Peers:
         except (Unreached, TimeoutError):
             return False
         except grpc.aio.AioRpcError as exc:
-            return exc.code() not in _SILENT
+            return exc.code() not in _UNANSWERED
         return (hello.member, hello.life) == (owner.member, owner.term)
 
     async def clock_of(self, owner: Owner) -> float | None:
@@ -94,7 +94,7 @@ class Peers:
         return bounds.clamp_real(hello.clock_offset.seconds + hello.clock_offset.nanos / 1e9)
 
     async def _hello(self, owner: Owner) -> pb.HelloResponse:
-        """Ask a member who it is. Raises Unreached, TimeoutError and AioRpcError."""
+        """Return a member's name, term and clock. Raises Unreached, TimeoutError and AioRpcError."""
         with anyio.fail_after(HELLO_S):
             stub = await self.reach(owner)
             async with translate_cancellation():
@@ -108,10 +108,10 @@ class Peers:
         options = self._channel_options(owner.member)
         channel = grpc.aio.secure_channel(owner.forward, credentials, options=options)
         stub: FleetServiceAsyncStub = fleet_pb2_grpc.FleetServiceStub(channel)
-        made = self._peers[owner.member] = _Peer(owner, credentials, channel, stub)
+        new_peer = self._peers[owner.member] = _Peer(owner, credentials, channel, stub)
         if peer is not None:
             await peer.channel.close()
-        return made
+        return new_peer
 
     def _channel_options(self, member: str) -> list[tuple[str, str | int]]:
         """Return gRPC's options for the connection to a member: the name to show, limits, keepalive, reconnection."""
@@ -139,10 +139,10 @@ class Peers:
 
 @asynccontextmanager
 async def translate_cancellation() -> AsyncGenerator[None]:
-    """Have a cancelled wait for gRPC end as cancel scopes expect it: gRPC raises a CancelledError of its own.
+    """Make a CancelledError that gRPC raises in the block fit for cancel scopes.
 
-    gRPC raises that for an RPC whose channel is closed, too, though nobody has cancelled this task. It is replaced by
-    an AioRpcError (UNAVAILABLE: the RPC may have begun).
+    gRPC also raises one for an RPC whose channel is closed, although this task was not cancelled. That one is replaced
+    by an AioRpcError (UNAVAILABLE: the RPC may have started).
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""Where a member serves the others, and what it needs to reach them."""
+"""The port at which a member serves the others, and its connections to them."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -37,29 +37,29 @@ class FleetPort:
         self._max_message_bytes = max_message_bytes
         self._started = False
         # A record has both request and response, and each may be as large as the limit.
-        self._most_bytes = 4 * max_message_bytes + 64 * 1024
+        self._max_rpc_bytes = 4 * max_message_bytes + 64 * 1024
         self._server = grpc.aio.server(options=self._server_options(), maximum_concurrent_rpcs=MAX_RPCS)
         try:
             settings.check_certificate()
-            self._peers = Peers(settings.tls, self._most_bytes)
+            self._peers = Peers(settings.tls, self._max_rpc_bytes)
             bound = listening.bind(self._server, settings.listen, grpc_credentials(settings.tls))
         except ConfigError as exc:
             raise ConfigError(_SETTINGS.get(exc.key, "fleet.listen"), exc.problem) from None
         self.address = settings.reached_at or bound
-        """HOST:PORT at which other members reach it."""
+        """HOST:PORT at which other members reach this one."""
 
     async def close(self) -> None:
-        """Close the port and the connections to other members, even if nothing was served, or all is closed already."""
+        """Close the port and the connections to other members; also before `serve`, and more than once."""
         with anyio.CancelScope(shield=True):
             await self._peers.close()
-            await self._start()  # otherwise gRPC gives the socket up at some later time
+            await self._start()  # gRPC closes at once only the socket of a started server
             await self._server.stop(ENDING_S)
 
     async def _start(self) -> None:
         """Start the gRPC server, unless it was started before."""
         if not self._started:
             self._started = True
-            with anyio.CancelScope(shield=True):  # cut short, it would start all the same, and nobody would stop it
+            with anyio.CancelScope(shield=True):  # cancelled, it would start all the same, and would not be stopped
                 await self._server.start()
 
     @asynccontextmanager
@@ -70,12 +70,12 @@ class FleetPort:
         port.
         """
         changes = OwnershipChanges(hub.ownership)
-        offered = make_servicers(hub, RpcSettings(self._max_message_bytes, ()))
-        known = {rpc.path: rpc for each in offered for rpc in list_rpcs(*each, self._max_message_bytes)}
-        live = LiveElsewhere(hub.calls.live, hub.ownership, self._peers, changes)
+        servicers = make_servicers(hub, RpcSettings(self._max_message_bytes, ()))
+        rpcs = {rpc.path: rpc for each in servicers for rpc in list_rpcs(*each, self._max_message_bytes)}
+        live_elsewhere = LiveElsewhere(hub.calls.live, hub.ownership, self._peers, changes)
         fleet = hub.fleet
         service = FleetService(
-            known,
+            rpcs,
             hub.calls.live,
             hub.ownership,
             changes,
@@ -86,9 +86,9 @@ class FleetPort:
         )
         self._server.add_generic_rpc_handlers([service.make_handler()])
         await self._start()
-        listening = asyncio.create_task(live.run())
+        listener = asyncio.create_task(live_elsewhere.run())
         try:
-            forwarding = Forwarding(hub, self._peers, changes, live)
+            forwarding = Forwarding(hub, self._peers, changes, live_elsewhere)
             hub.calls.remote = CallsElsewhere(hub, forwarding)
             if fleet is not None:
                 fleet.answers, fleet.clock_of = self._peers.answers, self._peers.clock_of
@@ -96,15 +96,15 @@ class FleetPort:
         finally:
             hub.calls.remote = None
             with anyio.CancelScope(shield=True):
-                await cancel_and_wait(listening)
+                await cancel_and_wait(listener)
                 await self.close()
 
     def _server_options(self) -> list[tuple[str, int]]:
         """Return the options of the gRPC server: one process per port, limits of messages, keepalive."""
         return [
             ("grpc.so_reuseport", 0),  # a second member on the port must fail, not share it
-            ("grpc.max_receive_message_length", self._most_bytes),
-            ("grpc.max_send_message_length", self._most_bytes),
+            ("grpc.max_receive_message_length", self._max_rpc_bytes),
+            ("grpc.max_send_message_length", self._max_rpc_bytes),
             ("grpc.keepalive_time_ms", KEEPALIVE_MS),
             ("grpc.keepalive_timeout_ms", KEEPALIVE_MS),
             ("grpc.keepalive_permit_without_calls", 1),

@@ -24,16 +24,16 @@ from hubbubd.store import Store
 
 SERVICE = pb.DESCRIPTOR.services_by_name["FleetService"]
 
-URI_NAME = "hubbub:member:"
-"""How the URI name of a member's certificate begins; the member's name follows."""
+URI_PREFIX = "hubbub:member:"
+"""The start of the URI name in a member's certificate; the member's name follows."""
 
 
 class _Lost(Unavailable):
-    """This member has lost the server while it streamed events of it."""
+    """This member has lost the server while it served an RPC about it."""
 
 
 class FleetService:
-    """Implements hubbub.fleet.v1.FleetService with the servicers of the API, without what is around their RPCs."""
+    """Implements hubbub.fleet.v1.FleetService with the servicers of the API, without their middleware."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class FleetService:
         self._rpcs = {
             path: rpc for path, rpc in rpcs.items() if RULES[path].executed_by is not ExecutingMember.RECEIVER
         }
-        self._calls = calls
+        self._live_calls = calls
         self._ownership = ownership
         self._changes = changes
         self._store = store
@@ -89,15 +89,15 @@ class FleetService:
         except Exception as exc:  # noqa: BLE001 - every error gets a status; cancellation is not an Exception
             outcome = pb.ForwardResponse(failed=status.status_of(exc).SerializeToString())
         except asyncio.CancelledError:
-            # This says that the RPC was taken. gRPC itself may end it with CANCELLED, which says that it was not.
+            # UNAVAILABLE: the RPC was taken. gRPC itself may end it with CANCELLED, which means that it was not.
             await status.abort(context, _Lost(f"{self._name} has broken it off", reason="OWNER_LOST"))
-        # With this the caller's own member waits until it has what was committed, before the caller hears of it.
-        context.set_trailing_metadata(((revision.KEY, revision.format_revision(self._store)),))
+        # With this revision the caller's own member waits for what was committed, before it responds to the caller.
+        context.set_trailing_metadata(((revision.METADATA_KEY, revision.format_revision(self._store)),))
         return outcome
 
     async def _forward_stream(self, request: pb.ForwardStreamRequest, context: status.Context) -> None:
         """Carry out an RPC with many responses that another member forwards."""
-        # Streams only read, so the sender may begin one again whose handler was cancelled.
+        # Streams only read, so the sender may start a stream again whose handler was cancelled.
         try:
             rpc = self._open_rpc(request.opening, context)
         except HubError as exc:
@@ -112,7 +112,7 @@ class FleetService:
                 async for response in steps:
                     await context.write(pb.ForwardStreamResponse(response=response))
         except grpc.aio.InternalError:
-            return  # the other member has gone while a response was being written
+            return  # the other member has disconnected while a response was being written
         except _Lost as exc:
             # Not as a response: one may still be on its way, and gRPC takes no other before its end.
             await status.abort(context, exc)
@@ -145,8 +145,8 @@ class FleetService:
             _check_member(context)
         except HubError as exc:
             await status.abort(context, exc)
-        with suppress(grpc.aio.InternalError):  # the other member has gone while an event was being written
-            async with aclosing(stream_live_events(self._calls, self._ownership)) as events:
+        with suppress(grpc.aio.InternalError):  # the other member disconnected while an event was being written
+            async with aclosing(stream_live_events(self._live_calls, self._ownership)) as events:
                 async for event in events:
                     await context.write(event)
 
@@ -160,7 +160,7 @@ class FleetService:
         return pb.HelloResponse(member=self._name, life=self._term, version=__version__, clock_offset=offset)
 
     def _open_rpc(self, opening: pb.Opening, context: status.Context) -> Rpc:
-        """Return the RPC that is forwarded, and make the caller in the opening the one of this RPC.
+        """Return the RPC that an opening names, and make the caller in the opening the caller of the current RPC.
 
         Raises Unauthenticated, InvalidArgument, and FailedPrecondition (NOT_OWNER).
         """
@@ -179,18 +179,18 @@ class FleetService:
         if self._ownership.owns(server):
             return
         owner = self._ownership.owner(server)
-        known = {"owner": owner.member, "life": str(owner.term)} if owner is not None else {}
+        owner_metadata = {"owner": owner.member, "life": str(owner.term)} if owner is not None else {}
         raise FailedPrecondition(
             f"{self._name} does not have the server {server}",
             reason="NOT_OWNER",
-            metadata={"server": server, "member": self._name, **known},
+            metadata={"server": server, "member": self._name, **owner_metadata},
         )
 
 
 def _check_member(context: status.Context) -> None:
-    """Raise Unauthenticated for a peer whose certificate is not a member's; TLS has verified who has signed it."""
+    """Raise Unauthenticated for a peer whose certificate is not a member's; TLS has verified its signature."""
     names = context.auth_context().get("peer_uri", ())  # pyright: ignore
-    if not any(bytes(name).startswith(URI_NAME.encode()) for name in names):
+    if not any(bytes(name).startswith(URI_PREFIX.encode()) for name in names):
         raise Unauthenticated(
-            f"only members may connect here: the certificate needs the URI name {URI_NAME}NAME", reason="NAME_INVALID"
+            f"only members may connect here: the certificate needs the URI name {URI_PREFIX}NAME", reason="NAME_INVALID"
         )

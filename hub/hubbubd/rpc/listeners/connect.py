@@ -52,7 +52,7 @@ from hubbubd.rpc.listeners.grpc_server import MAX_RPCS, make_servicers, wait_for
 from hubbubd.rpc.listeners.host_check import wrap_with_host_check
 from hubbubd.rpc.listeners.http_server import serve_application
 from hubbubd.rpc.messages import json_codec
-from hubbubd.rpc.methods import STALL_S, Around, Rpc, RpcSettings, list_rpcs
+from hubbubd.rpc.methods import STALL_S, Middleware, Rpc, RpcSettings, list_rpcs
 from hubbubd.rpc.tracing import trace_rpcs
 from hubbubd.runtime.hub import Hub
 
@@ -107,16 +107,16 @@ async def serve_connect(
     origins: Callable[[], Sequence[str]] = tuple,
     hosts: Callable[[], Sequence[str]] = tuple,
     max_message_bytes: int = 16 * 1024 * 1024,
-    within: tuple[Around, ...] = (),
+    middleware: tuple[Middleware, ...] = (),
 ) -> AsyncGenerator[str, None]:
     """Serve a hub over HTTP/1.1 and yield the base URL. Pages of the current `origins` may use it (CORS), no others.
 
     It is reached under names of loopback, and under the current `hosts`.
 
     On leaving, open RPCs have the time of `grpc_server.wait_for_open_rpcs`; the hub must have been drained before.
-    `within` goes around each RPC, inside its span, audit entry and quotas. Raises ConfigError, OSError.
+    `middleware` goes around each RPC, inside its span, audit entry and quotas. Raises ConfigError, OSError.
     """
-    app = make_application(hub, gate=gate, origins=origins, max_message_bytes=max_message_bytes, within=within)
+    app = make_application(hub, gate=gate, origins=origins, max_message_bytes=max_message_bytes, middleware=middleware)
     async with serve_application(
         wrap_with_host_check(app, origins, hosts, secure=tls is not None),
         listen,
@@ -134,9 +134,9 @@ def make_application(
     gate: auth.Gate,
     origins: Callable[[], Sequence[str]],
     max_message_bytes: int,
-    within: tuple[Around, ...] = (),
+    middleware: tuple[Middleware, ...] = (),
 ) -> ASGIApp:
-    """Return an ASGI application with all services of a hub; `within` goes around each RPC, inside its quotas."""
+    """Return an ASGI application with all services of a hub; `middleware` goes around each RPC, inside its quotas."""
 
     def make_endpoints(rpcs: Sequence[Rpc]) -> dict[str, Any]:
         return {
@@ -157,7 +157,7 @@ def make_application(
 
     parse_limiter = anyio.CapacityLimiter(1)
     oversight = Oversight(hub.audit, hub.quotas)
-    interceptors = (trace_rpcs(hub.tracer, "connectrpc"), oversight.wrap, *within)
+    interceptors = (trace_rpcs(hub.tracer, "connectrpc"), oversight.wrap, *middleware)
     servicers = make_servicers(hub, RpcSettings(max_message_bytes, interceptors))
     all_rpcs = [rpc for each in servicers for rpc in list_rpcs(*each, max_message_bytes, *interceptors)]
     open_rpcs = [rpc for rpc in all_rpcs if RULES[rpc.path].reach is RpcReach.OPEN]

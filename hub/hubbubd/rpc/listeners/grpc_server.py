@@ -35,7 +35,7 @@ from hubbubd.rpc.listeners import sockets as listening
 from hubbubd.rpc.listeners.health import HealthService
 from hubbubd.rpc.listeners.tls import grpc_credentials
 from hubbubd.rpc.mcp.bridge import McpService
-from hubbubd.rpc.methods import Around, RpcSettings, make_generic_handler
+from hubbubd.rpc.methods import Middleware, RpcSettings, make_generic_handler
 from hubbubd.rpc.revision import Revisions
 from hubbubd.rpc.servicers.admin import AdminService
 from hubbubd.rpc.servicers.approvals import ApprovalService
@@ -79,11 +79,11 @@ IDLE_MS = 600_000
 HANDSHAKE_MS = 20_000
 """Milliseconds a new connection may take until it speaks HTTP/2."""
 
-LAST_WORDS_S = 2.0
-"""Seconds from the closing of the port for callers to receive their errors, and for RPCs other than calls to end."""
+CLOSE_GRACE_S = 2.0
+"""Seconds after the port has closed, for callers to receive their errors, and for RPCs other than calls to end."""
 
-LOST_S = 0.2
-"""The same for a member that the fleet has given up: it is to start again soon."""
+LOST_MEMBER_GRACE_S = 0.2
+"""The same for a member that the fleet has declared lost: it is to start again soon."""
 
 MAX_METADATA = 32 * 1024
 """The most bytes of an RPC's metadata."""
@@ -95,8 +95,7 @@ PING_INTERVAL_MS = 5_000
 def is_not_disconnect(record: logging.LogRecord) -> bool:
     """Return False for a log record of gRPC about a caller that disconnected before its response, else True.
 
-    As a filter of the log: gRPC logs each as an internal error, which it is not, and callers could cause any number of
-    them.
+    It filters the log: gRPC logs each such caller as an internal error, and callers could cause any number of these.
     """
     return not (record.exc_info and isinstance(record.exc_info[1], grpc.aio.InternalError))
 
@@ -108,26 +107,26 @@ async def serve(
     listen: str,
     gate: Gate,
     tls: TlsFiles | None = None,
-    local: Path | None = None,
+    local_socket: Path | None = None,
     max_message_bytes: int = 16 * 1024 * 1024,
     grace_s: float | None = None,
     handles: StateTokens | None = None,
-    within: tuple[Around, ...] = (),
+    middleware: tuple[Middleware, ...] = (),
 ) -> AsyncGenerator[str, None]:
     """Serve a hub behind the `gate`, and yield the address to connect to.
 
-    That is HOST:PORT, with TLS if given, or unix:PATH. A Unix socket at `local` serves the same without TLS. `within`
-    goes around each RPC, within its span, its audit entry and its quotas. `handles` seal what MCP hosts bring back.
+    The address is HOST:PORT or unix:PATH. A Unix socket at `local_socket` serves the same without TLS. `middleware`
+    wraps each RPC, within its span, its audit entry and its quotas. `handles` seal the state of MCP hosts.
 
     On leaving, the hub is drained (`Hub.drain`, with `grace_s`) before the port closes. Raises ConfigError for an
     address beyond loopback without TLS and for unusable TLS files, OSError for an address that cannot be bound.
     """
     logging.getLogger("grpc._cython.cygrpc").addFilter(is_not_disconnect)
     oversight = Oversight(hub.audit, hub.quotas)
-    around = (trace_rpcs(hub.tracer, "grpc"), oversight.wrap, *within)
-    carried = RpcSettings(
+    chain = (trace_rpcs(hub.tracer, "grpc"), oversight.wrap, *middleware)
+    stream_settings = RpcSettings(
         max_message_bytes,
-        (oversight.wrap_carried, *around),
+        (oversight.wrap_streamed, *chain),
         charge=lambda caller: hub.quotas.rpcs.charge(caller.name),
         hold=oversight.hold_stream,
     )
@@ -136,16 +135,19 @@ async def serve(
         options=_server_options(max_message_bytes),
         maximum_concurrent_rpcs=MAX_RPCS,
     )
-    served = make_servicers(hub, carried, handles)
+    servicers = make_servicers(hub, stream_settings, handles)
     server.add_generic_rpc_handlers(
-        [make_generic_handler(*each, max_message_bytes, *around, dropped=hub.count_dropped_watch) for each in served]
+        [
+            make_generic_handler(*each, max_message_bytes, *chain, on_dropped=hub.count_dropped_watch)
+            for each in servicers
+        ]
     )
-    reflection.enable_server_reflection([*(s.full_name for s, _ in served), reflection.SERVICE_NAME], server)
+    reflection.enable_server_reflection([*(s.full_name for s, _ in servicers), reflection.SERVICE_NAME], server)
 
     address = listening.bind(server, listen, grpc_credentials(tls) if tls else None)
-    if local is not None:
-        listening.bind(server, f"{UNIX}{local}")
-    with anyio.CancelScope(shield=True):  # cut short, it would start all the same, and nobody would stop it
+    if local_socket is not None:
+        listening.bind(server, f"{UNIX}{local_socket}")
+    with anyio.CancelScope(shield=True):  # cancelled, it would start all the same, and would not be stopped
         await server.start()
     try:
         yield address
@@ -163,48 +165,48 @@ async def serve(
 
 
 async def wait_for_open_rpcs(hub: Hub, closed: asyncio.Future[None]) -> None:
-    """Wait until all RPCs of a port that closes have ended (`closed`), or their time is over.
+    """Wait until all RPCs of a closing port have ended (`closed` is done), or their time is over.
 
     Calls have the rest of the grace period, since a member of a fleet accepts calls of other members until its port
-    closes. Other RPCs have LAST_WORDS_S.
+    closes. Other RPCs have CLOSE_GRACE_S.
     """
-    begun, lost = hub.clock.steady(), hub.fleet.lost if hub.fleet is not None else anyio.Event()
+    closing_since, lost = hub.clock.steady(), hub.fleet.lost if hub.fleet is not None else anyio.Event()
     async with cancel_on(hub.grace_cut), cancel_on(lost):
         with anyio.move_on_after(hub.remaining_grace_s()):
             await hub.calls.drain_delays.wait_for_all()
             while not closed.done():  # a call that has just come may not count yet
-                await asyncio.wait([closed], timeout=LAST_WORDS_S)
+                await asyncio.wait([closed], timeout=CLOSE_GRACE_S)
                 if not await hub.calls.drain_delays.wait_for_all():
                     break
-    ends = begun + (LOST_S if lost.is_set() else LAST_WORDS_S)
-    await asyncio.wait([closed], timeout=max(0.0, ends - hub.clock.steady()))
+    ends_at = closing_since + (LOST_MEMBER_GRACE_S if lost.is_set() else CLOSE_GRACE_S)
+    await asyncio.wait([closed], timeout=max(0.0, ends_at - hub.clock.steady()))
 
 
 def make_servicers(
-    hub: Hub, carried: RpcSettings, handles: StateTokens | None = None
+    hub: Hub, stream_settings: RpcSettings, handles: StateTokens | None = None
 ) -> list[tuple[ServiceDescriptor, object]]:
-    """Return all services, health included, with their servicers. `carried` says how RPCs within streams are served.
+    """Return all services, health included, with their servicers. `stream_settings` are for RPCs within streams.
 
-    Without `handles`, what hosts bring back is sealed with keys that end with this process.
+    Without `handles`, the state of hosts is sealed with keys that end with this process.
     """
     handles = handles or StateTokens(StateKeyRing.in_memory(hub.clock), hub.clock)
     inbox = InboxService(hub.inbox, hub.work)
-    served = {
+    servicers = {
         "AdminService": AdminService(hub),
         "ApprovalService": ApprovalService(hub),
-        "CallService": CallService(hub.calls, hub.work, inbox.answer_pending_request, carried),
+        "CallService": CallService(hub.calls, hub.work, inbox.answer_pending_request, stream_settings),
         "CatalogService": CatalogService(hub.catalog),
         "EventService": EventService(hub.events, hub.subscriptions),
         "FleetService": FleetAdminService(hub),
         "InboxService": inbox,
         "LoginService": LoginService(hub.visitors),
-        "McpService": McpService(hub, handles, carried.charge, carried.max_message_bytes),
+        "McpService": McpService(hub, handles, stream_settings.charge, stream_settings.max_message_bytes),
         "ServerService": ServerService(hub.servers, lambda: hub.configuration.state.files),
         "TaskService": TaskService(hub.tasks),
     }
     names = [service.full_name for service in SERVICES.values()]
     return [
-        *((SERVICES[name], servicer) for name, servicer in served.items()),
+        *((SERVICES[name], servicer) for name, servicer in servicers.items()),
         (health.SERVICE, HealthService(hub.health, names, hub.calls.stopped)),
     ]
 

@@ -58,7 +58,7 @@ from hubbubd.downstream.protocol.messages import (
 from hubbubd.errors import HubError, Unavailable
 from hubbubd.rpc.auth import gate as auth
 from hubbubd.rpc.interceptors import Oversight
-from hubbubd.rpc.listeners.grpc_server import LAST_WORDS_S, MAX_RPCS
+from hubbubd.rpc.listeners.grpc_server import CLOSE_GRACE_S, MAX_RPCS
 from hubbubd.rpc.listeners.http_server import serve_application
 from hubbubd.rpc.login import metadata as login
 from hubbubd.rpc.mcp.admission import RPC, Admission, http_status, note_peer, preflight_headers
@@ -85,14 +85,14 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-VIA: Final = "http"
-"""How hosts come here, as operators see it."""
+HTTP_TRANSPORT: Final = "http"
+"""The name of this transport in the list of hosts."""
 
-RESUMED: Final = "resumed"
-"""What a request is called that an earlier process has begun, until its call is found."""
+RESUMED_METHOD: Final = "resumed"
+"""Stands for the method of a request that an earlier process has started, until its call is found."""
 
-LISTEN: Final = "subscriptions/listen"
-"""The request whose stream lasts (from 2026-07-28 on)."""
+LISTEN_METHOD: Final = "subscriptions/listen"
+"""The method whose stream stays open (from 2026-07-28 on)."""
 
 
 @asynccontextmanager
@@ -101,7 +101,7 @@ async def serve_mcp(
 ) -> AsyncGenerator[str, None]:
     """Serve a hub's endpoints for hosts and yield their URL. The hub must have been drained when the block ends.
 
-    `handles` seal what hosts bring back with an answer. Raises ConfigError, OSError.
+    `handles` seal the state that hosts send back with an answer. Raises ConfigError, OSError.
     """
     app = McpApplication(hub, gate=gate, handles=handles, secure=tls is not None)
     serving = serve_application(
@@ -110,7 +110,7 @@ async def serve_mcp(
         connections=make_connection_class(),
         tls=tls,
         max_requests=MAX_RPCS,
-        grace_s=round(LAST_WORDS_S),
+        grace_s=round(CLOSE_GRACE_S),
     )
     try:
         async with serving as url, anyio.create_task_group() as tasks:
@@ -129,7 +129,7 @@ class McpApplication:
     def __init__(self, hub: Hub, *, gate: auth.Gate, handles: StateTokens, secure: bool) -> None:
         settings = hub.configuration.settings
         self._hub = hub
-        self.sessions = EndpointSessions(hub, self._limits)
+        self.sessions = EndpointSessions(hub, self._host_limits)
         self._gate = gate
         self._max_message_bytes = settings.max_message_bytes
         self._oversight = Oversight(hub.audit, hub.quotas)
@@ -144,29 +144,29 @@ class McpApplication:
             has_login=lambda: hub.configuration.settings.has_login,
             public_url=settings.mcp_public_url,
         )
-        self._login: LoginRoutes | None = None
+        self._login_routes: LoginRoutes | None = None
         self._endpoints = McpEndpoints(hub, handles)
         self._processes = HostProcesses()
-        self._streams = Quota(
+        self._stream_quota = Quota(
             "open streams of hosts", HostLimits.from_settings(settings).streams_per_principal, reason="TOO_MANY_STREAMS"
         )
-        self._unread = UnreadBytes()
-        self._leaving = asyncio.Event()
-        self._reading = anyio.CapacityLimiter(1)
+        self._unread_bytes = UnreadBytes()
+        self._draining = asyncio.Event()
+        self._parse_limiter = anyio.CapacityLimiter(1)
 
-    def _limits(self) -> HostLimits:
+    def _host_limits(self) -> HostLimits:
         return HostLimits.from_settings(self._hub.configuration.settings)
 
     async def refuse_once_draining(self) -> None:
-        """Wait until the hub is drained; from then on refuse new requests, and end the streams that last."""
+        """Wait until the hub is drained; then refuse new requests, and end the streams of sessions."""
         async for _ in self._hub.health.watch():  # ends once the hub shuts down
             pass
-        self._leaving.set()
+        self._draining.set()
         for session in self.sessions:
             session.outlet.close()
 
     def publish_login_address(self, url: str) -> None:
-        """Publish the address at which people log in, as long as hosts may log in; `url` is this port's own."""
+        """Publish the address at which people log in, and keep it current; `url` is this port's own address."""
         configuration, visitors = self._hub.configuration, self._hub.visitors
 
         def set_address(settings: HubSettings) -> None:
@@ -188,12 +188,10 @@ class McpApplication:
             if await self._serve_unauthenticated(request):
                 return
             caller = await self._admission.authenticate(request)
-            request.hold_bytes = partial(self._unread.count_response, caller.name)
+            request.hold_bytes = partial(self._unread_bytes.count_response, caller.name)
             await self._serve(request, caller, self._find_endpoint(scope["path"], caller))
-        except HttpRefusal as answered:
-            await request.answer(
-                answered.status, messages.make_error_response(None, answered.refusal), answered.headers
-            )
+        except HttpRefusal as refused:
+            await request.answer(refused.status, messages.make_error_response(None, refused.refusal), refused.headers)
         except HubError as exc:
             await self._refuse(request, exc)
         except ConnectionError:
@@ -217,52 +215,52 @@ class McpApplication:
             note_peer(request)
             await self._get_login_routes().serve(request, self._admission.base_url(request))
             return True
-        # Hosts look here for where to log in (`/register`). A 401 would tell them that they may after a log-in.
+        # Hosts try paths such as `/register` to log in. A 401 would have them try again after a log-in.
         raise HttpRefusal(404, Refusal(INVALID_REQUEST, f"there is nothing here; hosts use {PATH}"))
 
     def _get_login_routes(self) -> "LoginRoutes":
-        """Return what serves the log-in, made when it is first needed."""
-        if self._login is None:
+        """Return the routes of the log-in, made at the first use."""
+        if self._login_routes is None:
             from hubbubd.rpc.login.routes import LoginRoutes  # lazy: most hubs never need it
 
             secure = self._admission.is_seen_secure
-            self._login = LoginRoutes(self._hub, gate=self._gate, oversight=self._oversight, secure=secure)
-        return self._login
+            self._login_routes = LoginRoutes(self._hub, gate=self._gate, oversight=self._oversight, secure=secure)
+        return self._login_routes
 
     def _find_endpoint(self, path: str, caller: Principal) -> McpEndpoint:
         """Return the endpoint at a path. Raises NotFound, Unauthenticated and HttpRefusal."""
-        found = endpoint_paths.parse(unquote(path))
-        if found is None:
+        endpoint_name = endpoint_paths.parse(unquote(path))
+        if endpoint_name is None:
             raise HttpRefusal(404, Refusal(INVALID_REQUEST, endpoint_paths.NONE_HERE))
-        return self._endpoints.find(found, caller)
+        return self._endpoints.find(endpoint_name, caller)
 
     async def _serve(self, request: HostHttpRequest, caller: Principal, endpoint: McpEndpoint) -> None:
         """Serve a request at an endpoint, by its method. Raises HttpRefusal, HubError."""
-        stateless = request.headers.get(VERSION_HEADER) in STATELESS_REVISIONS
+        is_stateless = request.headers.get(VERSION_HEADER) in STATELESS_REVISIONS
         match request.scope["method"]:
             case "POST":
                 await self._serve_post(request, caller, endpoint)
-            case "GET" if not stateless:
+            case "GET" if not is_stateless:
                 with self._gate.while_valid(caller, RPC, self._oversight):
                     await self._serve_own_stream(request, await self._find_session(request, caller, endpoint), caller)
-            case "DELETE" if not stateless:
+            case "DELETE" if not is_stateless:
                 await self.sessions.end(await self._find_session(request, caller, endpoint))
                 await request.answer(200)
             case _:
-                allowed = b"POST" if stateless else b"GET, POST, DELETE"
+                allowed = b"POST" if is_stateless else b"GET, POST, DELETE"
                 raise HttpRefusal(405, Refusal(INVALID_REQUEST, "this method is not served"), [(b"allow", allowed)])
 
     async def _serve_post(self, request: HostHttpRequest, caller: Principal, endpoint: McpEndpoint) -> None:
-        """Serve one message of a host, by the revision that it was sent with."""
+        """Serve one message of a host, without a session or with one, as its revision has it."""
         request.require_accept("application/json", "text/event-stream")
-        if (message := await read_message(request, self._max_message_bytes, self._reading)) is None:
-            return  # it was no message, and has been refused
+        if (message := await read_message(request, self._max_message_bytes, self._parse_limiter)) is None:
+            return  # no valid message; `read_message` has sent the refusal
         id_ = message.id if isinstance(message, RequestMessage) else None
         try:
             if isinstance(message, RequestMessage):
                 self._require_not_shutting_down(message.params)
-            of_request = isinstance(message, RequestMessage) and message.is_stateless
-            if request.headers.get(VERSION_HEADER) in STATELESS_REVISIONS or of_request:
+            request_is_stateless = isinstance(message, RequestMessage) and message.is_stateless
+            if request.headers.get(VERSION_HEADER) in STATELESS_REVISIONS or request_is_stateless:
                 await self._serve_stateless(request, message, caller, endpoint)
             else:
                 await self._serve_with_session(request, message, caller, endpoint)
@@ -272,27 +270,27 @@ class McpApplication:
             await self._refuse(request, exc, id_)
 
     async def _refuse(self, request: HostHttpRequest, exc: HubError, id_: Id | None = None) -> None:
-        """Answer with a JSON-RPC error, in the HTTP status that the refusal has."""
+        """Answer with a JSON-RPC error for a HubError, in the HTTP status that fits."""
         refusal = Refusal(HUB_FAILED, exc.message, {"reason": exc.reason, **exc.metadata})
         await request.answer(
             http_status(exc), messages.make_error_response(id_, refusal), self._admission.refusal_headers(request, exc)
         )
 
     async def _serve_while_valid(self, caller: Principal, serve: Serve, host_request: HostRequest) -> bytes:
-        """Serve a request while its credential is valid. Raises Unauthenticated when that ends before the response."""
+        """Serve a request, and return its response. Raises Unauthenticated if the credential ends before that."""
         with self._gate.while_valid(caller, RPC, self._oversight):
             return await serve(host_request)
         raise AssertionError("it raises when the credential has ended")
 
     def _require_not_shutting_down(self, params: Mapping[str, Any] = MappingProxyType({})) -> None:
-        """Raise Unavailable once the hub shuts down, unless the request brings answers, for which a call may wait."""
-        if self._leaving.is_set() and "inputResponses" not in params:
+        """Raise Unavailable once the hub shuts down, unless the request has answers that an open call waits for."""
+        if self._draining.is_set() and "inputResponses" not in params:
             raise Unavailable("the hub is shutting down", reason="SHUTTING_DOWN", retry_after_s=1)
 
     def _count_stream(self, caller: Principal) -> AbstractContextManager[None]:
-        """Count a stream that may last against the principal's limit. Raises ResourceExhausted (TOO_MANY_STREAMS)."""
-        self._streams.limit = self._limits().streams_per_principal
-        return self._streams.hold(caller.name)
+        """Count a stream against the caller's limit during the block. Raises ResourceExhausted (TOO_MANY_STREAMS)."""
+        self._stream_quota.limit = self._host_limits().streams_per_principal
+        return self._stream_quota.hold(caller.name)
 
     # Revisions with a handshake
 
@@ -322,7 +320,7 @@ class McpApplication:
         self, request: HostHttpRequest, message: RequestMessage, caller: Principal, endpoint: McpEndpoint
     ) -> None:
         """Begin a session, and answer with its id in a header. Raises Refusal, HubError."""
-        host = introductions.parse_handshake_host(message, caller, VIA)
+        host = introductions.parse_handshake_host(message, caller, HTTP_TRANSPORT)
         session = await self.sessions.begin(host, endpoint)
         response = await session.begin(
             message, HostOutbox(), serve=partial(self._serve_while_valid, caller, endpoint.serve)
@@ -346,44 +344,44 @@ class McpApplication:
     async def _serve_own_stream(self, request: HostHttpRequest, session: EndpointSession, caller: Principal) -> None:
         """Serve a GET: the stream of messages that belong to no request, or the stream that the host resumes."""
         request.require_accept("text/event-stream")
-        last = request.headers.get("last-event-id")
+        last_event_id = request.headers.get("last-event-id")
         with self._count_stream(caller):
-            if last is not None:
-                await self._resume_stream(request, session, caller, last)
+            if last_event_id is not None:
+                await self._resume_stream(request, session, caller, last_event_id)
                 return
             self._require_not_shutting_down()
             stream, outlet = HostEventStream(request), session.listen()
-            gone = request.watch_connection()
+            host_closed = request.watch_connection()
             removed = asyncio.create_task(session.endpoint.wait_until_removed())
             removed.add_done_callback(lambda _: outlet.close())
             try:
                 await stream.begin()
-                await stream.send_outbox(outlet, until=gone)
+                await stream.send_outbox(outlet, until=host_closed)
                 await request.end()
             finally:
-                gone.cancel()
+                host_closed.cancel()
                 removed.cancel()
                 session.end_listening(outlet)
 
     async def _resume_stream(
-        self, request: HostHttpRequest, session: EndpointSession, caller: Principal, last: str
+        self, request: HostHttpRequest, session: EndpointSession, caller: Principal, last_event_id: str
     ) -> None:
-        """Resume a stream after its event `last`; the stream may be of an earlier process. Raises HttpRefusal."""
+        """Resume a stream after an event; the stream may be of an earlier process of the hub. Raises HttpRefusal."""
         replays = session.replays
-        found = replays.find(last)
-        if found is None and (lost := replays.parse_lost(last)) is not None:
-            found = replays.reopen_lost(lost), lost.last_event
-            message = RequestMessage(lost.request_id, RESUMED, {})
+        position = replays.find(last_event_id)
+        if position is None and (former := replays.parse_lost(last_event_id)) is not None:
+            position = replays.reopen_lost(former), former.last_event
+            message = RequestMessage(former.request_id, RESUMED_METHOD, {})
             serve = partial(self._serve_while_valid, caller, session.endpoint.resume)
             try:
-                found[0].end_with(_start_request(session, message, found[0], lost.call_key, serve, hold_s=None))
+                position[0].end_with(_start_request(session, message, position[0], former.call_key, serve, hold_s=None))
             except Refusal as refusal:
                 raise HttpRefusal(400, refusal) from None
-            found[0].is_known_to_host = True
-        if found is None:
-            gone = Refusal(INVALID_REQUEST, "what came after this event is not kept", {"reason": "EVENT_NOT_KEPT"})
-            raise HttpRefusal(400, gone)
-        await resume_stream(request, *found)
+            position[0].is_known_to_host = True
+        if position is None:
+            error = Refusal(INVALID_REQUEST, "what came after this event is not kept", {"reason": "EVENT_NOT_KEPT"})
+            raise HttpRefusal(400, error)
+        await resume_stream(request, *position)
 
     # From 2026-07-28 on
 
@@ -400,10 +398,14 @@ class McpApplication:
             await request.answer(202)
             return
         check_repeated(request.headers, request.duplicate_header, message)
-        host, name, peer = introductions.parse_stateless_host(message, caller, VIA), endpoint.view.name, request.peer
+        host, name, peer = (
+            introductions.parse_stateless_host(message, caller, HTTP_TRANSPORT),
+            endpoint.view.name,
+            request.peer,
+        )
         self._processes.recognise(host, name, peer)
         if message.method == "tools/call":
-            await endpoint.view.settle(CatalogKind.TOOL)  # makes ready what `find_entry` looks up
+            await endpoint.view.settle(CatalogKind.TOOL)  # computes the names that `find_entry` looks up
             tool = endpoint.view.find_entry(CatalogKind.TOOL, str(message.params.get("name")), caller)
             check_arguments(tool, message.params.get("arguments"), request.headers)
         outlet = HostOutbox()
@@ -413,11 +415,11 @@ class McpApplication:
             params=message.params,
             host=host,
             send=outlet.send,
-            leaving=self._leaving,
+            leaving=self._draining,
             own_hold_s=request.hold_s,
         )
         with ExitStack() as streams:
-            if message.method == LISTEN:
+            if message.method == LISTEN_METHOD:
                 streams.enter_context(self._count_stream(caller))
                 streams.enter_context(self._processes.note_stream(host, name, peer))
             task = asyncio.create_task(self._serve_while_valid(caller, endpoint.serve, host_request))

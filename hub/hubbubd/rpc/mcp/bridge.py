@@ -28,17 +28,17 @@ FRAME_BYTES = 1024
 MAX_MESSAGES = 1000
 """The most messages in one frame of a bridge."""
 
-UNREAD_BYTES = 4 * 1024 * 1024
-"""While as much waits for a bridge, the hub reads no further."""
+PAUSE_READING_BYTES = 4 * 1024 * 1024
+"""While more bytes wait to be read by a bridge, the hub reads no further messages of it."""
 
-UNREAD_MESSAGES = 4
-"""So many of the longest messages may wait for a bridge; beyond that its stream is ended."""
+MAX_UNREAD_MESSAGES = 4
+"""How many of the longest messages may wait to be read by a bridge; beyond that its stream is ended."""
 
-TOGETHER_BYTES = 64 * 1024
-"""Messages that wait to be written go together up to this size: gRPC takes its price per message."""
+MAX_BATCH_BYTES = 64 * 1024
+"""The most bytes of messages that share a frame: gRPC costs most per message, so short ones are batched."""
 
-STOP_S = 1.0
-"""Seconds after the hub has stopped for requests to get their responses, which are refusals by then."""
+LAST_RESPONSES_S = 1.0
+"""Seconds after the hub has stopped for the last requests to get responses, which are refusals by then."""
 
 _SESSION_KEY = re.compile(r"[A-Za-z0-9_-]{16,64}")
 
@@ -57,7 +57,7 @@ class McpService:
         self._max_message_bytes = max_message_bytes - FRAME_BYTES
 
     async def serve(self, frames: AsyncIterator[pb.ServeRequest], write: Write) -> None:
-        """Carry one host's messages until it leaves or the stream breaks.
+        """Carry one host's messages until the host leaves or the stream breaks.
 
         Raises InvalidArgument, NotFound, ResourceExhausted (WATCHER_TOO_SLOW), Unavailable (SHUTTING_DOWN,
         STORE_UNAVAILABLE).
@@ -72,20 +72,20 @@ class McpService:
             max_message_bytes=self._max_message_bytes, questions=self._endpoints.who_answers(endpoint)
         )
         await write(pb.ServeResponse(opened=opened).SerializeToString())
-        outlet = HostOutbox(UNREAD_MESSAGES * (self._max_message_bytes + FRAME_BYTES))
+        outlet = HostOutbox(MAX_UNREAD_MESSAGES * (self._max_message_bytes + FRAME_BYTES))
         host = self._hosts.add_stream(principal(), first.open.session_key, endpoint, outlet)
         stream = _BridgeStream(host, outlet, write, self._hub)
         removed = asyncio.create_task(endpoint.wait_until_removed())
         removed.add_done_callback(lambda _: outlet.close())
         try:
-            stream.hand_on(first)
+            stream.receive_frame(first)
             await stream.run(frames)
             if removed.done():
                 raise endpoint.removed_error
         finally:
             removed.cancel()
-            # The calls of a host that has left are cancelled now; otherwise the host may come back for a while.
-            self._hosts.end_stream(host, left=stream.host_leaves or not current().is_credential_valid())
+            # The calls of a host that has left are cancelled now; others may open a stream again for a while.
+            self._hosts.end_stream(host, left=stream.host_has_left or not current().is_credential_valid())
         if outlet.overrun:
             raise ResourceExhausted("this bridge does not read what the hub says", reason="WATCHER_TOO_SLOW")
         if self._hub.calls.stopped.is_set():
@@ -108,84 +108,84 @@ class _BridgeStream:
     """One stream of a bridge."""
 
     def __init__(self, host: BridgedHost, outlet: HostOutbox, write: Write, hub: Hub) -> None:
-        self.host_leaves = False
-        self.taken_count = 0
+        self.host_has_left = False
+        self.received_count = 0
         self._host = host
         self._outlet = outlet
         self._write = write
         self._hub = hub
         self._calls = hub.calls
-        self._has_room = asyncio.Event()
+        self._outlet_drained = asyncio.Event()
 
     async def run(self, frames: AsyncIterator[pb.ServeRequest]) -> None:
         """Carry messages until one side ends the stream. Raises InvalidArgument and Unavailable."""
         async with asyncio.TaskGroup() as tasks:
-            reading = tasks.create_task(self._read_frames(frames))
-            stopping = tasks.create_task(self._end_with_hub(reading))
+            reader = tasks.create_task(self._read_frames(frames))
+            stopper = tasks.create_task(self._end_with_hub(reader))
             await self._write_messages()
-            reading.cancel()
-            stopping.cancel()
+            reader.cancel()
+            stopper.cancel()
 
-    def hand_on(self, frame: pb.ServeRequest) -> None:
-        """Hand the messages of a frame to the host's endpoint; note whether the host leaves. Raises InvalidArgument."""
+    def receive_frame(self, frame: pb.ServeRequest) -> None:
+        """Pass the messages of a frame to the host's endpoint; note whether the host leaves. Raises InvalidArgument."""
         if len(frame.messages) > MAX_MESSAGES:
-            wrong = f"has {len(frame.messages)} entries; at most {MAX_MESSAGES} are taken"
-            raise InvalidArgument.field("messages", wrong)
+            problem = f"has {len(frame.messages)} entries; at most {MAX_MESSAGES} are taken"
+            raise InvalidArgument.field("messages", problem)
         for message in frame.messages:
             self._host.receive(message, again=frame.again)
-        self.taken_count += len(frame.messages)
-        self.host_leaves = frame.leave
+        self.received_count += len(frame.messages)
+        self.host_has_left = frame.leave
 
     async def _read_frames(self, frames: AsyncIterator[pb.ServeRequest]) -> None:
-        """Hand on the host's messages until it leaves or its credential ends. Raises InvalidArgument, Unavailable."""
+        """Receive frames until the host leaves or its credential ends. Raises InvalidArgument, Unavailable."""
         async for frame in frames:
             if frame.HasField("open"):
                 raise InvalidArgument.field("open", "may only be in the first message")
             if not current().is_credential_valid():
                 break  # the gate ends the stream, and says why
-            if frame.again:  # perhaps of calls that another member has made
+            if frame.again:  # sent before to another member, whose calls this one may not know yet
                 await self._hub.catch_up()
-            self.hand_on(frame)
-            if self.host_leaves:
+            self.receive_frame(frame)
+            if self.host_has_left:
                 break
-            while self._outlet.unread_bytes > UNREAD_BYTES and not self._outlet.closed:
-                self._has_room.clear()
-                await self._has_room.wait()
+            while self._outlet.unread_bytes > PAUSE_READING_BYTES and not self._outlet.closed:
+                self._outlet_drained.clear()
+                await self._outlet_drained.wait()
         self._outlet.close()
 
-    async def _end_with_hub(self, reading: asyncio.Task[None]) -> None:
-        """Take nothing more once the hub has stopped, and end the stream once what was taken has its responses.
+    async def _end_with_hub(self, reader: asyncio.Task[None]) -> None:
+        """Once the hub has stopped, read no more, and end the stream when all received requests have responses.
 
-        A bridge has to take a request without a response for one that may have been carried out.
+        Without a response, a bridge must assume that the request may have been carried out.
         """
         await self._calls.stopped.wait()
-        reading.cancel()
-        await self._host.finish(STOP_S)
+        reader.cancel()
+        await self._host.finish(LAST_RESPONSES_S)
         self._outlet.close()
 
     async def _write_messages(self) -> None:
-        """Write what there is for the host, until the stream is closed. A frame without a message shows life."""
+        """Write the outlet's messages until it is closed; when there are none for a while, an empty frame."""
         while True:
             await self._outlet.wait_for_news(BOOKMARK_S)
-            waiting = self._outlet.take_all()
-            if self._outlet.closed and not waiting:
+            messages = self._outlet.take_all()
+            if self._outlet.closed and not messages:
                 if self._calls.stopped.is_set():
-                    await self._write(pb.ServeResponse(taken=self.taken_count).SerializeToString())
+                    await self._write(pb.ServeResponse(taken=self.received_count).SerializeToString())
                 return
-            for frame in _pack_frames(waiting, draining=self._calls.draining) if waiting else [b""]:
+            for frame in _pack_frames(messages, draining=self._calls.draining) if messages else [b""]:
                 await self._write(frame)
-            self._has_room.set()
+            self._outlet_drained.set()
 
 
-def _pack_frames(waiting: list[bytes], *, draining: bool) -> list[bytes]:
-    """Return messages as frames: short ones share a frame of TOGETHER_BYTES at most."""
+def _pack_frames(messages: list[bytes], *, draining: bool) -> list[bytes]:
+    """Return messages as serialized frames: short ones share a frame of MAX_BATCH_BYTES at most."""
     frames: list[bytes] = []
-    together: list[bytes] = []
+    batch: list[bytes] = []
     size = 0
-    for message in waiting:
-        if together and size + len(message) > TOGETHER_BYTES:
-            frames.append(pb.ServeResponse(messages=together, draining=draining).SerializeToString())
-            together, size = [], 0
-        together.append(message)
+    for message in messages:
+        if batch and size + len(message) > MAX_BATCH_BYTES:
+            frames.append(pb.ServeResponse(messages=batch, draining=draining).SerializeToString())
+            batch, size = [], 0
+        batch.append(message)
         size += len(message)
-    return [*frames, pb.ServeResponse(messages=together, draining=draining).SerializeToString()]
+    return [*frames, pb.ServeResponse(messages=batch, draining=draining).SerializeToString()]

@@ -1,4 +1,4 @@
-"""The hosts that are connected, as operators see them."""
+"""Lists the connected hosts for operators."""
 
 from itertools import islice
 from typing import Final
@@ -12,13 +12,13 @@ from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.oversight import ConnectedHost, OpenRequest
 
 MAX_REQUESTS: Final = 100
-"""The most open requests of one host that are shown: one without sessions may have very many."""
+"""The most open requests of one host in a response: a host without sessions may have very many."""
 
 
 def list_page(hub: Hub, request: pb.ListHostsRequest) -> pb.ListHostsResponse:
     """Return a page of hosts, newest first. Raises InvalidArgument."""
     chosen = requests.host_filter(request.filter)
-    found, token = pages.page_records(
+    hosts, token = pages.page_records(
         [each for each in hub.hosts.all() if chosen.matches(each)],
         request,
         pages.newest_position,
@@ -27,20 +27,20 @@ def list_page(hub: Hub, request: pb.ListHostsRequest) -> pb.ListHostsResponse:
         scope=EVERYTHING,
         backwards=pages.is_oldest_first(request),
     )
-    return pb.ListHostsResponse(hosts=found, next_page_token=token)
+    return pb.ListHostsResponse(hosts=hosts, next_page_token=token)
 
 
 def _render_host(hub: Hub, host: ConnectedHost) -> pb.ConnectedHost:
     """Return a connected host as a message, with its first MAX_REQUESTS open requests."""
-    about = host.identity
+    identity = host.identity
     return pb.ConnectedHost(
         id=host.id,
-        principal=about.principal,
-        name=text(about.name),
-        version=text(about.version),
-        protocol_version=about.revision,
-        transport=about.via,
-        endpoint=about.endpoint,
+        principal=identity.principal,
+        name=text(identity.name),
+        version=text(identity.version),
+        protocol_version=identity.revision,
+        transport=identity.via,
+        endpoint=identity.endpoint,
         has_session=host.has_session,
         created_at=timestamp(host.created_at),
         last_used_at=timestamp(host.last_used_at),
@@ -55,7 +55,7 @@ def _render_request(hub: Hub, request: OpenRequest) -> pb.HostRequest:
     """Return an open request of a host as a message, with the pending requests of its call."""
     try:
         pending = hub.calls.get(request.call_id).pending_ids if request.call_id else ()
-    except NotFound:  # it is about to be made, or its server is gone
+    except NotFound:  # the call is not made yet, or its server was removed
         pending = ()
     return pb.HostRequest(
         method=text(request.method),

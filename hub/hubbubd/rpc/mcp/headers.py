@@ -1,4 +1,4 @@
-"""What a host repeats in headers, for those on the way (MCP 2026-07-28, transports and tools, x-mcp-header)."""
+"""Checks headers that repeat the body, for proxies (MCP 2026-07-28, transports and tools, x-mcp-header)."""
 
 import base64
 import re
@@ -12,23 +12,23 @@ from hubbubd.downstream.hosts import introductions
 from hubbubd.downstream.protocol.messages import Refusal, RequestMessage
 from hubbubd.rpc.mcp.transport import ARGUMENT_PREFIX, VERSION_HEADER
 
-MARK: Final = "x-mcp-header"
+SCHEMA_KEY: Final = "x-mcp-header"
 """The member of an argument's schema that names its header, without the prefix ARGUMENT_PREFIX."""
 
-Marked = Mapping[tuple[str, ...], str]
-"""The header, in lower case, by the path of its argument."""
+HeaderByPath = Mapping[tuple[str, ...], str]
+"""By the path of an argument: the name of its header, in lower case."""
 
-_WRAPPED: Final = re.compile(r"=\?base64\?(.*)\?=", re.DOTALL)
-"""How text is wrapped that may not stand in a header as it is: in base64."""
+_BASE64_WRAPPED: Final = re.compile(r"=\?base64\?(.*)\?=", re.DOTALL)
+"""A header value in base64, for text that HTTP headers cannot have."""
 
 MAX_BITS: Final = 1024
-"""Bits of the largest whole number that a header repeats: those of the largest double."""
+"""Bits of the largest whole number that a header repeats: as many as the largest double has."""
 
-_DECIMAL: Final = re.compile(r"-?[0-9]{1,400}(\.[0-9]{1,400})?")
-"""A number as a header has it. The largest double has 309 digits before the point."""
+_DECIMAL_PATTERN: Final = re.compile(r"-?[0-9]{1,400}(\.[0-9]{1,400})?")
+"""A number in a header. The largest double has 309 digits before the point."""
 
 
-_NAMES: Final = {
+_NAME_PARAMS: Final = {
     "tools/call": "name",
     "prompts/get": "name",
     "resources/read": "uri",
@@ -46,11 +46,11 @@ def check_repeated(headers: Mapping[str, str], duplicate_header: str | None, mes
         raise Refusal(HEADER_MISMATCH, f"the header {duplicate_header} is there twice")
     _check_header(headers, VERSION_HEADER, introductions.parse_revision(message))
     _check_header(headers, "mcp-method", message.method)
-    named: object = message.params.get(_NAMES.get(message.method, ""))
+    name_param: object = message.params.get(_NAME_PARAMS.get(message.method, ""))
     # Of tasks it may be missing: FastMCP's client sends none.
-    unsaid = message.method.startswith("tasks/") and headers.get("mcp-name") is None
-    if isinstance(named, str) and not unsaid:
-        _check_header(headers, "mcp-name", named)
+    may_be_missing = message.method.startswith("tasks/") and headers.get("mcp-name") is None
+    if isinstance(name_param, str) and not may_be_missing:
+        _check_header(headers, "mcp-name", name_param)
 
 
 def check_arguments(tool: bytes | None, arguments: object, headers: Mapping[str, str]) -> None:
@@ -58,18 +58,18 @@ def check_arguments(tool: bytes | None, arguments: object, headers: Mapping[str,
 
     `tool` is the entry of the tool that is called, as JSON, if there is one; the headers have names in lower case.
     """
-    if tool is None or MARK.encode() not in tool:
+    if tool is None or SCHEMA_KEY.encode() not in tool:
         return
-    for path, header in _find_marked(payload.loads(tool).get("inputSchema")).items():
-        sent = headers.get(header)
-        if not _repeats(_get_argument(arguments, path), None if sent is None else unwrap(sent)):
+    for path, header in _find_header_paths(payload.loads(tool).get("inputSchema")).items():
+        value = headers.get(header)
+        if not _repeats(_get_argument(arguments, path), None if value is None else unwrap(value)):
             raise Refusal(HEADER_MISMATCH, f"the header {header} must repeat the argument {'.'.join(path)[:100]}")
 
 
 def unwrap(header: str) -> str:
-    """Return a header's text, unwrapped where it had to be wrapped. Raises Refusal for a bad wrapping."""
+    """Return a header's text, decoded if it is wrapped in base64. Raises Refusal for invalid base64."""
     text = header.strip()
-    wrapped = _WRAPPED.fullmatch(text)
+    wrapped = _BASE64_WRAPPED.fullmatch(text)
     if wrapped is None:
         return text
     try:
@@ -85,22 +85,22 @@ def _check_header(headers: Mapping[str, str], name: str, in_body: str) -> None:
         raise Refusal(HEADER_MISMATCH, f"the header {name} must repeat what the body says")
 
 
-def _find_marked(schema: object) -> Marked:
-    """Return the properties of a schema that name a header (MARK), also those within other properties."""
-    found: dict[tuple[str, ...], str] = {}
-    ahead: list[tuple[tuple[str, ...], object]] = [((), schema)]
-    while ahead:
-        path, node = ahead.pop()
+def _find_header_paths(schema: object) -> HeaderByPath:
+    """Return the properties of a schema that name a header (SCHEMA_KEY), also those within other properties."""
+    headers: dict[tuple[str, ...], str] = {}
+    stack: list[tuple[tuple[str, ...], object]] = [((), schema)]
+    while stack:
+        path, node = stack.pop()
         if not isinstance(node, dict):
             continue
-        known = cast("dict[str, Any]", node)
-        mark = known.get(MARK)
-        if path and isinstance(mark, str) and mark.isascii():
-            found[path] = ARGUMENT_PREFIX + mark.lower()
-        properties = known.get("properties")
+        schema_node = cast("dict[str, Any]", node)
+        header_name = schema_node.get(SCHEMA_KEY)
+        if path and isinstance(header_name, str) and header_name.isascii():
+            headers[path] = ARGUMENT_PREFIX + header_name.lower()
+        properties = schema_node.get("properties")
         if isinstance(properties, dict):
-            ahead += [((*path, name), inner) for name, inner in cast("dict[str, Any]", properties).items()]
-    return found
+            stack += [((*path, name), inner) for name, inner in cast("dict[str, Any]", properties).items()]
+    return headers
 
 
 def _get_argument(arguments: object, path: tuple[str, ...]) -> object:
@@ -115,7 +115,7 @@ def _get_argument(arguments: object, path: tuple[str, ...]) -> object:
 def _repeats(argument: object, header: str | None) -> bool:
     """Return whether a header repeats an argument.
 
-    Null, and what no header can express, must come without a header.
+    For null, arrays, objects and too large numbers there must be no header.
     """
     match argument:
         case bool():
@@ -129,8 +129,8 @@ def _repeats(argument: object, header: str | None) -> bool:
 
 
 def _is_same_number(argument: float, header: str) -> bool:
-    """Return whether a header has a number, written as JSON or in any other decimal way."""
-    as_json = payload.dumps(argument).decode()
-    if header == as_json:
+    """Return whether a header has a number, written as JSON writes it or in another decimal form."""
+    number_text = payload.dumps(argument).decode()
+    if header == number_text:
         return True
-    return _DECIMAL.fullmatch(header) is not None and Decimal(header) == Decimal(as_json)
+    return _DECIMAL_PATTERN.fullmatch(header) is not None and Decimal(header) == Decimal(number_text)

@@ -34,25 +34,25 @@ from hubbubd.runtime.inbox import Assigned, AssignmentOver, Work, Worker
 from hubbubd.telemetry.trace import CURRENT_TRACE, parse_trace
 
 MAX_CALLS = 1000
-"""The most calls under way on one stream, and the most answers."""
+"""The most calls in progress on one stream, and the most answers."""
 
 MAX_STEPS = 1000
 """The most steps in one message of a caller."""
 
 MAX_UNWRITTEN = 2 * MAX_CALLS
-"""The most steps that wait to be written before the hub reads no further; refusals of calls too many are among them."""
+"""While as many steps wait to be written, the hub reads no further; refusals beyond MAX_CALLS are among them."""
 
-LOG_ROOM = 256
-"""While as many steps wait to be written, log lines are dropped; a watch drops them, too."""
+MAX_UNWRITTEN_LOGS = 256
+"""While as many steps wait to be written, log lines are dropped, as a watch drops them."""
 
-TOGETHER_BYTES = 64 * 1024
-"""Steps that wait to be written go together up to this size: gRPC takes its price per message."""
+MAX_BATCH_BYTES = 64 * 1024
+"""The most bytes of steps that share a message: gRPC costs most per message, so short ones are batched."""
 
 NOTICE_S = 1.0
 """Seconds for which a stream takes calls after its caller was notified that the hub shuts down."""
 
 DEFAULT_RESPONSE_BYTES = 4 * 1024 * 1024
-"""The longest response that gRPC's clients take unless told otherwise."""
+"""The longest response that gRPC's clients accept by default."""
 
 
 Start = pb.StreamCallsRequest.Start
@@ -61,10 +61,10 @@ Answer = pb.StreamCallsRequest.Answer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallStreamServer:
-    """What all streams of calls have in common.
+    """Serves streams of calls.
 
-    `serve` is CallMethod and `answer` AnswerPendingRequest, with all that is around them. `hold` counts a worker among
-    its caller's streams.
+    `serve` is CallMethod and `answer` AnswerPendingRequest, with their middleware. `hold` counts a worker as an open
+    stream of its caller.
     """
 
     calls: Calls
@@ -94,38 +94,38 @@ class CallStreamServer:
         await write(_serialize_step(ready=ready))
         stream = _CallStream(self, write)
         async with asyncio.TaskGroup() as tasks:  # not anyio's, whose tasks cost five times as much
-            reading = tasks.create_task(stream.read(steps, tasks))
-            closing = tasks.create_task(stream.announce_shutdown())
+            reader = tasks.create_task(stream.read(steps, tasks))
+            announcer = tasks.create_task(stream.announce_shutdown())
             await stream.write()
-            reading.cancel()
-            closing.cancel()
+            reader.cancel()
+            announcer.cancel()
 
 
 class _CallStream:
-    """One stream."""
+    """One stream of calls and answers."""
 
     def __init__(self, streams: CallStreamServer, write: Write) -> None:
         self._streams = streams
         self._write = write
         self._calls: dict[int, asyncio.Task[None] | None] = {}
         self._answers: dict[int, asyncio.Task[None] | None] = {}
-        """By id, what is under way, its unwritten end included; None for what was refused."""
+        """By id, the task of a call or answer until its end is taken for writing; None for a refused one."""
         self._workers: dict[int, Worker] = {}
-        """By the id of a call, the worker that its caller is."""
-        self._open_answers = Tally()
-        """Ids of pending requests with an answer of this stream under way."""
+        """By the id of a call, the worker that stands for its caller."""
+        self._open_answer_ids = Tally()
+        """Ids of pending requests that an answer of this stream is being given to, with the number of answers."""
         self._outbox: OrderedDict[object, tuple[int, bytes]] = OrderedDict()
-        """Steps to write, each with the id of the call or answer that it ends, or 0."""
+        """Steps to write, by call and kind, each with the id of the call or answer that it ends, or 0."""
         self._outbox_filled = asyncio.Event()
         self._outbox_emptied = asyncio.Event()
-        self._closed = False
+        self._takes_no_calls = False
 
     async def read(self, steps: AsyncIterator[pb.StreamCallsRequest], tasks: asyncio.TaskGroup) -> None:
         """Read steps until the caller has no more; start and cancel calls and answers. Raises InvalidArgument."""
         async for message in steps:
             if len(message.steps) > MAX_STEPS:
-                wrong = f"has {len(message.steps)} entries; at most {MAX_STEPS} are taken"
-                raise InvalidArgument.field("steps", wrong)
+                problem = f"has {len(message.steps)} entries; at most {MAX_STEPS} are taken"
+                raise InvalidArgument.field("steps", problem)
             for step in message.steps:
                 self._handle_step(step, tasks)
                 while len(self._outbox) >= MAX_UNWRITTEN:
@@ -134,7 +134,7 @@ class _CallStream:
         self._stop_taking_calls()
 
     def _handle_step(self, step: pb.StreamCallsRequest.Step, tasks: asyncio.TaskGroup) -> None:
-        """Start or cancel a call or an answer, or skip a pending request, as a step says. Raises InvalidArgument."""
+        """Carry out a step: start or cancel a call or answer, or skip a pending request. Raises InvalidArgument."""
         match step.WhichOneof("step"):
             case "start":
                 self._start_task("start", step.start.id, tasks, self._calls, lambda: self._make_call(step.start))
@@ -146,9 +146,9 @@ class _CallStream:
                 if (task := self._calls.get(step.cancel.id) or self._answers.get(step.cancel.id)) is not None:
                     task.cancel()
             case "skip":
-                skipped = requests.identifier(step.skip.pending_request_id, "skip.pending_request_id")
+                request_id = requests.identifier(step.skip.pending_request_id, "skip.pending_request_id")
                 if (worker := self._workers.get(step.skip.id)) is not None:
-                    self._streams.work.skip(worker, skipped)
+                    self._streams.work.skip(worker, request_id)
             case _:
                 raise InvalidArgument.field("step", "must be one of start, answer, cancel, skip")
 
@@ -163,7 +163,7 @@ class _CallStream:
 
     async def write(self) -> None:
         """Write what is in the outbox, until the stream takes no more calls, and all calls and answers have ended."""
-        while not self._closed or self._calls or self._answers:
+        while not self._takes_no_calls or self._calls or self._answers:
             await self._outbox_filled.wait()
             self._outbox_filled.clear()
             while self._outbox:
@@ -171,12 +171,12 @@ class _CallStream:
                 self._outbox_emptied.set()
 
     def _take_message(self) -> bytes:
-        """Take the next steps out of the outbox, as one message."""
+        """Take the next steps out of the outbox, as one message; free the ids of calls that end with them."""
         message = b""
         while self._outbox:
             key = next(iter(self._outbox))
             call_id, step = self._outbox[key]
-            if message and len(message) + len(step) > TOGETHER_BYTES:
+            if message and len(message) + len(step) > MAX_BATCH_BYTES:
                 break
             del self._outbox[key]
             # Before it is written: a caller that has read it may use the id again.
@@ -186,8 +186,8 @@ class _CallStream:
         return message
 
     def _stop_taking_calls(self) -> None:
-        """Take no further calls; `write` returns once those under way, and the answers, have ended."""
-        self._closed = True
+        """Refuse further calls; `write` returns once all open calls and answers have ended."""
+        self._takes_no_calls = True
         self._outbox_filled.set()
 
     def _start_task(
@@ -198,27 +198,28 @@ class _CallStream:
         running: dict[int, asyncio.Task[None] | None],
         work: Callable[[], Coroutine[Any, Any, None]],
     ) -> None:
-        """Start a task for a call or an answer; report to the caller if it is one too many, or comes too late.
+        """Start a task for a call or an answer; enqueue a refusal beyond MAX_CALLS, or for a call after the end.
 
-        Raises InvalidArgument for an id that is not above 0, or under way.
+        Raises InvalidArgument for an id that is not above 0, or in use.
         """
         if id_ <= 0:
             raise InvalidArgument.field(f"{name}.id", "must be above 0")
         if id_ in self._calls or id_ in self._answers:
-            wrong = f"{id_} is the id of a call or an answer that is under way on this stream"
-            raise InvalidArgument.field(f"{name}.id", wrong)
-        late = self._closed and running is self._calls
-        if late or len(running) >= MAX_CALLS:
+            problem = f"{id_} is the id of a call or an answer that is under way on this stream"
+            raise InvalidArgument.field(f"{name}.id", problem)
+        is_late = self._takes_no_calls and running is self._calls
+        if is_late or len(running) >= MAX_CALLS:
             running[id_] = None
             self._enqueue_end(
-                id_, _serialize_failure(id_, _shutting_down_error(begun="false") if late else _too_many_calls_error())
+                id_,
+                _serialize_failure(id_, _shutting_down_error(begun="false") if is_late else _too_many_calls_error()),
             )
             return
         task = running[id_] = tasks.create_task(work())
         task.add_done_callback(lambda done: self._report_cancelled(id_) if done.cancelled() else None)
 
     async def _make_call(self, start: Start) -> None:
-        """Make a call, and report its end to the caller."""
+        """Make a call, and enqueue its end for the caller."""
 
         async def serve_call() -> bytes:
             """Make the call, and return its last step. Raises ResourceExhausted for a step too long for the caller."""
@@ -235,16 +236,16 @@ class _CallStream:
         await self._report_outcome(start, serve_call)
 
     async def _answer_request(self, answer: Answer) -> None:
-        """Answer a pending request, and report to the caller whether the answer was accepted."""
+        """Answer a pending request, and enqueue for the caller whether the answer was accepted."""
 
         async def serve_answer() -> bytes:
-            """Give the answer, and return its last step. Raises ResourceExhausted if the caller takes no such size."""
+            """Give the answer, and return its last step. Raises ResourceExhausted for a step that is too long."""
             limit = requests.max_response_bytes(answer, "answer") or DEFAULT_RESPONSE_BYTES
-            self._open_answers.add(answer.request.id)
+            self._open_answer_ids.add(answer.request.id)
             try:
                 response = cast("inbox_pb2.AnswerPendingRequestResponse", await self._streams.answer(answer.request))
             finally:
-                self._open_answers.subtract(answer.request.id)
+                self._open_answer_ids.subtract(answer.request.id)
             step_bytes = _serialize_step(id=answer.id, answered=response)
             return _check_size(
                 limit, step_bytes, "the answer is accepted; GetPendingRequest", request=answer.request.id
@@ -252,17 +253,17 @@ class _CallStream:
 
         await self._report_outcome(answer, serve_answer)
 
-    async def _report_outcome(self, begun: Start | Answer, serve: Callable[[], Awaitable[bytes]]) -> None:
-        """Serve a call or an answer; report to the caller the result that `serve` returns, or why it failed."""
-        CURRENT_TRACE.set(parse_trace({"traceparent": begun.traceparent, "tracestate": begun.tracestate}))
+    async def _report_outcome(self, started: Start | Answer, serve: Callable[[], Awaitable[bytes]]) -> None:
+        """Serve a call or an answer, and enqueue its last step: the one that `serve` returns, or its failure."""
+        CURRENT_TRACE.set(parse_trace({"traceparent": started.traceparent, "tracestate": started.tracestate}))
         try:
             step_bytes = await serve()
         except Exception as exc:  # noqa: BLE001 - every error gets a status; cancellation is not an Exception
-            step_bytes = _serialize_failure(begun.id, exc)
-        self._enqueue_end(begun.id, step_bytes)
+            step_bytes = _serialize_failure(started.id, exc)
+        self._enqueue_end(started.id, step_bytes)
 
     async def _serve_in_time(self, start: Start) -> pb.CallMethodResponse:
-        """Make a call. Raises UpstreamError (WAIT_OVER) once it takes longer than its caller waits."""
+        """Make a call, and return its response. Raises UpstreamError (WAIT_OVER) after the time its caller waits."""
         if not start.HasField("wait"):
             return cast("pb.CallMethodResponse", await self._streams.serve(start.request))
         wait = asyncio.timeout(requests.wait_s(start))
@@ -276,23 +277,26 @@ class _CallStream:
 
     @contextmanager
     def _report_changes(self, start: Start, limit: int) -> Generator[None]:
-        """Report to the caller what happens to its call during the block, as far as it may see the call."""
-        call_id, seen, calls = requests.followed_call_id(start), access.visible_scope(), self._streams.calls
+        """Enqueue changes, progress and logs of a call during the block, as far as the caller may see the call."""
+        call_id, visible, calls = requests.followed_call_id(start), access.visible_scope(), self._streams.calls
 
         def on_event(call: Call, live: object) -> None:
             """Enqueue a change, progress or a log line of the call, as long as it has not ended."""
-            if not seen.has_call(call) or call.state.ended:
+            if not visible.has_call(call) or call.state.ended:
                 return
             match live:
                 case None:
                     self._enqueue_step(
-                        start.id, "changed", _serialize_step(id=start.id, changed=api_records.call(call, seen)), limit
+                        start.id,
+                        "changed",
+                        _serialize_step(id=start.id, changed=api_records.call(call, visible)),
+                        limit,
                     )
                 case ProgressEvent():
                     self._enqueue_step(
                         start.id, "progress", _serialize_step(id=start.id, progress=api_records.progress(live)), limit
                     )
-                case LogEvent() if len(self._outbox) < LOG_ROOM:
+                case LogEvent() if len(self._outbox) < MAX_UNWRITTEN_LOGS:
                     self._enqueue_step(
                         start.id, object(), _serialize_step(id=start.id, log=api_records.call_log(live)), limit
                     )
@@ -306,11 +310,11 @@ class _CallStream:
 
     @contextmanager
     def _register_worker(self, start: Start, limit: int) -> Generator[None]:
-        """Make the caller a worker, which is assigned the pending requests of its call, during the block.
+        """Make the caller a worker during the block, which is assigned the pending requests of its call.
 
         Raises ResourceExhausted.
         """
-        work, chosen = self._streams.work, requests.answered_requests(start, access.answerable_scope())
+        work, request_filter = self._streams.work, requests.answered_requests(start, access.answerable_scope())
         assigned_ids: set[str] = set()
 
         def on_assignment(step: Assigned | AssignmentOver) -> None:
@@ -325,18 +329,20 @@ class _CallStream:
                 case AssignmentOver(id=id_, state=state) if id_ in assigned_ids:
                     assigned_ids.discard(id_)
                     if not self._withdraw_assignment(start.id, id_):
-                        over = inbox_pb2.WorkResponse.Revoked(id=id_, state=api_records.REQUEST_STATES[state])
+                        revoked = inbox_pb2.WorkResponse.Revoked(id=id_, state=api_records.REQUEST_STATES[state])
                         # The caller that answered it gets the response in a moment: one message has both.
-                        at_once = not self._open_answers[id_]
+                        at_once = not self._open_answer_ids[id_]
                         self._enqueue_step(
-                            start.id, ("revoked", id_), _serialize_step(id=start.id, revoked=over), limit, at_once
+                            start.id, ("revoked", id_), _serialize_step(id=start.id, revoked=revoked), limit, at_once
                         )
                 case AssignmentOver():
                     pass
 
         with (
             self._streams.hold(principal()),
-            work.join(principal().name, chosen, 1, current().is_credential_valid, on_step=on_assignment) as worker,
+            work.join(
+                principal().name, request_filter, 1, current().is_credential_valid, on_step=on_assignment
+            ) as worker,
         ):
             self._workers[start.id] = worker
             try:
@@ -347,18 +353,18 @@ class _CallStream:
                     self._withdraw_assignment(start.id, id_)
 
     def _withdraw_assignment(self, call_id: int, request_id: str) -> bool:
-        """Take back an assignment if it is still unwritten, and return whether it was.
+        """Remove an assignment that is still unwritten, and return whether there was one.
 
-        If so, the caller gets neither the assignment nor its end: a caller that reads nothing takes no memory.
+        The caller then gets neither the assignment nor its end, so that a caller that reads nothing takes no memory.
         """
         return self._outbox.pop((call_id, ("assigned", request_id)), None) is not None
 
     def _enqueue_step(
         self, call_id: int, kind: object, step: bytes, limit: int = DEFAULT_RESPONSE_BYTES, at_once: bool = True
     ) -> bool:
-        """Put a step of a call into the outbox; return False for a step longer than `limit`, which its caller takes.
+        """Put a step of a call into the outbox, and return True; return False for a step of more than `limit` bytes.
 
-        The step replaces an unwritten one of its kind. Unless it is to be written `at_once`, it goes with the next one.
+        The step replaces an unwritten one of its kind. Without `at_once` it is written together with the next step.
         """
         if len(step) > limit:
             return False
@@ -369,7 +375,7 @@ class _CallStream:
         return True
 
     def _report_cancelled(self, call_id: int) -> None:
-        """Report to the caller that its call was cancelled, for a task that may not have begun to run."""
+        """Enqueue the end of a cancelled call, for a task that may not have started to run."""
         self._enqueue_end(call_id, _serialize_failure(call_id, UpstreamError(cancelled_fault("its caller hung up"))))
 
     def _enqueue_end(self, call_id: int, step: bytes) -> None:
@@ -390,12 +396,12 @@ def _serialize_failure(call_id: int, exc: Exception) -> bytes:
     return _serialize_step(id=call_id, failed=status.status_of(exc).SerializeToString())
 
 
-def _check_size(limit: int, response: bytes, where: str, **metadata: str) -> bytes:
-    """Return a response. Raises ResourceExhausted if it is too long for its caller; `where` says what has it."""
+def _check_size(limit: int, response: bytes, source: str, **metadata: str) -> bytes:
+    """Return a response. Raises ResourceExhausted if it is too long; `source` names the RPC that still returns it."""
     if len(response) <= limit:
         return response
     raise ResourceExhausted(
-        f"the response is {len(response)} bytes long, its caller takes {limit}; {where} has it",
+        f"the response is {len(response)} bytes long, its caller takes {limit}; {source} has it",
         reason="MESSAGE_TOO_LARGE",
         metadata={"limit": str(limit), **metadata},
     )

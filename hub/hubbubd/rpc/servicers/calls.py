@@ -20,7 +20,7 @@ from hubbubd.runtime.calls import Calls, CallSpec, LogEvent, ProgressEvent
 from hubbubd.runtime.inbox import Work
 
 CALL_METHOD = pb.DESCRIPTOR.services_by_name["CallService"].methods_by_name["CallMethod"]
-ANSWER = inbox_pb2.DESCRIPTOR.services_by_name["InboxService"].methods_by_name["AnswerPendingRequest"]
+ANSWER_METHOD = inbox_pb2.DESCRIPTOR.services_by_name["InboxService"].methods_by_name["AnswerPendingRequest"]
 
 
 class CallService:
@@ -33,7 +33,7 @@ class CallService:
             calls=calls,
             work=work,
             serve=settings.wrap(CALL_METHOD, self.call_method),
-            answer=settings.wrap(ANSWER, answer),
+            answer=settings.wrap(ANSWER_METHOD, answer),
             hold=settings.hold,
             max_request_bytes=settings.max_message_bytes,
         )
@@ -58,9 +58,9 @@ class CallService:
 
     def watch_calls(self, request: pb.WatchCallsRequest) -> AsyncGenerator[bytes, None]:
         """Stream calls: snapshot, then changes, with progress and log messages in between."""
-        watched = self._calls.watch(requests.call_filter(request.filter, access.visible_scope()), request.resume_token)
+        events = self._calls.watch(requests.call_filter(request.filter, access.visible_scope()), request.resume_token)
         return watch.serialize_events(
-            watched,
+            events,
             pb.WatchCallsResponse,
             partial(api_records.call, seen=access.visible_scope()),
             _live_event_fields,
@@ -75,21 +75,21 @@ class CallService:
     async def list_calls(self, request: pb.ListCallsRequest) -> pb.ListCallsResponse:
         """Return a page of calls, newest first."""
         scope = access.visible_scope()
-        chosen = requests.call_filter(request.filter, scope)
-        found, token = pages.page_ordered(
-            lambda after: self._calls.newest(chosen, pages.age_position(after), pages.is_oldest_first(request)),
+        call_filter = requests.call_filter(request.filter, scope)
+        calls, token = pages.page_ordered(
+            lambda after: self._calls.newest(call_filter, pages.age_position(after), pages.is_oldest_first(request)),
             request,
             pages.newest_position,
             _render_call,
             list_filter=request.filter,
             scope=scope,
         )
-        return pb.ListCallsResponse(calls=found, next_page_token=token)
+        return pb.ListCallsResponse(calls=calls, next_page_token=token)
 
     async def cancel_call(self, request: pb.CancelCallRequest) -> pb.CancelCallResponse:
         """Cancel a call that is queued or waits for input, with `abort` also a call in progress; return the call."""
-        known = access.check_call(self._calls.get(requests.identifier(request.id, "id")), Permission.OPERATE)
-        call = await self._calls.cancel(known.id, abort=request.abort)
+        visible_call = access.check_call(self._calls.get(requests.identifier(request.id, "id")), Permission.OPERATE)
+        call = await self._calls.cancel(visible_call.id, abort=request.abort)
         return pb.CancelCallResponse(call=_render_call(call))
 
     async def get_queue(self, request: pb.GetQueueRequest) -> pb.GetQueueResponse:
@@ -110,9 +110,9 @@ def _render_call(record: Call) -> pb.Call:
     return api_records.call(record, access.visible_scope())
 
 
-def _parse_spec(given: pb.CallSpec) -> CallSpec:
+def _parse_spec(message: pb.CallSpec) -> CallSpec:
     """Return the spec of a call that the caller may make. Raises InvalidArgument, NotFound, PermissionDenied."""
-    spec = requests.parse_call_spec(given, principal().call_origin(given.server))
+    spec = requests.parse_call_spec(message, principal().call_origin(message.server))
     access.check_server(spec.server, permission_to_send(spec.method))
     return spec
 

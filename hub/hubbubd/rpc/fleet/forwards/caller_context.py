@@ -1,4 +1,4 @@
-"""What travels beside a forwarded request: which RPC it is, who calls, and the place in their trace."""
+"""The opening of a forwarded request: its RPC, its caller, and the caller's trace."""
 
 from functools import lru_cache
 
@@ -15,30 +15,30 @@ from hubbubd.telemetry.trace import CURRENT_TRACE, Trace, parse_trace
 
 def make_opening(method: str, server: str, caller: Principal, trace: Trace | None) -> pb.Opening:
     """Return the opening of a forward, which goes ahead of the request: RPC, server, caller, and the caller's trace."""
-    place = trace.headers() if trace is not None else {}
+    trace_headers = trace.headers() if trace is not None else {}
     return pb.Opening(
         method=method,
         server=server,
         principal=_pack(caller),
-        traceparent=place.get("traceparent", ""),
-        tracestate=place.get("tracestate", ""),
+        traceparent=trace_headers.get("traceparent", ""),
+        tracestate=trace_headers.get("tracestate", ""),
     )
 
 
-def adopt_caller(given: pb.Opening) -> None:
-    """Make the current RPC one of the caller whom an opening names. Raises InvalidArgument.
+def adopt_caller(opening: pb.Opening) -> None:
+    """Make the caller in an opening the caller of the current RPC. Raises InvalidArgument.
 
-    An opening is what goes ahead of a forwarded request. The caller may do what its grants say, but it is never the
+    An opening goes ahead of a forwarded request. The caller may do what its grants allow, but it is never the
     owner of this member's machine (`access.is_owner`).
     """
-    amend_context(principal=_unpack(given.principal), names_caller=True, is_forwarded=True)
-    CURRENT_TRACE.set(parse_trace({"traceparent": given.traceparent, "tracestate": given.tracestate}))
+    amend_context(principal=_unpack(opening.principal), names_caller=True, is_forwarded=True)
+    CURRENT_TRACE.set(parse_trace({"traceparent": opening.traceparent, "tracestate": opening.tracestate}))
 
 
 @lru_cache(maxsize=1024)
 def _pack(caller: Principal) -> bytes:
     """Return a principal serialized, as another member reads it."""
-    packed = pb.Principal(
+    message = pb.Principal(
         name=caller.name,
         grants=[pb.Grant(role=grant.role, servers=grant.servers) for grant in caller.grants],
         credential=caller.credential,
@@ -46,7 +46,7 @@ def _pack(caller: Principal) -> bytes:
         groups=sorted(caller.groups),
         origin=_pack_origin(caller.origin),
     )
-    return packed.SerializeToString()
+    return message.SerializeToString()
 
 
 @lru_cache(maxsize=1024)

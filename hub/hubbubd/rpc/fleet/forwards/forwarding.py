@@ -48,16 +48,16 @@ T = TypeVar("T")
 
 log = structlog.get_logger(__name__)
 
-CHANGE_S = 2.0
+OWNER_CHANGE_S = 2.0
 TAKEOVER_LEASES = 3.0
-"""An RPC that its owner could not begin is sent again for CHANGE_S and the time of so many leases, but no longer than
+"""An RPC that was not carried out is sent again for OWNER_CHANGE_S and the time of so many leases, but no longer than
 its caller waits, or its call may take: a takeover needs one lease, a look and a connection."""
 
 LOOK_S = 0.1
 """Seconds until an RPC is sent again to the same owner, each time twice as long."""
 
-EARLIER_S = 0.05
-"""Seconds by which a forward ends before its caller gives up, so that the caller hears why."""
+REPORT_MARGIN_S = 0.05
+"""Seconds by which a forward ends before its caller gives up, so that the caller still gets the error."""
 
 NOT_REACHED = "NOT_REACHED"
 """The reason, in metrics, of a forward that has found no connection; nothing was sent."""
@@ -66,7 +66,7 @@ SPAN = "hubbub.fleet.v1.FleetService/Forward"
 
 _CALL = "/hubbub.v1.CallService/CallMethod"
 
-_ELSEWHERE = frozenset({"NOT_OWNER", *NOT_STARTED_REASONS})
+_NOT_OWNER = frozenset({"NOT_OWNER", *NOT_STARTED_REASONS})
 
 # The receiver does not take this member for one, or knows no such RPC: it may be of another version.
 _REFUSED = frozenset({grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.UNIMPLEMENTED})
@@ -74,7 +74,7 @@ _REFUSED = frozenset({grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.INVALID_A
 
 @dataclass(frozen=True, slots=True)
 class ForwardedRpc:
-    """An RPC about a server, which a caller asks for: its path, and its request, serialized."""
+    """An RPC to forward: its path, the server that it is about, its caller and its serialized request."""
 
     path: str
     server: str
@@ -84,12 +84,12 @@ class ForwardedRpc:
     """The timeout in seconds that a call sets itself; None for other RPCs, and without one."""
 
     def make_opening(self, trace: Trace | None) -> pb.Opening:
-        """Return what goes ahead of the request: the RPC, its server, its caller, and the place in the trace."""
+        """Return the opening, which goes ahead of the request: the RPC, its server, its caller, and the trace."""
         return make_opening(self.path, self.server, self.caller, trace)
 
 
 class NotOwner(Unreached):
-    """Another member has the server, or nobody; nothing was carried out."""
+    """Another member has the server, or none has it; nothing was carried out."""
 
     reason = "NOT_OWNER"
     why = "which says that it does not have it"
@@ -103,7 +103,7 @@ class ForwardNotTaken(NotOwner):
 
 
 class Forwarding:
-    """Wraps RPCs so that the owner of a server carries them out; `wrap` is a `methods.Around`, the innermost one."""
+    """Wraps RPCs so that the owner of a server carries them out; `wrap` is the innermost `methods.Middleware`."""
 
     def __init__(self, hub: Hub, peers: Peers, changes: OwnershipChanges, live: LiveElsewhere) -> None:
         self._hub = hub
@@ -111,13 +111,13 @@ class Forwarding:
         self._ownership = hub.ownership
         self._peers = peers
         self._changes = changes
-        self._underway = OpenForwards(hub.ownership, peers.answers)
+        self._open_forwards = OpenForwards(hub.ownership, peers.answers)
 
     def wrap(self, method: MethodDescriptor, serve: Serve) -> Serve:
         """Return the RPC as a member of a fleet serves it: here, at the owner of the server, or at all members.
 
-        A member may learn late of a record that another one has made. So NOT_FOUND of a single record is looked up in
-        the database; a stream has the record when it comes.
+        A member may get a record late that another member has made. So after NOT_FOUND of a single record this member
+        first reads all changes of the database; a stream gets the record when it comes.
         """
         path = f"/{method.containing_service.full_name}/{method.name}"
         match RULES[path].executed_by:
@@ -133,10 +133,10 @@ class Forwarding:
                 return self._wrap_merged(path, serve)
 
     def _wrap_not_found(self, serve: Unary) -> Unary:
-        """Wrap an RPC: after NotFound it is served again, once this member has all that the database has."""
+        """Wrap an RPC: after NotFound it is served again, once this member has all records of the database."""
 
         async def recheck(request: Message) -> Message:
-            """Serve the RPC; after NotFound once more, unless this member had all of the record already."""
+            """Serve the RPC; after NotFound once more, unless this member was up to date about the record."""
             try:
                 return await serve(request)
             except NotFound as exc:
@@ -153,21 +153,21 @@ class Forwarding:
         parse: Callable[[bytes], Message] = GetMessageClass(method.output_type).FromString
 
         async def serve_at_owner(request: Message) -> Message:
-            """Serve the RPC here if this member has the server, or no server is meant; else forward it to the owner."""
+            """Serve the RPC here if this member has the server, or the request names none; else at the owner."""
             server = find_server(self._hub, path, request)
             if server is None or self._ownership.owns(server):
                 try:
                     return await serve(request)
                 except HubError as exc:
-                    if server is None or exc.reason not in _ELSEWHERE:  # else the server is moving to another member
+                    if server is None or exc.reason not in _NOT_OWNER:  # else the server is moving to another member
                         raise
-            asked = ForwardedRpc(path, server, principal(), request.SerializeToString(), find_call_timeout_s(request))
+            rpc = ForwardedRpc(path, server, principal(), request.SerializeToString(), find_call_timeout_s(request))
 
             async def send_and_parse(owner: Owner) -> Message:
-                return parse(await self._send_to_owner(asked, owner))
+                return parse(await self._send_to_owner(rpc, owner))
 
             with self._delay_drain(path):
-                return await self._run_at_owner(server, send_and_parse, lambda: serve(request), asked.call_limit_s)
+                return await self._run_at_owner(server, send_and_parse, lambda: serve(request), rpc.call_limit_s)
 
         return serve_at_owner
 
@@ -182,72 +182,72 @@ class Forwarding:
         steady = self._hub.clock.steady
         give_up_at, pause_s = steady() + self._longest_change_s(call_limit_s), LOOK_S
         while True:
-            left_s = give_up_at - steady()
+            remaining_s = give_up_at - steady()
             if (owner := self._ownership.owner(server)) is not None:
                 try:
                     return await send(owner)
                 except Unreached as exc:
                     member, why = owner.member, exc.why
-                    if not isinstance(exc, NotOwner):  # `_measure_forward` has counted that
+                    if not isinstance(exc, NotOwner):  # else `_measure_forward` has counted the failure
                         self._hub.meter.count(FORWARD_FAILURES, {"reason": NOT_REACHED})
             elif self._ownership.owns(server):
                 return await serve_here()
             else:
                 member = why = ""  # no member has the server at the moment
-            if left_s <= 0:
+            if remaining_s <= 0:
                 raise owner_changing_error(server, member, why)
-            with anyio.move_on_after(min(pause_s, left_s)):
+            with anyio.move_on_after(min(pause_s, remaining_s)):
                 await self._wait_for_other_owner(server, owner)
             pause_s *= 2
 
     def _longest_change_s(self, call_limit_s: float | None) -> float:
-        """Return for how many seconds to wait for another owner: a takeover's time, but no longer than the caller."""
+        """Return the seconds to wait for another owner: the time of a takeover, but no longer than the caller waits."""
         fleet = self._hub.fleet
         takeover_s = 0.0 if fleet is None else TAKEOVER_LEASES * fleet.membership.lease_ttl_s
         limits_s = [each for each in (call_limit_s, _remaining_s()) if each is not None]
-        return min(CHANGE_S + takeover_s, *limits_s, math.inf)
+        return min(OWNER_CHANGE_S + takeover_s, *limits_s, math.inf)
 
     async def _wait_for_other_owner(self, server: str, former: Owner | None) -> None:
-        """Wait until this member, or another than the `former` owner, has a server; meanwhile none may have it."""
+        """Wait until a server has another owner than `former`, which may be this member; meanwhile it may have none."""
         while not self._ownership.owns(server) and self._ownership.owner(server) in (None, former):
             changed = self._changes.next_change(server)
             with anyio.move_on_after(LOOK_S):  # the address of an owner may come later than the change
                 await changed.wait()
 
-    async def send(self, asked: ForwardedRpc) -> bytes:
+    async def send(self, rpc: ForwardedRpc) -> bytes:
         """Have the owner of a server carry out a unary RPC, and return the response. Raises HubError."""
 
         async def raise_changing() -> NoReturn:
             # The server has just come to this member. The caller tries again, and the RPC is then served here.
-            raise owner_changing_error(asked.server)
+            raise owner_changing_error(rpc.server)
 
-        with self._delay_drain(asked.path):
+        with self._delay_drain(rpc.path):
             return await self._run_at_owner(
-                asked.server, lambda owner: self._send_to_owner(asked, owner), raise_changing, asked.call_limit_s
+                rpc.server, lambda owner: self._send_to_owner(rpc, owner), raise_changing, rpc.call_limit_s
             )
 
-    async def open_stream(self, asked: ForwardedRpc) -> AsyncGenerator[bytes, None]:
+    async def open_stream(self, rpc: ForwardedRpc) -> AsyncGenerator[bytes, None]:
         """Return the responses of an RPC at the owner of a server, once the first has come. Raises HubError."""
 
         async def raise_changing() -> NoReturn:
-            raise owner_changing_error(asked.server)
+            raise owner_changing_error(rpc.server)
 
-        return await self._open_stream(asked, raise_changing)
+        return await self._open_stream(rpc, raise_changing)
 
-    async def _send_to_owner(self, asked: ForwardedRpc, owner: Owner) -> bytes:
+    async def _send_to_owner(self, rpc: ForwardedRpc, owner: Owner) -> bytes:
         """Have the owner carry out a unary RPC, and return the response. Raises HubError and Unreached."""
         await self._live.wait_until_listening(owner)
         stub = await self._peers.reach(owner)
-        with self._measure_forward(asked.server, owner) as trace, _translate_rpc_errors(asked.server, owner):
-            request = pb.ForwardRequest(opening=asked.make_opening(trace), request=asked.body)
+        with self._measure_forward(rpc.server, owner) as trace, _translate_rpc_errors(rpc.server, owner):
+            request = pb.ForwardRequest(opening=rpc.make_opening(trace), request=rpc.body)
             async with translate_cancellation():
                 forward = stub.Forward(request, timeout=_remaining_s())
-                with self._underway.cancel_when_lost(asked.server, owner, forward, asked.call_limit_s):
+                with self._open_forwards.cancel_when_lost(rpc.server, owner, forward, rpc.call_limit_s):
                     response, metadata = await forward, await forward.trailing_metadata()
-        # The caller may read next what this RPC has written, so this member is to have that; but the response must not
-        # come too late for it. The caller has the result of its call, and does not wait for its record as well.
+        # The caller may next read what this RPC has written, so this member waits for that record, but only while the
+        # caller waits. After CallMethod there is no wait: the response has the result already.
         await revision.wait_for_trailing_revision(
-            self._hub.store, metadata, 0.0 if asked.path == _CALL else _remaining_s()
+            self._hub.store, metadata, 0.0 if rpc.path == _CALL else _remaining_s()
         )
         match response.WhichOneof("outcome"):
             case "failed":
@@ -255,13 +255,13 @@ class Forwarding:
             case "response":
                 return response.response
             case _:
-                raise _owner_lost_error(asked.server, owner, "it speaks of an outcome that this version does not know")
+                raise _owner_lost_error(rpc.server, owner, "it speaks of an outcome that this version does not know")
 
     def _wrap_stream_at_owner(self, path: str, serve: Stream) -> Stream:
         """Wrap an RPC with many responses: it is served here, or by the member that has its server."""
 
         async def serve_at_owner(request: Message) -> AsyncGenerator[bytes, None]:
-            """Yield the responses from here if this member has the server, or none is meant; else from the owner."""
+            """Yield the responses of this member if it has the server, or the request names none; else of the owner."""
 
             async def serve_here() -> AsyncGenerator[bytes, None]:
                 return serve(request)
@@ -270,8 +270,8 @@ class Forwarding:
             if server is None or self._ownership.owns(server):
                 responses = serve(request)
             else:
-                asked = ForwardedRpc(path, server, principal(), request.SerializeToString())
-                responses = await self._open_stream(asked, serve_here)
+                rpc = ForwardedRpc(path, server, principal(), request.SerializeToString())
+                responses = await self._open_stream(rpc, serve_here)
             async with aclosing(responses):
                 async for response in responses:
                     yield response
@@ -279,29 +279,29 @@ class Forwarding:
         return serve_at_owner
 
     async def _open_stream(
-        self, asked: ForwardedRpc, serve_here: Callable[[], Awaitable[AsyncGenerator[bytes, None]]]
+        self, rpc: ForwardedRpc, serve_here: Callable[[], Awaitable[AsyncGenerator[bytes, None]]]
     ) -> AsyncGenerator[bytes, None]:
         """Return the responses of an RPC at the server's owner, or of `serve_here` once this member is the owner."""
 
         async def open_at(owner: Owner) -> AsyncGenerator[bytes, None]:
             """Return the responses at the owner, once the first has come: until then another owner may be tried."""
-            responses = self.read_responses(await self._peers.reach(owner), asked, owner)
+            responses = self.read_responses(await self._peers.reach(owner), rpc, owner)
             try:
                 first = await anext(responses)
             except StopAsyncIteration:
                 return _chain_responses(None, responses)
             return _chain_responses(first, responses)
 
-        return await self._run_at_owner(asked.server, open_at, serve_here)
+        return await self._run_at_owner(rpc.server, open_at, serve_here)
 
     def _wrap_merged(self, path: str, serve: Stream) -> Stream:
         """Wrap an RPC with many responses: without a server in its filter all members serve it, as one stream."""
-        of_one = self._wrap_stream_at_owner(path, serve)
+        serve_one = self._wrap_stream_at_owner(path, serve)
 
         async def serve_at_all(request: Any) -> AsyncGenerator[bytes, None]:
             """Yield one member's events if the request's filter names a server, else those of all members."""
-            chosen = of_one(request) if request.filter.server else self._read_all_events(path, request, serve)
-            async with aclosing(chosen) as responses:
+            events = serve_one(request) if request.filter.server else self._read_all_events(path, request, serve)
+            async with aclosing(events) as responses:
                 async for response in responses:
                     yield response
 
@@ -310,34 +310,34 @@ class Forwarding:
     def _read_all_events(self, path: str, request: Message, serve: Stream) -> AsyncGenerator[bytes, None]:
         """Return the events of this member and of all others, as one stream."""
 
-        asked = ForwardedRpc(path, "", principal(), request.SerializeToString())
+        rpc = ForwardedRpc(path, "", principal(), request.SerializeToString())
 
         async def open_at(owner: Owner) -> AsyncGenerator[bytes, None]:
-            return self.read_responses(await self._peers.reach(owner), asked, owner)
+            return self.read_responses(await self._peers.reach(owner), rpc, owner)
 
         return MergedEvents(self._ownership, self._changes).merge(serve(request), open_at)
 
     async def read_responses(
-        self, stub: "FleetServiceAsyncStub", asked: ForwardedRpc, owner: Owner
+        self, stub: "FleetServiceAsyncStub", rpc: ForwardedRpc, owner: Owner
     ) -> AsyncGenerator[bytes, None]:
         """Yield the responses of an RPC at another member. Raises HubError, and NotOwner before the first."""
-        request = pb.ForwardStreamRequest(opening=asked.make_opening(CURRENT_TRACE.get()), request=asked.body)
+        request = pb.ForwardStreamRequest(opening=rpc.make_opening(CURRENT_TRACE.get()), request=rpc.body)
         stream = stub.ForwardStream(request, timeout=_remaining_s())
-        begun = False
+        has_response = False
         try:
             with (
-                _translate_rpc_errors(asked.server, owner),
-                self._underway.cancel_when_lost(asked.server, owner, stream),
+                _translate_rpc_errors(rpc.server, owner),
+                self._open_forwards.cancel_when_lost(rpc.server, owner, stream),
             ):
                 while (step := await read_response(stream)) is not EOF:
                     if step.HasField("failed"):
-                        raise _parse_failure(step.failed, nothing_done=not begun)
-                    begun = True
-                    if step.HasField("response"):  # other kinds, of a newer version, are passed over
+                        raise _parse_failure(step.failed, nothing_done=not has_response)
+                    has_response = True
+                    if step.HasField("response"):  # other kinds, of a newer version, are ignored
                         yield step.response
         except NotOwner:
-            if begun:
-                raise _owner_lost_error(asked.server, owner, "it has ended the stream") from None
+            if has_response:
+                raise _owner_lost_error(rpc.server, owner, "it has ended the stream") from None
             raise
         finally:
             stream.cancel()
@@ -348,15 +348,15 @@ class Forwarding:
 
     @contextmanager
     def _measure_forward(self, server: str, owner: Owner) -> Generator[Trace | None]:
-        """Export the span and duration of a forward; yield the trace to send with it.
+        """Export the span and duration of a forward; yield the trace to send with the forward.
 
-        That is the trace of the span, or without tracing the one of the caller, None if it has none.
+        That is the trace of the span; without tracing the caller's trace, or None if the caller has none.
         """
         tracer, meter, parent = self._hub.tracer, self._hub.meter, CURRENT_TRACE.get()
         if not (tracer.on or meter.on):
             yield parent
             return
-        trace, begun, start = tracer.begin(parent, SPAN, SpanKind.CLIENT), self._hub.clock.steady(), tracer.now()
+        trace, began_at, start = tracer.begin(parent, SPAN, SpanKind.CLIENT), self._hub.clock.steady(), tracer.now()
         error: str | None = grpc.StatusCode.CANCELLED.name
         try:
             yield trace
@@ -365,33 +365,33 @@ class Forwarding:
             error = exc.reason
             raise
         finally:
-            meter.record(FORWARD, self._hub.clock.steady() - begun, {"error.type": error} if error else {})
+            meter.record(FORWARD, self._hub.clock.steady() - began_at, {"error.type": error} if error else {})
             if error:
                 meter.count(FORWARD_FAILURES, {"reason": error})
             if trace is not None:
-                about: Attributes = {"rpc.system.name": "grpc", "rpc.method": SPAN, "server.address": owner.forward}
-                about |= {"hubbub.member": owner.member, "hubbub.server": server}
-                span = Span(name=SPAN, kind=SpanKind.CLIENT, trace=trace, start=start, attributes=about)
+                fields: Attributes = {"rpc.system.name": "grpc", "rpc.method": SPAN, "server.address": owner.forward}
+                fields |= {"hubbub.member": owner.member, "hubbub.server": server}
+                span = Span(name=SPAN, kind=SpanKind.CLIENT, trace=trace, start=start, attributes=fields)
                 tracer.export_span(span, tracer.now(), error=error)
 
 
 @contextmanager
 def _translate_rpc_errors(server: str, owner: Owner) -> Generator[None]:
-    """Raise, in place of gRPC's error of a forward, the HubError or NotOwner that says what became of it."""
+    """Replace gRPC's error of a forward by a HubError, or by NotOwner if nothing was carried out."""
     try:
         yield
     except grpc.aio.AioRpcError as exc:
-        given = cast("Status | None", rpc_status.from_call(cast("Any", exc)))  # pyright: ignore[reportUnknownMemberType]
-        reason = status.error_info(given).reason if given is not None else ""
-        if exc.code() in _REFUSED and reason not in _ELSEWHERE:
+        rpc_error_status = cast("Status | None", rpc_status.from_call(cast("Any", exc)))  # pyright: ignore[reportUnknownMemberType]
+        reason = status.error_info(rpc_error_status).reason if rpc_error_status is not None else ""
+        if exc.code() in _REFUSED and reason not in _NOT_OWNER:
             log.warning("forward refused", member=owner.member, error=exc.details())
-        if exc.code() in _REFUSED or reason in _ELSEWHERE:
+        if exc.code() in _REFUSED or reason in _NOT_OWNER:
             raise NotOwner from None
         if not reason and _is_untaken(exc):
             log.debug("forward not taken", member=owner.member, server=server, error=exc.details())
             raise ForwardNotTaken from None
-        if given is not None and reason:
-            raise status.error_of_status(given) from None
+        if rpc_error_status is not None and reason:
+            raise status.error_of_status(rpc_error_status) from None
         if exc.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
             raise status.wait_over_error() from None
         log.info("forward lost", member=owner.member, server=server, code=exc.code().name, error=exc.details())
@@ -405,14 +405,14 @@ def _is_untaken(exc: grpc.aio.AioRpcError) -> bool:
     stopped, and was not taken, ends with CANCELLED (https://github.com/grpc/grpc/issues/41785). What was taken ends
     with UNAVAILABLE then, and the receiving side sees to it that it never ends with CANCELLED.
     """
-    found_none = (exc.details() or "").startswith("failed to connect to all addresses")
-    return exc.code() is grpc.StatusCode.CANCELLED or (exc.code() is grpc.StatusCode.UNAVAILABLE and found_none)
+    no_connection = (exc.details() or "").startswith("failed to connect to all addresses")
+    return exc.code() is grpc.StatusCode.CANCELLED or (exc.code() is grpc.StatusCode.UNAVAILABLE and no_connection)
 
 
 def _parse_failure(failed: bytes, *, nothing_done: bool = True) -> Exception:
     """Return the error that the owner sent; with `nothing_done` it may be NotOwner, so that another member is tried."""
     error = status.error_of_status(Status.FromString(failed))
-    return NotOwner() if nothing_done and error.reason in _ELSEWHERE else error
+    return NotOwner() if nothing_done and error.reason in _NOT_OWNER else error
 
 
 def find_call_timeout_s(request: Any) -> float | None:
@@ -421,14 +421,14 @@ def find_call_timeout_s(request: Any) -> float | None:
         return None
     if not request.spec.HasField("timeout"):
         return None
-    given = request.spec.timeout
-    return bounds.clamp_seconds(given.seconds + given.nanos / 1e9)
+    timeout = request.spec.timeout
+    return bounds.clamp_seconds(timeout.seconds + timeout.nanos / 1e9)
 
 
 def _remaining_s() -> float | None:
     """Return the seconds until a forward has to end, just before its caller gives up; None without a limit."""
     remaining = current().remaining()
-    return None if remaining is None else max(remaining - EARLIER_S, 0.0)
+    return None if remaining is None else max(remaining - REPORT_MARGIN_S, 0.0)
 
 
 async def _chain_responses(first: bytes | None, others: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
@@ -441,7 +441,7 @@ async def _chain_responses(first: bytes | None, others: AsyncGenerator[bytes, No
 
 
 def _owner_lost_error(server: str, owner: Owner, why: str) -> Unavailable:
-    """Return the error for an RPC that its owner has taken, and whose outcome is not known."""
+    """Return the error for an RPC that its owner has accepted, and whose outcome is not known."""
     return Unavailable(
         f"{owner.member}, which has {server}, gave no answer: {why}; what was asked may have been carried out",
         reason="OWNER_LOST",

@@ -1,4 +1,4 @@
-"""Which server a request is about."""
+"""Finds the server that a request is about."""
 
 from collections.abc import Callable, Mapping
 from operator import attrgetter
@@ -11,15 +11,15 @@ from hubbubd.rpc.auth import access
 from hubbubd.rpc.context import principal
 from hubbubd.runtime.hub import Hub
 
-Find = Callable[[Hub, Any], str]
+FindServer = Callable[[Hub, Any], str]
 """Returns the server's name; empty if the request names none, or a record that its caller may not see."""
 
 
 def find_server(hub: Hub, path: str, request: Any) -> str | None:
     """Return the server that a request is about; None if there is none, or its caller may not know of it.
 
-    A request with None is not forwarded: the member that it has reached refuses it, so its caller learns nothing of
-    what other members have.
+    A request without a server is not forwarded: the member that received it refuses it, so that its caller learns
+    nothing about servers of other members.
     """
     server = _FINDERS[path](hub, request)
     return server if is_known_server(hub, server) and principal().may(Permission.BROWSE, server) else None
@@ -27,8 +27,8 @@ def find_server(hub: Hub, path: str, request: Any) -> str | None:
 
 def is_known_server(hub: Hub, server: str) -> bool:
     """Return whether there is a server of this name, whichever member has it."""
-    whose = hub.ownership
-    return whose.owns(server) or whose.owner(server) is not None or hub.servers.find(server) is not None
+    ownership = hub.ownership
+    return ownership.owns(server) or ownership.owner(server) is not None or hub.servers.find(server) is not None
 
 
 def _server_of_call(hub: Hub, request: Any) -> str:
@@ -49,13 +49,13 @@ def _server_of_task(hub: Hub, request: Any) -> str:
     return task.server if access.visible_scope().has_task(task) else ""
 
 
-def _find_by_field(path: str) -> Find:
+def _find_by_field(path: str) -> FindServer:
     """Return a finder for requests that have the server's name in the field at this dotted path."""
     read = attrgetter(path)
     return lambda _hub, request: read(request)
 
 
-_FINDERS: Mapping[str, Find] = MappingProxyType(
+_FINDERS: Mapping[str, FindServer] = MappingProxyType(
     {
         "/hubbub.v1.CallService/CallMethod": _find_by_field("spec.server"),
         "/hubbub.v1.CallService/StartCall": _find_by_field("spec.server"),
