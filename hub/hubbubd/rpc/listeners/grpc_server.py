@@ -135,14 +135,11 @@ async def serve(
         options=_server_options(max_message_bytes),
         maximum_concurrent_rpcs=MAX_RPCS,
     )
-    servicers = make_servicers(hub, stream_settings, handles)
+    pairs = make_servicers(hub, stream_settings, handles)
     server.add_generic_rpc_handlers(
-        [
-            make_generic_handler(*each, max_message_bytes, *chain, on_dropped=hub.count_dropped_watch)
-            for each in servicers
-        ]
+        [make_generic_handler(*each, max_message_bytes, *chain, on_dropped=hub.count_dropped_watch) for each in pairs]
     )
-    reflection.enable_server_reflection([*(s.full_name for s, _ in servicers), reflection.SERVICE_NAME], server)
+    reflection.enable_server_reflection([*(s.full_name for s, _ in pairs), reflection.SERVICE_NAME], server)
 
     address = listening.bind(server, listen, grpc_credentials(tls) if tls else None)
     if local_socket is not None:
