@@ -50,7 +50,7 @@ async def compare_access(directory: Path, *, rounds: int, calls: int) -> list[Ac
 async def _connect_clients(directory: Path, open_: AsyncExitStack) -> dict[str, hubbub_client.Hub]:
     """Starts the hubs and the identity provider, and returns a client for each way, by the name of the way."""
     authority = Authority.open(directory / "certs")
-    server, shown = authority.issue_server(), authority.issue_client("ada")
+    server, client_certificate = authority.issue_server(), authority.issue_client("ada")
     key = rsa.generate_private_key(65537, 2048)
     issuer = open_.enter_context(_Issuer(key))
     tls = {"tls_cert": str(server.cert), "tls_key": str(server.key)}
@@ -81,7 +81,7 @@ async def _connect_clients(directory: Path, open_: AsyncExitStack) -> dict[str, 
         "local token": hubs["plain"].client,
         "token": await connected("plain", token=await made("plain")),
         "TLS, token": await connected("tls", token=await made("tls"), ca=ca),
-        "TLS, certificate": await connected("mutual", ca=ca, cert=shown.cert, key=shown.key),
+        "TLS, certificate": await connected("mutual", ca=ca, cert=client_certificate.cert, key=client_certificate.key),
         "TLS, JWT": await connected("tls", token=issuer.token(), ca=ca),
     }
 

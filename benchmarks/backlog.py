@@ -35,12 +35,12 @@ async def measure_backlog(directory: Path, *, most: int, answers: int) -> list[B
     rows: list[Backlog] = []
     async with start_hub(servers, directory, settings={"open_requests_per_server": 1024}) as running:
         for count in (FEW, most):
-            there = await _count_open(running)
+            open_count = await _count_open(running)
             for name in names:
-                await running.client.call_tool(name, "ask_all", {"count": (count - there) // SERVERS})
+                await running.client.call_tool(name, "ask_all", {"count": (count - open_count) // SERVERS})
             await running.client.call_tool("answered", "ask_all", {"count": answers})
             with anyio.fail_after(LIMIT_S):
-                while await _count_open(running) < there + (count - there) // SERVERS * SERVERS + answers:
+                while await _count_open(running) < open_count + (count - open_count) // SERVERS * SERVERS + answers:
                     await anyio.sleep(0.1)
             rows.append(await _measure_row(running, count, answers))
     return rows
@@ -53,9 +53,9 @@ async def _count_open(running: HubProcess) -> int:
 async def _measure_row(running: HubProcess, count: int, answers: int) -> Backlog:
     """The row of `count` open questions: answers the `answers` others, and then times snapshots."""
     inbox, waits = running.client.inbox, list[float]()
-    asked = await inbox.list(states=["open"], limit=answers)
+    questions = await inbox.list(states=["open"], limit=answers)
     before_s = running.cpu_s()
-    for request in asked:
+    for request in questions:
         began = perf_counter()
         await inbox.answer(request.id, accept={"name": "Ada"})
         waits.append(perf_counter() - began)

@@ -49,8 +49,8 @@ class Compared:
 @asynccontextmanager
 async def _start_servers() -> AsyncGenerator[dict[str, dict[str, Any]]]:
     async with start_http_server("light_http.py") as light:
-        found = {"stdio-light": stdio_server("light_stdio.py"), "http-light": {"url": light}}
-        yield {name: {**options, "max_in_flight": MAX_IN_FLIGHT} for name, options in found.items()}
+        servers = {"stdio-light": stdio_server("light_stdio.py"), "http-light": {"url": light}}
+        yield {name: {**options, "max_in_flight": MAX_IN_FLIGHT} for name, options in servers.items()}
 
 
 async def compare_calls(directory: Path, *, only: str, rounds: int, calls: int) -> list[Compared]:

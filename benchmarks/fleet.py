@@ -44,12 +44,14 @@ async def measure_forwarding(directory: Path, *, rounds: int, calls: int) -> Seq
         figures: list[Figure] = []
         for in_flight in (1, IN_FLIGHT):
             works = [call_echo(client) for client in clients]
-            here, there = await run_in_turns(works, rounds=rounds, calls=calls, in_flight=in_flight)
-            more = statistics.median(b.median_ms - a.median_ms for a, b in zip(here.rounds, there.rounds, strict=True))
+            at_owner, elsewhere = await run_in_turns(works, rounds=rounds, calls=calls, in_flight=in_flight)
+            more = statistics.median(
+                b.median_ms - a.median_ms for a, b in zip(at_owner.rounds, elsewhere.rounds, strict=True)
+            )
             about = f"{in_flight} in flight"
             figures += [
-                Figure(f"at the owner, {about}", here.median_ms, "ms"),
-                Figure(f"forwarded, {about}", there.median_ms, "ms"),
+                Figure(f"at the owner, {about}", at_owner.median_ms, "ms"),
+                Figure(f"forwarded, {about}", elsewhere.median_ms, "ms"),
                 Figure(f"more by the forward, {about}", more, "ms", MORE_MS if in_flight == 1 else None),
             ]
     return figures

@@ -36,15 +36,17 @@ async def measure_floods(directory: Path, *, rounds: int, seconds: float) -> lis
 
         await Series().round(call, 200, IN_FLIGHT)
         for _ in range(rounds):
-            for name, found in rates.items():
+            for name, per_round in rates.items():
                 count, size = FLOODS.get(name, (0, 0))
                 part = {"count": int(count * seconds / MINUTE_S), "size": size, "seconds": seconds}
                 await running.client.call_tool("loud", "flood", part)
                 series = Series()
                 await series.round(call, sys.maxsize, IN_FLIGHT, most_s=seconds)
-                found += series.rates
+                per_round += series.rates
                 await anyio.sleep(seconds / 10)  # what is late
     return [
-        FloodRate(name, statistics.median(found), statistics.median(map(float.__truediv__, found, rates["none"])))
-        for name, found in rates.items()
+        FloodRate(
+            name, statistics.median(per_round), statistics.median(map(float.__truediv__, per_round, rates["none"]))
+        )
+        for name, per_round in rates.items()
     ]

@@ -59,8 +59,8 @@ class Forwarder:
 async def open_forwarder(options: Mapping[str, Any]) -> AsyncGenerator[Forwarder]:
     """A process that forwards to a server, and a stream to it."""
     url = options.get("url")
-    words = [url] if url else [options["command"], *options["args"]]
-    command = [sys.executable, HERE / "servers" / "forward_calls.py", *words]
+    target = [url] if url else [options["command"], *options["args"]]
+    command = [sys.executable, HERE / "servers" / "forward_calls.py", *target]
     process = await anyio.open_process(command, stdin=subprocess.DEVNULL, stderr=None)
     before = "; ".join(f"{name}: {value}" for name, value in FIELDS.items()).encode() + b"\n" if url else b""
     async with end_after(process):
@@ -69,10 +69,10 @@ async def open_forwarder(options: Mapping[str, Any]) -> AsyncGenerator[Forwarder
             port = int(await process.stdout.receive())
         async with aio.insecure_channel(f"127.0.0.1:{port}") as channel:
             stream = channel.stream_stream(METHOD)()
-            found = Forwarder(Process(process.pid), stream, before)
-            reading = asyncio.create_task(found.read())
+            forwarder = Forwarder(Process(process.pid), stream, before)
+            reading = asyncio.create_task(forwarder.read())
             try:
-                yield found
+                yield forwarder
             finally:
                 reading.cancel()
                 stream.cancel()

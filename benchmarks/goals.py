@@ -64,8 +64,8 @@ class Compared:
     def goal(self) -> Figure | None:
         """The figure with the hub's goal for it: the ratio, or the value without one. None if there is no goal."""
         goal = GOALS.get((self.transport, self.way), {}).get(self.what)
-        found = self.value if self.ratio is None else self.ratio
-        return None if goal is None or found is None else Figure(self.what, found, "", goal, self.what == RATE)
+        measured = self.value if self.ratio is None else self.ratio
+        return None if goal is None or measured is None else Figure(self.what, measured, "", goal, self.what == RATE)
 
     def to_json(self) -> dict[str, Any]:
         goal = self.goal
@@ -144,7 +144,7 @@ async def measure_ways(transport: str, ways: Sequence[Way], rounds: int, calls: 
         if way.ask and (way.name not in rivals.RIVALS or await _relays_questions(way.ask))
     }
     answers = await measured([*asking.values()], calls // 2, 1)
-    asked = dict(zip(asking, answers, strict=True))
+    answered = dict(zip(asking, answers, strict=True))
     rows: list[Compared] = []
     for way, single, crowd in zip(ways, one, many, strict=True):
         rows += [
@@ -152,8 +152,10 @@ async def measure_ways(transport: str, ways: Sequence[Way], rounds: int, calls: 
             _ratio_to_direct(transport, P99, way, single, one[0], lambda each: each.p99_ms),
             _ratio_to_direct(transport, RATE, way, crowd, many[0], lambda each: each.rate),
             Compared(transport, ASK, way.name, note="not relayed")
-            if way.name not in asked
-            else _ratio_to_direct(transport, ASK, way, asked[way.name], asked[DIRECT], lambda each: each.median_ms),
+            if way.name not in answered
+            else _ratio_to_direct(
+                transport, ASK, way, answered[way.name], answered[DIRECT], lambda each: each.median_ms
+            ),
         ]
         if way.process:
             rows += [

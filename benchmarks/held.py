@@ -61,9 +61,9 @@ class _Crowd:
         self.opened.append(opened)
         self.answered.append(answered)
         while message := await call.read():
-            told = inbox_pb2.WatchPendingRequestsResponse.FromString(message)
-            if told.HasField("upsert"):
-                (opened if told.upsert.state == OPEN else answered).add(told.upsert.id)
+            response = inbox_pb2.WatchPendingRequestsResponse.FromString(message)
+            if response.HasField("upsert"):
+                (opened if response.upsert.state == OPEN else answered).add(response.upsert.id)
 
     async def see(self, seen: Sequence[set[str]], count: int) -> int:
         """Wait until all have seen so many; return how many are missing, added up, after LIMIT_S at the most."""
@@ -102,30 +102,30 @@ async def _measure(running: HubProcess, crowd: _Crowd, metrics: str, watchers: i
         await running.client.inbox.approve(request.id, digest=request.arguments_digest)
 
     before_mib = running.rss_mib()
-    made = await _in_tenths(running, make, ids)
+    make_times = await _in_tenths(running, make, ids)
     lost = await crowd.see(crowd.opened, calls)
     lags_ms = [await _read_lag_ms(metrics)]
     held_mib = running.rss_mib() - before_mib
-    asked = await running.client.inbox.list(states=["open"])
-    approved = await _in_tenths(running, approve, asked)
+    questions = await running.client.inbox.list(states=["open"])
+    approved = await _in_tenths(running, approve, questions)
     lost += await crowd.see(crowd.answered, calls)
     lags_ms.append(await _read_lag_ms(metrics))
     for call_id in ids:
         lost += (await running.client.calls.handle(call_id).wait()).state != "completed"
     return Held(
         watchers=watchers,
-        calls=len(asked),
-        held_ms=made[0][0],
-        last_held_ms=made[-1][0],
-        held_cpu_ms=made[0][1],
-        last_held_cpu_ms=made[-1][1],
+        calls=len(questions),
+        held_ms=make_times[0][0],
+        last_held_ms=make_times[-1][0],
+        held_cpu_ms=make_times[0][1],
+        last_held_cpu_ms=make_times[-1][1],
         kib_per_call=held_mib * 1024 / calls,
         approved_ms=approved[0][0],
         last_approved_ms=approved[-1][0],
         approved_cpu_ms=approved[0][1],
         last_approved_cpu_ms=approved[-1][1],
         lag_ms=max(lags_ms),
-        lost=lost + calls - len(asked),
+        lost=lost + calls - len(questions),
     )
 
 
@@ -158,9 +158,9 @@ async def _read_lag_ms(metrics: str) -> float:
             return response.read().decode()
 
     text = await asyncio.to_thread(read)
-    found = re.search(r"^hubbub_loop_lag\w*(?:\{.*\})? (\S+)$", text, re.MULTILINE)
-    assert found is not None, "the hub tells its loop's lag"
-    return float(found[1]) * 1000
+    match_ = re.search(r"^hubbub_loop_lag\w*(?:\{.*\})? (\S+)$", text, re.MULTILINE)
+    assert match_ is not None, "the hub tells its loop's lag"
+    return float(match_[1]) * 1000
 
 
 @asynccontextmanager

@@ -54,7 +54,7 @@ async def measure_history(directory: Path, *, calls: int, say: Callable[[str], N
 
 @asynccontextmanager
 async def _start_hub(directory: Path, calls: int) -> AsyncGenerator[tuple[HubProcess, Work]]:
-    kept = {"call_history_count": calls * 2}
-    servers = {name: {**options, **kept} for name, options in SERVER.items()}
-    async with start_hub(servers, directory, settings=kept) as running, streamed(running, TEXT) as call:
+    settings = {"call_history_count": calls * 2}
+    servers = {name: {**options, **settings} for name, options in SERVER.items()}
+    async with start_hub(servers, directory, settings=settings) as running, streamed(running, TEXT) as call:
         yield running, lambda: call("")

@@ -107,12 +107,12 @@ class Series:
 
     async def round(self, work: Work, calls: int, in_flight: int, most_s: float = math.inf) -> None:
         """Does the work so many times, so many at once: the first in any case, no other one after `most_s` seconds."""
-        left, latencies_s = calls, list[float]()
+        remaining, latencies_s = calls, list[float]()
 
         async def worker() -> None:
-            nonlocal left
-            while left > 0 and (left == calls or perf_counter() < end):
-                left -= 1
+            nonlocal remaining
+            while remaining > 0 and (remaining == calls or perf_counter() < end):
+                remaining -= 1
                 began = perf_counter()
                 done = await work()
                 latencies_s.append(perf_counter() - (done if isinstance(done, float) else began))

@@ -101,20 +101,20 @@ async def _measure_listening(store: PostgresStore, url: str, directory: Path, co
 
     async def commit() -> None:
         id_ = str(next(numbers))
-        said = {"id": id_, "at": perf_counter(), "text": TEXT}
-        await store.commit([Write(f"{NOUN}/{id_}", orjson.dumps(said))])
+        record = {"id": id_, "at": perf_counter(), "text": TEXT}
+        await store.commit([Write(f"{NOUN}/{id_}", orjson.dumps(record))])
 
     directory.mkdir()
     command = [sys.executable, HERE / "hearing.py", url, SCHEMA, directory, str(commits)]
     process = await anyio.open_process(command, stdin=subprocess.DEVNULL, stderr=None)
     async with end_after(process):
         assert process.stdout is not None
-        said = BufferedByteReceiveStream(process.stdout)
+        output = BufferedByteReceiveStream(process.stdout)
         with anyio.fail_after(START_LIMIT_S):
-            await said.receive_until(b"\n", LINE_BYTES)
+            await output.receive_until(b"\n", LINE_BYTES)
         made_s = await run_paced(commit, rate=RATE, calls=commits)
         with anyio.fail_after(START_LIMIT_S):
-            late_s = orjson.loads(await said.receive_until(b"\n", LINE_BYTES))["late_s"]
+            late_s = orjson.loads(await output.receive_until(b"\n", LINE_BYTES))["late_s"]
     about = f"{RATE} commits/s"
     return [
         Figure(f"a commit at one member, {about}, median", statistics.median(made_s) * 1000, "ms"),

@@ -60,8 +60,8 @@ class _Way:
             await self.call()
             before_s, waits = running.cpu_s(), list[float]()
             for _ in range(questions):
-                asked = await self.call()
-                waits.append(perf_counter() - asked)
+                asked_at = await self.call()
+                waits.append(perf_counter() - asked_at)
             self.cpu_s += running.cpu_s() - before_s
         self.rounds.append(waits)
 

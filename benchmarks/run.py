@@ -253,8 +253,8 @@ def show_table(title: str, rows: Sequence[Row]) -> None:
 
 def _column_heading(name: str) -> str:
     """`hub_median_ms` is "hub median"."""
-    words = name.split("_")
-    return " ".join(words[:-1] if len(words) > 1 and words[-1] in ("ms", "us") else words)
+    parts = name.split("_")
+    return " ".join(parts[:-1] if len(parts) > 1 and parts[-1] in ("ms", "us") else parts)
 
 
 def _format_cell(name: str, value: object) -> str:
@@ -270,11 +270,11 @@ def _show_goals(title: str, rows: Sequence[goals.Compared]) -> None:
     table = _create_table(title, "what", "goal", "", *ways)
     cells = {(row.transport, row.what, row.way): row for row in rows}
     for transport, what in dict.fromkeys((row.transport, row.what) for row in rows):
-        found = [cells.get((transport, what, way)) for way in ways]
-        with_goal = next((row for row in found if row is not None and row.goal is not None), None)
+        ratios = [cells.get((transport, what, way)) for way in ways]
+        with_goal = next((row for row in ratios if row is not None and row.goal is not None), None)
         unit = "ms" if with_goal is None or with_goal.ratio is None else "x"
         goal = _format_goal(with_goal and with_goal.goal, unit)
-        table.add_row(f"{transport}, {what}", *goal, *map(_format_ratio, found))
+        table.add_row(f"{transport}, {what}", *goal, *map(_format_ratio, ratios))
     console.print(table)
 
 

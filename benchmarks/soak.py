@@ -259,10 +259,10 @@ async def run_soak(directory: Path, minutes: float, pace: float, python: str) ->
         bridges = OverBridges(running, account)
         await open_.enter_async_context(bridges.stay())
         observer = Observer(running, bridges, account, counts, monotonic())
-        before, samples, after, left = await _soak_hub(observer, servers, minutes, pace)
+        before, samples, after, remaining = await _soak_hub(observer, servers, minutes, pace)
         people.cancel_scope.cancel()
     console.print(", ".join(f"{count} {what}" for what, count in sorted(account.done.items())))
-    return _judge(before, samples, after, [*account.wrong, *left])
+    return _judge(before, samples, after, [*account.wrong, *remaining])
 
 
 async def _soak_hub(
@@ -293,17 +293,17 @@ async def _run_load(
     """Has everybody at work for so long, and looks; shows so many of the samples."""
     asking = {"ask-1": "ask", "ask-2": "ask", "plain": "ask", "mrtr": "three_forms", "ext": "greet"}
     calling = [name for name in servers if name.startswith(("ask", "echo"))]
-    samples, begun = list[Sample](), monotonic()
+    samples, started_at = list[Sample](), monotonic()
     every = max(round(seconds / SAMPLE_S / rows), 1) if rows else sys.maxsize
     async with anyio.create_task_group() as tasks:
         Load(observer.hub, observer.account, pace).start(tasks, asking, calling)
         OverHttp(observer.hub, observer.account).start(tasks, pace)
         observer.bridges.start(tasks, pace)
-        while monotonic() < begun + seconds:
+        while monotonic() < started_at + seconds:
             await anyio.sleep(SAMPLE_S)
             samples.append(await observer.look())
             if len(samples) % every == 0:
-                _print_sample(f"{monotonic() - begun:.0f} s", samples[-1])
+                _print_sample(f"{monotonic() - started_at:.0f} s", samples[-1])
         tasks.cancel_scope.cancel()
     return samples
 
@@ -312,23 +312,23 @@ def _judge(before: Sample, samples: list[Sample], after: Sample, wrong: list[str
     """Prints what grows or went wrong (`wrong` so far), and returns the exit status."""
     quarter = max(len(samples) // 4, 1)
     last, earlier = samples[-quarter:], samples[-2 * quarter : -quarter] or samples[:1]
-    found = list(wrong)
+    problems = list(wrong)
     for name, noise in (("rss_mib", 0.0), ("bridge_mib", 0.0), ("store_mib", STORE_MIB)):
         was, now = (statistics.median(getattr(sample, name) for sample in part) for part in (earlier, last))
         console.print(f"{name}: {was:.1f} in the third quarter, {now:.1f} in the last")
         if now - was > max(was * GROWTH, noise):
-            found.append(f"{name} grows")
+            problems.append(f"{name} grows")
     for name, slack in SLACK.items():
         was, now = getattr(before, name), getattr(after, name)
         console.print(f"{name}: {was} before the load, {now} after it")
         if now > was + slack:
-            found.append(f"{name} stay behind")
+            problems.append(f"{name} stay behind")
     share = (samples[-1].cpu_s - before.cpu_s) / (samples[-1].at_s - before.at_s)
     console.print(f"processor: {share:.0%} of a core, for everything together")
-    for what in found:
+    for what in problems:
         console.print(what, markup=False)
-    console.print("something grows or went wrong" if found else "nothing grows")
-    return 1 if found else 0
+    console.print("something grows or went wrong" if problems else "nothing grows")
+    return 1 if problems else 0
 
 
 @asynccontextmanager

@@ -130,8 +130,8 @@ class OverBridges:
                 await self._call(host, {**params, "name": f"{server}__{params['name']}"})
 
     async def _call(self, host: Bridged, params: dict[str, Any]) -> None:
-        said = await host.result("tools/call", params)
-        self._account.check("calls over bridges that stay", not said.get("isError"), said)
+        response = await host.result("tools/call", params)
+        self._account.check("calls over bridges that stay", not response.get("isError"), response)
 
     async def _visit(self) -> None:
         """Comes, calls, is asked, and goes; one in three is killed while it is asked."""
@@ -146,7 +146,7 @@ class OverBridges:
                 await host.process.wait()
                 self._account.done["bridges that were killed"] += 1
                 return
-            said = await host.result("tools/call", params)
+            response = await host.result("tools/call", params)
             status = await host.leave()
-            well = status == 0 and not said.get("isError")
-            self._account.check("bridges that came and went", well, (status, said))
+            well = status == 0 and not response.get("isError")
+            self._account.check("bridges that came and went", well, (status, response))

@@ -155,10 +155,10 @@ class OverHttp:
         async with self._client("", asked=True) as client:
             await client.list_tools()
             for _ in range(2):
-                said = await client.call_tool(f"{server}__echo", {"text": "x" * 100})
-                self.account.check("calls of hosts", not said.is_error, said)
-            said = await client.call_tool(f"{server}__{ASKS[server]}", {})
-            self.account.check("hosts by the SDK", not said.is_error, said)
+                response = await client.call_tool(f"{server}__echo", {"text": "x" * 100})
+                self.account.check("calls of hosts", not response.is_error, response)
+            response = await client.call_tool(f"{server}__{ASKS[server]}", {})
+            self.account.check("hosts by the SDK", not response.is_error, response)
 
     async def _ticket(self) -> None:
         """Does not wait for people, and fetches the result later."""
@@ -183,13 +183,13 @@ class OverHttp:
             url, session = await self._begin(http, server)
             message = request(1, "tools/call", call_params(server, 1))
             async with http.stream("POST", url, json=message, headers=session) as stream:
-                last, said = await anext(events(stream))  # the first has nothing but its id
-            if said is None:
+                last, response = await anext(events(stream))  # the first has nothing but its id
+            if response is None:
                 async with http.stream("GET", url, headers={**session, "last-event-id": last}) as stream:
-                    async for _, said in events(stream):
-                        if said and said.get("id") == 1:
+                    async for _, response in events(stream):
+                        if response and response.get("id") == 1:
                             break
-                self.account.check("streams resumed", bool(said and "result" in said), said)
+                self.account.check("streams resumed", bool(response and "result" in response), response)
             await http.delete(url, headers=session)
 
     async def _vanishing(self) -> None:
@@ -223,8 +223,8 @@ class OverHttp:
 
     async def _result(self, params: dict[str, Any]) -> dict[str, Any]:
         async with self._stateless("tools/call", params, ABLE) as stream:
-            said = [message async for _, message in events(stream)]
-        return said[-1]["result"]
+            received = [message async for _, message in events(stream)]
+        return received[-1]["result"]
 
     async def _returning(self) -> None:
         """Is asked, goes away, and comes back with the answer, perhaps after another was given."""

@@ -36,10 +36,10 @@ async def late(directory: Path, *, rounds: int, changes: int) -> list[Late]:
     waits: dict[int, list[float]] = {0: [], STALLED: []}
     async with start_hub({"light": stdio_server("light_stdio.py")}, directory) as running:
         for _ in range(rounds):
-            for stalled, found in waits.items():
-                found += await _round(running, stalled, changes)
-    medians = {stalled: statistics.median(found) * 1000 for stalled, found in waits.items()}
-    p99s = {stalled: percentile(found, 0.99) * 1000 for stalled, found in waits.items()}
+            for stalled, waits_s in waits.items():
+                waits_s += await _round(running, stalled, changes)
+    medians = {stalled: statistics.median(waits_s) * 1000 for stalled, waits_s in waits.items()}
+    p99s = {stalled: percentile(waits_s, 0.99) * 1000 for stalled, waits_s in waits.items()}
     return [
         Late(stalled, medians[stalled], p99s[stalled], medians[stalled] / medians[0], p99s[stalled] / p99s[0])
         for stalled in waits

@@ -142,14 +142,14 @@ def main() -> None:
     parser.add_argument("--list", metavar="WAY", help="print each function that a way enters; part of its name will do")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
-        found = anyio.run(trace_ways, Path(directory), options.runs)
+        steps = anyio.run(trace_ways, Path(directory), options.runs)
     if options.list:
-        for way, (first, *_) in found.items():
+        for way, (first, *_) in steps.items():
             if options.list in way:
                 print(*(f"{file}  {name}" for file, _, name in first), sep="\n")
         return
     table = Table("", *(name.replace("_", " ") for name in list(Steps.__dataclass_fields__)[1:]))
-    for way, traces in found.items():
+    for way, traces in steps.items():
         table.add_row(*map(str, asdict(middle(way, traces)).values()))
     Console().print(table)
 

@@ -40,7 +40,7 @@ async def loop(directory: Path, *, calls: int, idle_s: float) -> list[Figure]:
             await Series().round(work, calls // 4, 32)
             os.kill(running.pid, signal.SIGUSR1)
             await Series().round(work, calls, 32)
-    found = json.loads(probe.read_text())
+    measured = json.loads(probe.read_text())
     (directory / "idle").mkdir()
     async with start_hub(servers, directory / "idle") as running:
         await anyio.sleep(1)
@@ -49,9 +49,9 @@ async def loop(directory: Path, *, calls: int, idle_s: float) -> list[Figure]:
         idle = (running.cpu_s() - before_s) / idle_s * 100
         rss_mib = running.rss_mib()
     return [
-        Figure("loop kept busy by one turn, longest", max(found["busy_s"]) * 1000, "ms"),
-        Figure("loop kept busy by one turn, p99", percentile(found["busy_s"], 0.99) * 1000, "ms"),
-        Figure("loop late, p99", percentile(found["late_s"], 0.99) * 1000, "ms"),
+        Figure("loop kept busy by one turn, longest", max(measured["busy_s"]) * 1000, "ms"),
+        Figure("loop kept busy by one turn, p99", percentile(measured["busy_s"], 0.99) * 1000, "ms"),
+        Figure("loop late, p99", percentile(measured["late_s"], 0.99) * 1000, "ms"),
         Figure("processor of an idle hub with 4 servers", idle, "%"),
         Figure("memory of an idle hub with 4 servers", rss_mib, "MiB"),
     ]
@@ -60,16 +60,16 @@ async def loop(directory: Path, *, calls: int, idle_s: float) -> list[Figure]:
 async def store(directory: Path, *, commits: int, calls: int) -> list[Figure]:
     """What it takes to write a record at once, and the records of calls a moment later."""
     path = directory / "store.db"
-    opened = await SqliteStore.open(path)
-    stored = await StoreContent.read(opened, WatcherLimit(1))
+    store = await SqliteStore.open(path)
+    stored = await StoreContent.read(store, WatcherLimit(1))
     table = Table(stored, "call", Call)
-    ledger = Ledger(opened, [table], stored, now=time)
+    ledger = Ledger(store, [table], stored, now=time)
     durable_s: list[float] = []
     for number in range(commits):
         began = perf_counter()
         await ledger.commit([table.change(f"durable-{number}", _call(f"durable-{number}"))])
         durable_s.append(perf_counter() - began)
-    before_bytes, before_s = (await opened.stats()).size_bytes, process_time()
+    before_bytes, before_s = (await store.stats()).size_bytes, process_time()
     for number in range(calls):
         call = _call(f"call-{number}")
         sent = move(call, call.state.IN_PROGRESS, 1.0)
@@ -79,8 +79,8 @@ async def store(directory: Path, *, commits: int, calls: int) -> list[Figure]:
         if number % BATCH == 0:
             await ledger.flush()
     await ledger.flush()
-    spent_s, written = process_time() - before_s, (await opened.stats()).size_bytes - before_bytes
-    await opened.close()
+    spent_s, written = process_time() - before_s, (await store.stats()).size_bytes - before_bytes
+    await store.close()
     return [
         Figure("commit of one record, median", statistics.median(durable_s) * 1000, "ms"),
         Figure("processor for the record of a call, written behind", spent_s / calls * 1000, "ms"),

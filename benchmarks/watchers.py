@@ -113,9 +113,9 @@ async def _of_the_hub(running: HubProcess) -> AsyncGenerator[_Side]:
     """The hub: a pending request changes as its claim is renewed."""
     inbox, claim_id = running.client.inbox, "claim_of_benchmark"
     await running.client.calls.start("light", "tools/call", {"name": "ask"})
-    while not (asked := await inbox.list(states=["open"])):
+    while not (questions := await inbox.list(states=["open"])):
         await anyio.sleep(0.05)
-    await inbox.claim(asked[0].id, claim_id=claim_id)
+    await inbox.claim(questions[0].id, claim_id=claim_id)
     token = json.loads((running.data_dir / "client.json").read_text())["token"]
 
     def stream(channel: aio.Channel) -> Any:
@@ -126,7 +126,7 @@ async def _of_the_hub(running: HubProcess) -> AsyncGenerator[_Side]:
         )
 
     async with _crowd(running.address, stream, first=2) as crowd:
-        yield _Side("hub", running.pid, crowd, lambda: inbox.renew(asked[0].id, claim_id))
+        yield _Side("hub", running.pid, crowd, lambda: inbox.renew(questions[0].id, claim_id))
 
 
 @asynccontextmanager

@@ -73,9 +73,9 @@ async def http(url: str) -> AsyncGenerator[Forward]:
         yield forward
 
 
-async def main(words: list[str]) -> None:
+async def main(command: list[str]) -> None:
     """Serves until the process is ended."""
-    async with http(words[0]) if words[0].startswith("http") else stdio(words) as forward:
+    async with http(command[0]) if command[0].startswith("http") else stdio(command) as forward:
 
         async def stream(_requests: Any, context: Context) -> None:
             await forward(context)

@@ -24,8 +24,8 @@ def answer(head: bytes, body: bytes) -> bytes:
     how, path, _ = head.split(b" ", 2)
     if path == b"/open":
         return response(200, len(streams))
-    found = SESSION.search(head)
-    if found is not None and found[1] not in sessions:
+    session = SESSION.search(head)
+    if session is not None and session[1] not in sessions:
         return response(404)
     if how == b"GET":
         streams.add(path)

@@ -31,8 +31,8 @@ class Connection(asyncio.Protocol):
         """Answers every request that is complete."""
         self._received += data
         while (head_end := self._received.find(b"\r\n\r\n") + 4) > 3:
-            found = LENGTH.search(self._received, 0, head_end)
-            end = head_end + (int(found[1]) if found else 0)
+            length = LENGTH.search(self._received, 0, head_end)
+            end = head_end + (int(length[1]) if length else 0)
             if len(self._received) < end:
                 return
             head, body = self._received[:head_end], self._received[head_end:end]
@@ -65,5 +65,5 @@ def response(status: int, message: object = None, header: bytes = b"") -> bytes:
 
 async def listen(answer: Answer) -> asyncio.Server:
     """A server at PORT."""
-    made = partial(Connection, answer)
-    return await asyncio.get_running_loop().create_server(made, "127.0.0.1", int(os.environ["PORT"]), backlog=4096)
+    factory = partial(Connection, answer)
+    return await asyncio.get_running_loop().create_server(factory, "127.0.0.1", int(os.environ["PORT"]), backlog=4096)
