@@ -13,11 +13,11 @@ Action = Literal["accept", "decline", "cancel"]
 
 @dataclass(frozen=True, slots=True)
 class AgentDecision:
-    """One of the decisions, as the agent reads it in `member` of the result, and the action that goes with it.
+    """One decision: the `value` that the agent reads in `member` of the result, and the action that goes with it.
 
-    `label` is what a button says, `short` what one beside its key says, `done` what the decision has done; `note` has
-    what the label may leave out. `rejects` marks a no. `is_field` says that the decision is given as a field of the
-    form: then the form is accepted even with a no.
+    `label` is the text of a button, `short` the text beside its key, `done` describes the outcome; `note` has what the
+    label may leave out. `rejects` marks a no. `is_field` says that the decision is a field of the form: then the form
+    is accepted even with a no.
     """
 
     value: str
@@ -33,7 +33,7 @@ class AgentDecision:
 
 @dataclass(frozen=True, slots=True)
 class AgentDecisions:
-    """The decisions of questions that have a member `mark`; of those with one action, what allows least is first."""
+    """The decisions of questions that have a member `mark`. Of those with one action the strictest is first."""
 
     mark: str
     member: str
@@ -44,7 +44,7 @@ class AgentDecisions:
         return next((each for each in self.choices if each.value == value), None)
 
     def find_default(self, action: object) -> AgentDecision | None:
-        """Return the decision of an action that allows least, for an answer without any; None if there is none."""
+        """Return the decision that allows least of those with this action; None if there is none."""
         return next((each for each in self.choices if each.action == action), None)
 
 

@@ -12,7 +12,7 @@ else:
     import fcntl
 
 ZEROS_BYTES: Final = 1024 * 1024
-"""Bytes of zeros that are written at once, where room cannot be reserved otherwise."""
+"""Bytes of zeros that one write adds, where no system call reserves space."""
 
 
 def sync(descriptor: int) -> None:
@@ -58,7 +58,7 @@ def lock(descriptor: int, *, shared: bool = False, wait: bool = False) -> bool:
 
 
 def make_anonymous_file(name: str) -> int:
-    """Return the descriptor of a new file that no other process can open; `name` is for people who look.
+    """Return the descriptor of a new file that no other process can open; `name` only helps to find it in a list.
 
     On Linux the file is in memory. Elsewhere the file is in the directory of temporary files, and its name is gone
     before anything is written. Raises OSError.
@@ -80,7 +80,7 @@ def reserve(descriptor: int, size: int) -> None:
 
 
 def is_of_another_user(status: os.stat_result) -> bool:
-    """Return whether a file belongs to another user than this process; never on Windows, where nobody owns one."""
+    """Return whether a file belongs to another user than this process does; False on Windows."""
     return sys.platform != "win32" and status.st_uid != os.geteuid()
 
 

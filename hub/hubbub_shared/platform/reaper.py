@@ -240,26 +240,26 @@ def _report(control: int, line: str) -> None:
         pass  # the hub is gone; there is still the sweep to finish
 
 
-def read_spec(spec: int) -> tuple[bytes, list[bytes], dict[bytes, bytes]]:
+def read_spec(descriptor: int) -> tuple[bytes, list[bytes], dict[bytes, bytes]]:
     """Return the directory, the command with its arguments, and the environment of a server to start.
 
-    `spec` is the descriptor of a file that the hub has written; `upstream/stdio/process.py` has its form.
+    `descriptor` is the descriptor of a file that the hub has written; `upstream/stdio/process.py` has its form.
     """
-    with open(spec, "rb") as file:
-        cwd, count, *rest = file.read().split(b"\0")
+    with open(descriptor, "rb") as file:
+        cwd, count, *entries = file.read().split(b"\0")
     argc = int(count)
-    return cwd, rest[:argc], dict(entry.split(b"=", 1) for entry in rest[argc:])
+    return cwd, entries[:argc], dict(entry.split(b"=", 1) for entry in entries[argc:])
 
 
 def _list_descendants() -> list[int]:
     """Return the pids of all processes below this one."""
-    found: list[int] = []
+    descendants: list[int] = []
     parents = [os.getpid()]
     while parents:
         children = _list_children(parents.pop())
-        found += children
+        descendants += children
         parents += children
-    return found
+    return descendants
 
 
 def _list_children(pid: int) -> list[int]:

@@ -2,7 +2,7 @@
 
 
 class Tally:
-    """Amounts by name, in O(1) per step and without memory for names at zero.
+    """Amounts by name. Each change takes constant time, and names at zero take no memory.
 
     `collections.Counter` does not fit: `counter -= other` visits every name in it.
     """

@@ -10,7 +10,7 @@ Reading = tuple[float, Attributes]
 
 
 class Meter:
-    """Takes no measurements. While `on` is false, callers skip what they would measure for it alone."""
+    """Takes no measurements. While `on` is false, callers skip work that they would only do to measure."""
 
     on: bool = False
 

@@ -97,8 +97,8 @@ def parse_trace(carrier: object) -> Trace | None:
     match = _TRACEPARENT.fullmatch(traceparent) if isinstance(traceparent, str) and len(traceparent) <= 512 else None
     if match is None:
         return None
-    version, trace_id, span_id, flags, rest = match.groups()
-    if version == "ff" or (version == "00" and rest) or not int(trace_id, 16) or not int(span_id, 16):
+    version, trace_id, span_id, flags, suffix = match.groups()
+    if version == "ff" or (version == "00" and suffix) or not int(trace_id, 16) or not int(span_id, 16):
         return None
     state = headers.get("tracestate")
     state = state if isinstance(state, str) and _TRACESTATE.fullmatch(state) else ""

@@ -14,7 +14,7 @@ from hubbubd.errors import InvalidArgument
 _JUDGED_PARAMS: Final = ("name", "arguments")
 _UNFIT_FOR_NAME: Final = re.compile("[\0\ud800-\udfff]")
 _INVISIBLE: Final = frozenset({"Cc", "Cf"})
-"""The Unicode categories of characters that are not seen: control and format."""
+"""The Unicode categories of characters that are invisible: control and format."""
 
 
 def is_tool_call(method: str) -> bool:
@@ -25,7 +25,7 @@ def is_tool_call(method: str) -> bool:
 def require_unambiguous_params(params: Mapping[str, Any]) -> None:
     """Raise InvalidArgument for params that a careless server could read as the call of another tool.
 
-    Rules and people judge `name` and `arguments`; some servers take `Name` as well, or the text of a list.
+    Rules and people judge `name` and `arguments`. Some servers also read `Name`, or a `name` that is no text.
     """
     name: object = params.get("name")
     if not isinstance(name, str) or _UNFIT_FOR_NAME.search(name):

@@ -121,14 +121,14 @@ class CallRules:
 
         They are in groups of MAX_COMBINED, whose conditions are evaluated in one go.
         """
-        plain = plain_name(tool) if len(tool) <= LONGEST_TOOL else ""
-        found: list[ApprovalRule] = []
+        plain_tool = plain_name(tool) if len(tool) <= LONGEST_TOOL else ""
+        rules: list[ApprovalRule] = []
         for each in self._cached_for_server(server):
-            if each.has_tool(tool, plain):
-                found.append(each.rule)
+            if each.has_tool(tool, plain_tool):
+                rules.append(each.rule)
                 if each.rule.when is None:
                     break  # nothing gets past it
-        return tuple(_RuleGroup(tuple(found[at : at + MAX_COMBINED])) for at in range(0, len(found), MAX_COMBINED))
+        return tuple(_RuleGroup(tuple(rules[at : at + MAX_COMBINED])) for at in range(0, len(rules), MAX_COMBINED))
 
 
 def stricter(first: Judgement | None, second: Judgement) -> Judgement:

@@ -133,21 +133,21 @@ class NameRule:
             processed.add(origin)
             server, name = origin
             prefix = prefixes.setdefault(server, self.prefix(server))
-            wanted = _join_name(prefix, _replace_unfit(name))
+            plain_name = _join_name(prefix, _replace_unfit(name))
             # First come the names that may stand without digits, in case nothing else wants them.
-            if self._is_allowed_plain(wanted, _replace_unfit(name)):
-                origins_by_plain_name[wanted].append(origin)
+            if self._is_allowed_plain(plain_name, _replace_unfit(name)):
+                origins_by_plain_name[plain_name].append(origin)
             else:
                 needing_digits.append(origin)
         conflicts: list[NameConflict] = []
-        for wanted, rivals in origins_by_plain_name.items():
+        for plain_name, rivals in origins_by_plain_name.items():
             yield
             keeper = self._choose_keeper(rivals)  # all others get digits
             if keeper is not None:
-                origins_by_name[wanted] = keeper
+                origins_by_name[plain_name] = keeper
             needing_digits += (each for each in rivals if each != keeper)
             if len({server for server, _ in rivals}) > 1:
-                conflicts.append(NameConflict(wanted, tuple(sorted(rivals))))
+                conflicts.append(NameConflict(plain_name, tuple(sorted(rivals))))
         yield from self._name_with_digits(needing_digits, prefixes, origins_by_name)
         names_by_origin: dict[Origin, str] = {}
         for name, origin in origins_by_name.items():
@@ -227,10 +227,10 @@ class NameRule:
             origins_by_candidate: defaultdict[str, list[Origin]] = defaultdict(list)
             for server, name in unnamed:
                 yield
-                wanted = _join_name(prefixes[server], _replace_unfit(name))
-                origins_by_candidate[_cut_with_digits(wanted, _digest(server, name), digits, self.max_chars)].append(
-                    (server, name)
-                )
+                plain_name = _join_name(prefixes[server], _replace_unfit(name))
+                origins_by_candidate[
+                    _cut_with_digits(plain_name, _digest(server, name), digits, self.max_chars)
+                ].append((server, name))
             origins_by_name |= {
                 candidate: rivals[0] for candidate, rivals in origins_by_candidate.items() if len(rivals) == 1
             }

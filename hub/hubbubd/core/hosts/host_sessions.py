@@ -21,9 +21,9 @@ MAX_READ_FROM: Final = 32
 class HostSession:
     """A session. Times are seconds since the epoch.
 
-    `info` and `capabilities` are what the hub reads of what the host said of itself, as JSON.
-    `id` is the digest of what the host names its session by. `credential` is the one that it was begun with, `endpoint`
-    is `p/PROFILE` or `s/SERVER`. `level` and `resources` are what the host wants notices of, by the URIs that it knows.
+    `info` and `capabilities` are the parts of the host's description of itself that the hub reads, as JSON. `id` is the
+    digest of the session id that the host sends. `credential` began the session. `endpoint` is `p/PROFILE` or
+    `s/SERVER`. The host wants log messages from `level` on, and notices of `resources`, by the URIs that it knows.
     """
 
     id: str
@@ -42,7 +42,7 @@ class HostSession:
 
 
 def record_id(session_id: str) -> str:
-    """Return the id of a session's record: the digest of what the host names the session by."""
+    """Return the id of a session's record: the digest of the session id that the host sends."""
     return hashlib.sha256(session_id.encode("utf-8", "surrogatepass")).hexdigest()
 
 

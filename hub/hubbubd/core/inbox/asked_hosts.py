@@ -11,7 +11,7 @@ MAX_HOSTS: Final = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskedHost:
-    """A host of the causing call, as it calls itself; `why_not` says why it was not asked, and is empty if it was."""
+    """A host of the causing call, by its own name; `why_not` says why it was not asked, and is "" if it was asked."""
 
     host: str
     at: bounds.Moment
@@ -19,9 +19,9 @@ class AskedHost:
 
 
 def with_host(hosts: tuple[AskedHost, ...], decision: AskedHost) -> tuple[AskedHost, ...]:
-    """Return the hosts with what was decided about one of them; the same tuple if the decision is no news.
+    """Return the hosts with a decision about one of them; the same tuple if that changes nothing.
 
-    A host that was asked stays noted as asked. Beyond MAX_HOSTS none is added.
+    A host that was asked stays recorded as asked. Beyond MAX_HOSTS no host is added.
     """
     earlier = next((each for each in hosts if each.host == decision.host), None)
     if earlier is None:

@@ -29,16 +29,16 @@ class Claim:
 
 
 def already_claimed_error(request_id: str, claim: Claim, by: str) -> FailedPrecondition:
-    """Return the refusal for a caller `by` that did not give the claim's id.
+    """Return the refusal for a principal `by` that did not send the claim's id.
 
-    Metadata `own` says that the caller has claimed the request itself, in another window or program.
+    The metadata `own` says that this principal has claimed the request itself, in another window or program.
     """
     if claim.host:
         return _held_for_host_error(request_id, claim, by)
     if not claim.is_held_by(by):
-        who = f"a worker of {claim.by}" if claim.worker else claim.by
+        holder = f"a worker of {claim.by}" if claim.worker else claim.by
         return FailedPrecondition(
-            f"{who} has claimed this request", reason="ALREADY_CLAIMED", metadata={"claimed_by": claim.by}
+            f"{holder} has claimed this request", reason="ALREADY_CLAIMED", metadata={"claimed_by": claim.by}
         )
     return FailedPrecondition(
         "you have claimed this request already, under another claim id: answer with that id (--claim), or take the "

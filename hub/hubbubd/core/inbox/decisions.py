@@ -47,7 +47,7 @@ def complete_decision(request: Mapping[str, Any], result: dict[str, Any], *, che
 def _place_field_decision(
     decisions: AgentDecisions, result: dict[str, Any], value: object, other_fields: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return the result of a form with the decision that the `value` of a field names, put where the agent reads it.
+    """Return the result of a form with the decision that a field's `value` names, in the member that the agent reads.
 
     `other_fields` are the rest of the content. Raises InvalidArgument for an unknown decision, for an action other than
     accept, and for other fields beside a no.
@@ -68,7 +68,7 @@ def _place_field_decision(
 
 
 def _has_field_of_name(request: Mapping[str, Any], decisions: AgentDecisions) -> bool:
-    """Return whether the form itself has a field with the name under which decisions are given."""
+    """Return whether the form itself has a field of the same name as the member of decisions."""
     schema = request.get("requestedSchema")
     fields = cast("Mapping[str, Any]", schema).get("properties") if isinstance(schema, Mapping) else None
     return isinstance(fields, Mapping) and decisions.member in fields

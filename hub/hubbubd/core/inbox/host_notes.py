@@ -6,18 +6,18 @@ from hubbubd.frozen import replaced
 
 
 def with_host_decision(request: PendingRequest, decision: AskedHost) -> PendingRequest:
-    """Return the request with a note of what was decided about a host; unchanged if the decision is no news.
+    """Return the request with a decision about a host in its `hosts`; the same object if that changes nothing.
 
-    What was noted before about an asked host stays, and there is an end to how many hosts are noted (MAX_HOSTS).
+    A host that was asked stays recorded as asked. Beyond MAX_HOSTS no host is added.
     """
     hosts = with_host(request.hosts, decision)
     return request if hosts is request.hosts else replaced(request, hosts=hosts)
 
 
 def with_caller_left(request: PendingRequest, left_at: float | None) -> PendingRequest:
-    """Return the request with the time at which its caller hung up (`left_at`), or without one if the caller is there.
+    """Return the request with the time at which its caller hung up; `left_at` is None once the caller is back.
 
-    A closed request is unchanged. So is a request that says the same already: the first time of leaving stays.
+    A closed request is unchanged. A request that has such a time already keeps it.
     """
     left_before = request.caller_left_at
     if request.state is not RequestState.OPEN or (left_before is None) == (left_at is None):

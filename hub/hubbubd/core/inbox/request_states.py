@@ -378,7 +378,7 @@ def was_shown_to(request: PendingRequest, by: str) -> bool:
 
 def with_event(
     request: PendingRequest,
-    what: RequestEventType,
+    event_type: RequestEventType,
     at: float,
     by: str | None = None,
     *,
@@ -387,9 +387,9 @@ def with_event(
     via: str | None = None,
 ) -> PendingRequest:
     """Return the request with an event in its history; from FULL_HISTORY_EVENTS on without _PASSING_EVENTS."""
-    if len(request.moments) >= FULL_HISTORY_EVENTS and what in _PASSING_EVENTS:
+    if len(request.moments) >= FULL_HISTORY_EVENTS and event_type in _PASSING_EVENTS:
         return request
-    event = RequestEvent(at=at, what=what, by=by, agent=agent, trace=trace, via=via)
+    event = RequestEvent(at=at, what=event_type, by=by, agent=agent, trace=trace, via=via)
     return replaced(request, moments=(*request.moments, event))
 
 

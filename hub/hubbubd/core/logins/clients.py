@@ -245,5 +245,5 @@ def _without_port(uri: str) -> tuple[str, str, str] | None:
     return parts.hostname or "", parts.path, parts.query
 
 
-def _bad_redirect_error(why: str) -> LoginRefusal:
-    return LoginRefusal("invalid_redirect_uri", f"a redirect URI {why}")
+def _bad_redirect_error(problem: str) -> LoginRefusal:
+    return LoginRefusal("invalid_redirect_uri", f"a redirect URI {problem}")

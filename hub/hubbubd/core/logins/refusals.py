@@ -2,13 +2,13 @@
 
 
 class LoginRefusal(Exception):
-    """A request of a program is refused. `error` is a code of OAuth, `why` says what to do, to those who wrote it."""
+    """A request of a program is refused. `error` is a code of OAuth, `description` tells its authors what is wrong."""
 
-    def __init__(self, error: str, why: str, *, status: int = 400) -> None:
-        """`status` is the HTTP status of the response; for the others see the class."""
-        super().__init__(why)
+    def __init__(self, error: str, description: str, *, status: int = 400) -> None:
+        """`status` is the HTTP status of the response; the class describes `error` and `description`."""
+        super().__init__(description)
         self.error = error
-        self.why = why
+        self.description = description
         self.status = status
 
     @property
@@ -17,11 +17,11 @@ class LoginRefusal(Exception):
         return self.error.upper()
 
 
-def invalid_grant(why: str) -> LoginRefusal:
+def invalid_grant(description: str) -> LoginRefusal:
     """Return the refusal of a code or a refresh token."""
-    return LoginRefusal("invalid_grant", why)
+    return LoginRefusal("invalid_grant", description)
 
 
-def invalid_request(why: str) -> LoginRefusal:
+def invalid_request(description: str) -> LoginRefusal:
     """Return the refusal of parameters."""
-    return LoginRefusal("invalid_request", why)
+    return LoginRefusal("invalid_request", description)

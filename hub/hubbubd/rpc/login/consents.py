@@ -68,7 +68,7 @@ class LoginConsents:
             client = await self._programs.find(client_id)
             redirect_uri = authorizations.choose_redirect_uri(client, params)
         except LoginRefusal as exc:  # only the person sees it: the redirect URI may not be the program's
-            await _show_problem(request, "This log-in cannot go on", exc.why, "Start it again in the program.")
+            await _show_problem(request, "This log-in cannot go on", exc.description, "Start it again in the program.")
             return
         try:
             authorization = authorizations.parse_authorization(client, redirect_uri, params, base)
@@ -80,9 +80,11 @@ class LoginConsents:
         except LoginRefusal as exc:
             if visit is None and not clients.leads_to_this_machine(redirect_uri):
                 # Anybody may register a program. One who has not entered is not sent to just any site (RFC 9700, 4.11).
-                await _show_problem(request, "This log-in cannot go on", exc.why, "Start it again in the program.")
+                await _show_problem(
+                    request, "This log-in cannot go on", exc.description, "Start it again in the program."
+                )
                 return
-            error_params = {"error": exc.error, "error_description": exc.why}
+            error_params = {"error": exc.error, "error_description": exc.description}
             address = authorizations.make_answer_url(redirect_uri, base, params.get("state"), **error_params)
             await person.redirect(request, address)
             return

@@ -74,7 +74,7 @@ class LoginRoutes:
             headers: Headers = _NO_STORE
             if exc.status == 401 and "authorization" in request.headers:  # RFC 6749, section 5.2
                 headers += ((b"www-authenticate", b'Basic realm="hubbub"'),)
-            await _send_error(request, exc.status, exc.error, exc.why, headers)
+            await _send_error(request, exc.status, exc.error, exc.description, headers)
         except HttpRefusal as exc:
             await _send_error(request, exc.status, "invalid_request", exc.refusal.message, tuple(exc.headers))
         except ResourceExhausted as exc:

@@ -58,8 +58,8 @@ def encode(spans: Sequence[ReadableSpan]) -> ExportTraceServiceRequest:
     """Return one or more spans of one tracer as an OTLP request."""
     # Resource and scope are the same for all spans: the SDK's encoder writes them with the first.
     request = encode_spans(spans[:1])
-    more = b"".join(_SPANS_KEY + _encode_length(span) + span for span in map(_encode_span, spans[1:]))
-    request.resource_spans[0].scope_spans[0].MergeFromString(more)
+    other_spans = b"".join(_SPANS_KEY + _encode_length(span) + span for span in map(_encode_span, spans[1:]))
+    request.resource_spans[0].scope_spans[0].MergeFromString(other_spans)
     return request
 
 

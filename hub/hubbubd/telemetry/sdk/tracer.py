@@ -106,7 +106,7 @@ class SdkTracer(Tracer):
     def begin(self, parent: Trace | None, name: str = "", kind: SpanKind = SpanKind.INTERNAL) -> Trace:
         """Return the place (ids) of a new span below `parent`, or at the root of a new trace.
 
-        Only here it is decided whether a span is sampled (exported); spans below a sampled span of the hub always are.
+        This decides whether the span is sampled, and so exported. Spans below a sampled span of the hub always are.
         """
         trace_id = parent.trace_id if parent else f"{random.getrandbits(128) or 1:032x}"
         sampled = parent is not None and parent.own
@@ -122,7 +122,7 @@ class SdkTracer(Tracer):
         )
 
     def _is_sampled(self, parent: Trace | None, trace_id: str, name: str, kind: SpanKind) -> bool:
-        """Return what the sampler of the environment decides about a new span."""
+        """Return whether the sampler that the environment configures samples a new span."""
         if self._provider.sampler is DEFAULT_ON:  # what it decides, at a tenth of the cost
             return parent is None or parent.sampled
         trace_number, context = int(trace_id, 16), as_sdk_context(parent)
