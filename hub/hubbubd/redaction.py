@@ -22,7 +22,7 @@ class Redaction:
     def __init__(self) -> None:
         self._secrets_by_owner: dict[str, frozenset[str]] = {}
         self._long_secrets: list[str] = []
-        self._pattern: re.Pattern[str] | None = None
+        self._pattern: re.Pattern[str] | None = None  # matches all other secrets; None if there are none
 
     def set_secrets(self, owner: str, values: Iterable[str], *, whole_only: bool = False) -> None:
         """Set the secrets of an owner, in place of earlier ones. Unless `whole_only`, each word of a value is one, too.

@@ -33,7 +33,7 @@ KILL_ATTEMPTS, KILL_PAUSE_S = 500, 0.01
 
 
 def make_reaper_command(descriptor: int) -> list[str]:
-    """Return the command of the launcher of servers, which gets at the socket `descriptor` what to start."""
+    """Return the command of the launcher of servers, which receives the servers to start at the socket `descriptor`."""
     command = [sys.executable, "-I", "-S", "-X", "utf8", str(REAPER), str(descriptor)]
     if sys.platform == "linux":
         return command
@@ -139,7 +139,10 @@ def kill_marked(mark: str) -> None:
 
 
 def find_orphaned_servers() -> Iterator[tuple[int, int]]:
-    """Yield the processes of servers that have outlived their hub, each with the process id of the hub."""
+    """Yield processes of servers whose hub does not run any more, as pairs: the process's id, and the hub's id.
+
+    MARK in the environment of a process names its hub.
+    """
     prefix = f"{MARK}=".encode()
     for pid in _list_pids():
         with suppress(OSError, ValueError):
@@ -204,7 +207,7 @@ if sys.platform == "linux":
     def _kill_if_marked(pid: int, entry: bytes) -> bool:
         """Kill a process that has this entry in its environment; return whether it has. Raises OSError."""
         try:
-            handle = os.pidfd_open(pid)  # first, so that nobody else is killed who gets the pid meanwhile
+            handle = os.pidfd_open(pid)  # before the check: a later process with this pid must not be killed
         except ProcessLookupError:
             return False
         try:
@@ -266,7 +269,7 @@ else:
         import psutil
 
         with suppress(psutil.Error):
-            handle = psutil.Process(pid)  # it knows when the process began, so nobody else of its number is killed
+            handle = psutil.Process(pid)  # checks the start time before a kill: a later process with this pid stays
             if entry in _read_environment(pid):
                 handle.kill()
                 return True

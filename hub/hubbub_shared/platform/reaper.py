@@ -97,7 +97,7 @@ class Reaper:
     def __init__(self, control: int) -> None:
         """`control` is the socket to the hub: the reaper reports there, and ends the server when it is closed."""
         self.control = control
-        self.server = 0
+        self.server = 0  # the process id of the server, once it is forked
 
     def run(self, descriptors: list[int]) -> None:
         """Run until the server and all its descendants are gone, or until it failed to start."""
@@ -181,7 +181,7 @@ class Reaper:
         )  # an empty `sigset_t`, as large as those of glibc and musl
 
     def wait_for_end(self) -> None:
-        """Wait until the server has ended or the control socket was closed."""
+        """Wait until the server has ended or the control socket was closed; reap orphans that end meanwhile."""
         assert sys.platform == "linux"
         server = os.pidfd_open(self.server)
         poll = select.poll()
@@ -263,7 +263,7 @@ def _list_descendants() -> list[int]:
 
 
 def _list_children(pid: int) -> list[int]:
-    """Return the children of a process; the kernel lists them per thread that started them."""
+    """Return the pids of a process's children; the kernel lists them by the thread that has started each."""
     children: list[int] = []
     try:
         for thread in os.listdir(f"/proc/{pid}/task"):

@@ -66,7 +66,7 @@ class Clock:
         if self._read_wall_s is not None and abs(error_s := self._read_wall_s() - now) >= STEP_S:
             self._offset += error_s
             now += error_s
-            with suppress(RuntimeError):  # there are no followers outside of an event loop
+            with suppress(RuntimeError):  # outside of an event loop no callbacks are registered
                 asyncio.get_running_loop().call_soon(self.detect_jump)
         return now
 
@@ -89,7 +89,7 @@ class Clock:
             return
         self._reported_offset += jump_s
         self._reported_suspended_s += slept_s
-        # The part of a jump that a suspension does not explain is that by which the system's clock was set.
+        # The system's clock was set by the part of a jump that a suspension does not explain.
         set_by_s = jump_s - slept_s if abs(jump_s - slept_s) >= STEP_S else 0.0
         self.set_by_s += set_by_s
         log.warning("clock jumped", by_s=round(jump_s, 3), set_by_s=round(set_by_s, 3))

@@ -69,7 +69,7 @@ class CallRules:
     def for_server(self, config: ServerConfig) -> "CallRules":
         """Return the rules that concern a server, with the rules that its option `confirm` stands for.
 
-        Those come after the rules of the file, and before the rules of the hub's own `confirm`.
+        The rules of `confirm` come after the rules of the file, and before those of the hub's own `confirm`.
         """
         rules = [each.rule for each in self._cached_for_server(config.name)]
         first_preset = next((at for at, rule in enumerate(rules) if rule.preset), len(rules))

@@ -220,9 +220,9 @@ def find_obstacle(
 ) -> str | None:
     """Return why an unfinished call cannot be resumed after a restart, as the end of a sentence; None when it can.
 
-    `server_fingerprint` is of the server that has the name now, None when there is none; `task_fingerprint` of the one
-    that holds the call as a task. `resume` says whether a call may be sent to the server a second time (at-least-once),
-    `has_answers` whether the store still has the questions that it waits for, and their answers.
+    `server_fingerprint` identifies the server that has the name now (None: no server has it), `task_fingerprint` the
+    server that holds the call as a task. `resume` says whether the call may be sent a second time (at-least-once),
+    `has_answers` whether the store still has the questions for which the call waits, and their answers.
     """
     if was_never_sent(call) or is_held(call):
         if server_fingerprint is None:
@@ -258,7 +258,7 @@ def was_never_sent(call: Call) -> bool:
 
 
 def hold(call: Call, approval: CallApproval) -> Call:
-    """Return a new call as one that waits for its approval before it is queued."""
+    """Return a new call in the state in which it waits for its approval; only then is it queued."""
     pending_ids = (*call.pending_ids, approval.request_id)
     return replaced(call, state=CallState.WAITING_INPUT, approval=approval, pending_ids=pending_ids)
 

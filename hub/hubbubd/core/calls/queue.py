@@ -40,11 +40,11 @@ class CallQueue:
     """
 
     def __init__(self, max_in_flight: int, max_queued: int, *, one_question_at_a_time: bool = False) -> None:
-        """Begin without calls, with the limits of `set_limits`."""
+        """Begin without calls; `set_limits` describes the limits."""
         self._slots: dict[str, Slot] = {}
         self._waiting: OrderedDict[str, int] = OrderedDict()
         """The calls that wait, next one first, with the bytes of their params."""
-        self._bytes = 0
+        self._bytes = 0  # of the params of the waiting calls
         self._counts = Counter[Slot]()
         self.set_limits(max_in_flight, max_queued, one_question_at_a_time=one_question_at_a_time)
 

@@ -64,7 +64,7 @@ def _held_for_host_error(request_id: str, claim: Claim, by: str) -> FailedPrecon
 
 
 def require_claim(valid_claim: Claim | None, claim_id: str) -> Claim:
-    """Return the claim that is valid now, if it has this id. Raises FailedPrecondition (CLAIM_LOST) if not."""
+    """Return `valid_claim`, the claim that holds now. Raises FailedPrecondition (CLAIM_LOST) if it has another id."""
     if valid_claim is not None and valid_claim.id == claim_id:
         return valid_claim
     if valid_claim is not None and valid_claim.instead_of == claim_id:

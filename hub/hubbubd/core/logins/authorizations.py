@@ -107,10 +107,10 @@ def parse_authorization(
 
 
 def parse_resource(resource: str | None, base: str) -> EndpointName:
-    """Return the endpoint for which a token is requested (RFC 8707); without a resource, the one of /mcp.
+    """Return the endpoint for which a token is requested (RFC 8707); without a resource, the endpoint at /mcp.
 
-    `base` is the hub's address. If it names loopback, another name of loopback with the same port is this hub as well.
-    Raises LoginRefusal for anything else.
+    `base` is the hub's address. If that is on loopback, any name of loopback with the same port is this hub as well.
+    Raises LoginRefusal for a resource that is no endpoint of this hub.
     """
     if resource is None:
         return EndpointName(endpoint_paths.PROFILE, endpoint_paths.DEFAULT_PROFILE_NAME)

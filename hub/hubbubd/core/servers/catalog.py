@@ -303,9 +303,9 @@ class Pages:
         self.truncation: Truncation | None = None
         self._server = server
         self._source = SOURCES[kind]
-        self._size = 0
+        self._size = 0  # bytes of the entries
         self._pages = 0
-        self._cursors: set[str] = set()
+        self._cursors: set[str] = set()  # of all pages so far, to notice one that comes again
 
     def add(self, result: Mapping[str, Any]) -> str | None:
         """Add the entries of a `*/list` result, and return the cursor of the next page. Raises ListRefused."""

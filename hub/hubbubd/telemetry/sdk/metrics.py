@@ -40,10 +40,10 @@ class SdkMeter(Meter):
             readers, resource(), exemplar_filter=AlwaysOffExemplarFilter(), shutdown_on_exit=False
         )
         self._meter = self._provider.get_meter(SERVICE, __version__)
-        self._known_values: dict[str, set[Value]] = {}
+        self._known_values: dict[str, set[Value]] = {}  # by name of the attribute
         self._counters: dict[str, Counter] = {}
         self._histograms: dict[str, Histogram] = {}
-        self._reads: dict[str, Callable[[], Iterable[Reading]]] = {}
+        self._reads: dict[str, Callable[[], Iterable[Reading]]] = {}  # the callbacks of `observe` by metric
         for each in METRICS:
             if each.shape is Shape.HISTOGRAM:
                 self._histograms[each.name] = self._meter.create_histogram(
