@@ -9,7 +9,7 @@ from unittest.mock import patch
 import pytest
 
 from hubbubd.config import HubSettings
-from hubbubd.program.app import DONE, FAILED, USAGE, run
+from hubbubd.program.app import FAILED, SUCCEEDED, USAGE, run
 
 MAGNITUDES = (
     "0", "-0", "-1", "0.5", str(2**31), str(-(2**31)), str(2**53), str(2**63), str(2**64), "1e308", "1e400", "-1e400",
@@ -30,11 +30,11 @@ def checked(words: list[str], environ: dict[str, str]) -> tuple[int, str, str]:
 def wrong(status: int, out: str, err: str) -> str:
     """What is against the contract; empty when nothing is."""
     lines = err.splitlines()
-    if status not in (DONE, FAILED, USAGE) or "Traceback" in err or "fault of its own" in err:
+    if status not in (SUCCEEDED, FAILED, USAGE) or "Traceback" in err or "fault of its own" in err:
         return f"exit {status}"
     if status == USAGE and len(lines) != 1:
         return f"{len(lines)} lines"
-    if not err and status != DONE and "FAIL" not in out.upper():
+    if not err and status != SUCCEEDED and "FAIL" not in out.upper():
         return "nothing says why"
     long = max(map(len, (*lines, *out.splitlines(), "")))
     return f"a line of {long} characters" if long > LONGEST else ""

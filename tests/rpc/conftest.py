@@ -21,7 +21,7 @@ from grpc_status import rpc_status
 from hubbub.v1 import inbox_pb2, server_pb2
 from hubbub_client.data.specs import ServerSpec, to_message
 from hubbubd.config import HubSettings, ServerConfig
-from hubbubd.config.policy.commands import REST, AllowedCommand
+from hubbubd.config.policy.commands import REST_PATTERN, AllowedCommand
 from hubbubd.rpc.auth.gate import Gate
 from hubbubd.rpc.listeners.grpc_server import serve
 from hubbubd.runtime.hub import Hub
@@ -31,7 +31,7 @@ from hubbubd.store.vault.file import TokenFile
 from hubbubd.upstream.connector import McpConnector
 
 TOKEN = "right-token"
-ANY_PYTHON = AllowedCommand(command=sys.executable, args=(REST,))
+ANY_PYTHON = AllowedCommand(command=sys.executable, args=(REST_PATTERN,))
 LIMIT_S = 60
 """Bound of every wait of these tests."""
 

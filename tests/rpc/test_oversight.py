@@ -15,7 +15,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from hubbub.v1 import admin_pb2, call_pb2, event_pb2, inbox_pb2, server_pb2
 from hubbubd.config import HubSettings, ServerConfig
-from hubbubd.config.policy.commands import REST, AllowedCommand
+from hubbubd.config.policy.commands import REST_PATTERN, AllowedCommand
 from hubbubd.core.access import Grant, Role
 from hubbubd.core.audit import AuditEntry, AuditFilter, AuditKind
 from hubbubd.core.filters import CallFilter
@@ -33,7 +33,7 @@ from .test_bad_input import METHODS
 
 SECRET = "a-secret-that-nobody-should-see"
 FORM = b'{"message":"?","requestedSchema":{"type":"object","properties":{"name":{"type":"string"}}}}'
-PYTHON_WITH_A_KEY = AllowedCommand(command=sys.executable, args=(REST,), env=("KEY",))
+PYTHON_WITH_A_KEY = AllowedCommand(command=sys.executable, args=(REST_PATTERN,), env=("KEY",))
 NOT_AUDITED = {"CallMethod", "StreamCalls", "StartCall", "Serve", "Check", "ServerReflectionInfo"}
 
 

@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from hubbubd.config import HubSettings, ServerConfig
-from hubbubd.config.policy.commands import REST, AllowedCommand
+from hubbubd.config.policy.commands import REST_PATTERN, AllowedCommand
 from hubbubd.core.filters import RequestFilter
 from hubbubd.core.inbox.request_states import PendingRequest, RequestState
 from hubbubd.core.servers.server_record import ServerRecord
@@ -38,7 +38,7 @@ SAMPLING = {"messages": [{"role": "user", "content": {"type": "text", "text": "S
 PEER = "/usr/local/bin/peer"
 """A command that nobody starts."""
 
-ANY_PEER = AllowedCommand(command=PEER, args=(REST,))
+ANY_PEER = AllowedCommand(command=PEER, args=(REST_PATTERN,))
 
 EPOCH = 1_800_000_000.0
 """When a loop's time begins, in seconds since the epoch; it goes on over restarts of the hub."""

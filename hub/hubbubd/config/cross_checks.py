@@ -24,8 +24,8 @@ def check_settings(hub: HubSettings, servers: Iterable[str]) -> None:
     `servers` are the names of the servers of all files.
     """
     if (hub.tls_cert is None) is not (hub.tls_key is None):
-        there, missing = ("tls_key", "tls_cert") if hub.tls_cert is None else ("tls_cert", "tls_key")
-        raise ConfigError(there, f"needs {missing}, too")
+        present, missing = ("tls_key", "tls_cert") if hub.tls_cert is None else ("tls_cert", "tls_key")
+        raise ConfigError(present, f"needs {missing}, too")
     if hub.tls_client_ca is not None and hub.tls is None:
         raise ConfigError("tls_client_ca", "needs tls_cert and tls_key, too")
     for key, listen in (("listen", hub.listen), ("connect_listen", hub.connect_listen), ("mcp_listen", hub.mcp_listen)):

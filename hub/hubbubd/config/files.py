@@ -78,7 +78,7 @@ def read_file(path: Path) -> FileContent:
                 raise make_unknown_key_error(f"{where}: {name}", name, tables)
             servers = _get_table(root, section, f"{where}: {section}")
             mcp = _get_table(root, "mcp", f"{where}: mcp")
-            _get_table(root, "notify", f"{where}: notify")  # only to refuse what is no table
+            _get_table(root, "notify", f"{where}: notify")  # only to refuse a value that is no table
         case ".json":
             root = _parse_root(where, "JSON", lambda: payload.loads(raw))
             section = "mcpServers" if "mcpServers" in root else "servers"
@@ -108,17 +108,17 @@ def read_file(path: Path) -> FileContent:
 
 def _read_own_tables(root: Mapping[str, Any], where: str, text: str) -> dict[str, Any]:
     """Return the hub's settings that are tables beside `[hub]`, rules of approvals checked. Raises ConfigError."""
-    found: dict[str, Any] = {}
+    own_tables: dict[str, Any] = {}
     for name, settings in OWN_TABLES.items():
         if table := _get_table(root, name, f"{where}: {name}"):
             for key in table.keys() - settings.model_fields.keys():
                 raise make_unknown_key_error(f"{where}: {name}.{key}", key, settings.model_fields)
-            found[name] = read_approvals(table, f"{where}: {name}", text) if name == APPROVALS else table
-    return found
+            own_tables[name] = read_approvals(table, f"{where}: {name}", text) if name == APPROVALS else table
+    return own_tables
 
 
 def _parse_root(where: str, form: str, parse: Any) -> dict[str, Any]:
-    """Return the table that a file consists of; `parse` reads it. Raises ConfigError."""
+    """Return the top-level table of a file; `parse` reads the file. Raises ConfigError."""
     try:
         root: object = parse()
     except (ValueError, RecursionError) as exc:
@@ -171,28 +171,28 @@ def _read_profiles(mcp: Mapping[str, Any], key: str) -> Iterable[tuple[str, Prof
 def _translate_servers(table: Mapping[str, Any], key: str, directory: Path) -> dict[str, Any]:
     """Translate the servers of another program's file to the hub's keys, without the disabled ones.
 
-    `directory` is that of the file, which an `envFile` is relative to. Raises ConfigError.
+    `directory` has the file; the path of an `envFile` is relative to it. Raises ConfigError.
     """
-    adopted: dict[str, Any] = {}
+    translated: dict[str, Any] = {}
     for name in table:
         options = _get_table(table, name, f"{key}.{name}")
         if options.get("disabled") is True:
             continue
-        taken = {k: v for k, v in options.items() if k not in FOREIGN_KEYS}
-        _refuse_editor_references(taken, f"{key}.{name}")
-        ours = {k: v for k, v in taken.items() if k not in ("disabled", "type", "envFile")}
+        known_options = {k: v for k, v in options.items() if k not in FOREIGN_KEYS}
+        _refuse_editor_references(known_options, f"{key}.{name}")
+        server_options = {k: v for k, v in known_options.items() if k not in ("disabled", "type", "envFile")}
         if "envFile" in options:
-            # What the entry itself has comes after what the file has.
-            ours["env"] = _read_env_file(options["envFile"], f"{key}.{name}.envFile", directory) | _get_table(
+            # The entry's own variables override those of the file.
+            server_options["env"] = _read_env_file(options["envFile"], f"{key}.{name}.envFile", directory) | _get_table(
                 options, "env", f"{key}.{name}.env"
             )
         if "type" in options:
             kind = options["type"]
             if not isinstance(kind, str) or kind not in FOREIGN_TRANSPORTS:
                 raise ConfigError(f"{key}.{name}.type", f"must be one of {', '.join(FOREIGN_TRANSPORTS)}")
-            ours["transport"] = FOREIGN_TRANSPORTS[kind]
-        adopted[name] = ours
-    return adopted
+            server_options["transport"] = FOREIGN_TRANSPORTS[kind]
+        translated[name] = server_options
+    return translated
 
 
 def _refuse_editor_references(value: object, key: str) -> None:
@@ -208,11 +208,11 @@ def _refuse_editor_references(value: object, key: str) -> None:
             _refuse_editor_references(each, f"{key}.{number}")
 
 
-def _read_env_file(given: object, key: str, directory: Path) -> dict[str, str]:
+def _read_env_file(env_file: object, key: str, directory: Path) -> dict[str, str]:
     """Return the variables of a file with lines NAME=VALUE, `${` in values as literal text. Raises ConfigError."""
-    if not isinstance(given, str) or "\0" in given:
+    if not isinstance(env_file, str) or "\0" in env_file:
         raise ConfigError(key, "must be the path of a file")
-    path = directory / Path(given).expanduser()
+    path = directory / Path(env_file).expanduser()
     try:
         if path.exists() and not path.is_file():  # reading a pipe would block
             raise ConfigError(key, f"{path} is not a file")
@@ -225,5 +225,5 @@ def _read_env_file(given: object, key: str, directory: Path) -> dict[str, str]:
         raise ConfigError(key, f"{path} is not text in UTF-8") from None
     if len(raw) > MAX_VARIABLES_BYTES:
         raise ConfigError(key, f"{path} has more than {MAX_VARIABLES_BYTES} bytes")
-    found = dotenv_values(stream=StringIO(text), interpolate=False)
-    return {name: value.replace("${", "$${") for name, value in found.items() if value is not None}
+    variables = dotenv_values(stream=StringIO(text), interpolate=False)
+    return {name: value.replace("${", "$${") for name, value in variables.items() if value is not None}

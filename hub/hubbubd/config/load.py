@@ -29,7 +29,7 @@ from hubbubd.errors import ConfigError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedSettings:
-    """All that a hub starts from. `servers` are those of `files`, with references unresolved.
+    """The settings that a hub starts from. `servers` are those of `files`, with references unresolved.
 
     The default file is in `files` also while it does not exist, so that it is watched. `origins` has the file of each
     server, by name.
@@ -40,7 +40,7 @@ class LoadedSettings:
     files: tuple[Path, ...] = ()
     origins: Mapping[str, Path] = field(default_factory=dict[str, Path])
     check_config: str | None = None
-    """`all` looks also at what the hub needs and at where references lead; `settings` at the settings alone."""
+    """`settings` checks the settings alone; `all` also references, and what the hub needs. None starts a hub."""
     copy_store: StoreCopy | None = None
     """A copy to make instead of starting a hub."""
     release: bool = False
@@ -60,7 +60,7 @@ def load_settings(argv: Sequence[str], environ: Mapping[str, str]) -> LoadedSett
     paths, files = _read_files(options.config, environ)
     servers = _merge_servers(files)
     unresolved = tuple(
-        wrong for file in files for server in file.servers if (wrong := _find_unresolved(server, environ, file))
+        error for file in files for server in file.servers if (error := _find_unresolved(server, environ, file))
     )
     if unresolved and options.check_config == "all":
         raise unresolved[0]
@@ -83,26 +83,28 @@ def _parse_store_copy(options: Namespace, hub: HubSettings) -> StoreCopy | None:
         if options.secrets or options.verify:
             raise ConfigError("usage", f"--secrets and --verify belong to {OPTION}; see hubbubd --help")
         return None
-    source, target = (parse_place(word, hub.store) for word in options.copy_store)
+    source, target = (parse_place(argument, hub.store) for argument in options.copy_store)
     if source.is_same(target):
         raise ConfigError(OPTION, "FROM and TO are the same store")
     return StoreCopy(source=source, target=target, secrets=options.secrets, verify=options.verify)
 
 
-def _read_files(named: Sequence[str] | None, environ: Mapping[str, str]) -> tuple[tuple[Path, ...], list[FileContent]]:
+def _read_files(
+    config_args: Sequence[str] | None, environ: Mapping[str, str]
+) -> tuple[tuple[Path, ...], list[FileContent]]:
     """Return the paths of the configuration files, and the content of those to read. Raises ConfigError."""
-    given = named or [path for path in environ.get(f"{ENV_PREFIX}CONFIG", "").split(os.pathsep) if path]
-    if given:
-        paths = tuple(Path(path).expanduser() for path in given)
+    names = config_args or [path for path in environ.get(f"{ENV_PREFIX}CONFIG", "").split(os.pathsep) if path]
+    if names:
+        paths = tuple(Path(path).expanduser() for path in names)
         return paths, [read_file(path) for path in paths]
     default = default_config_file(platform.NAME, Path.home(), environ)
     # A link that leads nowhere is a mistake, and reading it says so.
-    there = default.exists() or default.is_symlink()
-    return (default,), [read_file(default)] if there else []
+    is_there = default.exists() or default.is_symlink()
+    return (default,), [read_file(default)] if is_there else []
 
 
 COMMAND_LINE = ("listen", "data_dir", "log_file")
-"""Settings that are options, too."""
+"""Settings that are also options of the command line."""
 
 TABLES = {
     STORE: f"[{STORE}] in a file, {ENV_PREFIX}STORE__URL and others in the environment",
@@ -110,7 +112,7 @@ TABLES = {
     APPROVALS: f"[{APPROVALS}] in a file, {ENV_PREFIX}APPROVALS__DEFAULT and others in the environment",
     PROFILES: "[mcp.profiles.NAME] in a file, JSON in the environment",
 }
-"""How settings that are tables are written."""
+"""For error messages: how settings that are tables are written."""
 
 _EPILOG = (
     f"Without --config the files are those of {ENV_PREFIX}CONFIG, else hubbub.toml in the folder hubbub of your "
@@ -131,21 +133,21 @@ def _make_parser() -> ArgumentParser:
     parser.add_argument("--listen", metavar="HOST:PORT | unix:PATH", help="where the API is served")
     parser.add_argument("--data-dir", metavar="DIR", help="where the hub keeps its state")
     parser.add_argument("--log-file", metavar="FILE", help="where the log goes, instead of stderr")
-    instead = parser.add_mutually_exclusive_group()
-    instead.add_argument(
+    modes = parser.add_mutually_exclusive_group()
+    modes.add_argument(
         "--check-config",
         nargs="?",
         const="all",
         choices=("all", "settings"),
         help="look at it and at what it needs (settings: at nothing but the settings), and exit",
     )
-    instead.add_argument(
+    modes.add_argument(
         OPTION,
         nargs=2,
         metavar=("FROM", "TO"),
         help="copy a store that no hub has open to an empty one, and exit; sqlite:PATH or postgresql://...",
     )
-    instead.add_argument(
+    modes.add_argument(
         "--release",
         action="store_true",
         help="say to the fleet that this member has ended, if its process has, and exit; for ExecStopPost of systemd",
@@ -158,31 +160,33 @@ def _make_parser() -> ArgumentParser:
 
 def _merge_servers(files: Sequence[FileContent]) -> tuple[ServerConfig, ...]:
     """Return the servers of all files. Raises ConfigError for a name that is in two."""
-    found: dict[str, tuple[ServerConfig, Path]] = {}
+    servers_and_paths: dict[str, tuple[ServerConfig, Path]] = {}
     for file in files:
         for server in file.servers:
-            if server.name in found:
-                raise ConfigError(f"{file.path}: servers.{server.name}", f"is also in {found[server.name][1]}")
-            found[server.name] = server, file.path
-    return tuple(server for server, _ in found.values())
+            if server.name in servers_and_paths:
+                raise ConfigError(
+                    f"{file.path}: servers.{server.name}", f"is also in {servers_and_paths[server.name][1]}"
+                )
+            servers_and_paths[server.name] = server, file.path
+    return tuple(server for server, _ in servers_and_paths.values())
 
 
 def _merge_profiles(files: Sequence[FileContent]) -> dict[str, ProfileSettings]:
     """Return the profiles of all files, by name. Raises ConfigError for a name that is in two."""
-    found: dict[str, tuple[ProfileSettings, Path]] = {}
+    profiles_and_paths: dict[str, tuple[ProfileSettings, Path]] = {}
     for file in files:
         for name, profile in file.profiles.items():
-            if name in found:
-                raise ConfigError(f"{file.path}: mcp.profiles.{name}", f"is also in {found[name][1]}")
-            found[name] = profile, file.path
-    return {name: profile for name, (profile, _) in found.items()}
+            if name in profiles_and_paths:
+                raise ConfigError(f"{file.path}: mcp.profiles.{name}", f"is also in {profiles_and_paths[name][1]}")
+            profiles_and_paths[name] = profile, file.path
+    return {name: profile for name, (profile, _) in profiles_and_paths.items()}
 
 
 def _check_rules_are_in_one_file(files: Sequence[FileContent]) -> None:
-    """Raise ConfigError if two files have rules of approvals: the first match counts, and files have no order."""
-    having = [file.path for file in files if file.hub.get(APPROVALS, {}).get("rules")]
-    if len(having) > 1:
-        raise ConfigError(f"{having[1]}: {APPROVALS}.rules", f"are also in {having[0]}; keep all of them in one file")
+    """Raise ConfigError if two files have rules of approvals: their order matters, and files have none."""
+    paths = [file.path for file in files if file.hub.get(APPROVALS, {}).get("rules")]
+    if len(paths) > 1:
+        raise ConfigError(f"{paths[1]}: {APPROVALS}.rules", f"are also in {paths[0]}; keep all of them in one file")
 
 
 def _find_unresolved(server: ServerConfig, environ: Mapping[str, str], file: FileContent) -> ConfigError | None:
@@ -207,7 +211,7 @@ def _merge_layers(
 ) -> HubSettings:
     """Return the settings of the files, the environment and the command line, the later over the earlier.
 
-    Raises ConfigError, which names where the wrong value is from.
+    Raises ConfigError, which names the source of the invalid value.
     """
     environment = EnvSettingsSource(HubSettings, env_nested_delimiter="__")
     environment.env_vars = {name.lower(): value for name, value in environ.items()}
@@ -217,25 +221,25 @@ def _merge_layers(
         values[PROFILES] = profiles
     try:
         for layer in (*(file.hub for file in files), environment(), command_line):
-            # Tables are merged key by key. What is in place of a table replaces it, and is refused below.
+            # Tables are merged key by key. A value that is no table replaces the table, and is refused below.
             tables = {name: (values.get(name), layer.get(name)) for name in OWN_TABLES}
             values |= layer
-            for name, (below, above) in tables.items():
-                if isinstance(below, dict) and isinstance(above, dict | None):
-                    values[name] = {**below, **(above or {})}
+            for name, (lower, upper) in tables.items():
+                if isinstance(lower, dict) and isinstance(upper, dict | None):
+                    values[name] = {**lower, **(upper or {})}
         hub = HubSettings(**values)
         check_settings(hub, [server.name for server in servers])
     except SettingsError as exc:
         # The exception names the setting whose variable is wrong only in its text.
         name = next(name for name in HubSettings.model_fields if f'"{name}"' in str(exc))
-        what = (
+        problem_text = (
             f"{NO_TABLE}: {TABLES[name]}" if name in TABLES else 'is not valid JSON, which lists are here: ["a", "b"]'
         )
-        raise ConfigError(f"{ENV_PREFIX}{name}".upper(), what) from None
+        raise ConfigError(f"{ENV_PREFIX}{name}".upper(), problem_text) from None
     except ValidationError as exc:
         error, name = make_config_error(exc, values, "hub"), str(exc.errors()[0]["loc"][0])
-        within = error.key.removeprefix(f"hub.{name}").removeprefix(".")
-        problem = f"{within}: {error.problem}" if within else error.problem
+        inner_key = error.key.removeprefix(f"hub.{name}").removeprefix(".")
+        problem = f"{inner_key}: {error.problem}" if inner_key else error.problem
         if problem == NO_TABLE and name in TABLES:
             problem = f"{problem}: {TABLES[name]}"
         raise ConfigError(_describe_origin(name, command_line, environ, files), problem) from None
@@ -251,7 +255,7 @@ def _describe_origin(
     if name in command_line:
         return "--" + name.replace("_", "-")
     variable = f"{ENV_PREFIX}{name}".upper()
-    if any(known.upper() == variable for known in environ):
+    if any(existing.upper() == variable for existing in environ):
         return variable
     if name in OWN_TABLES:
         paths = [file.path for file in files if name in file.hub]

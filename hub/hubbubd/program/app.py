@@ -52,7 +52,7 @@ LOCAL_SOCKET = "hub.sock"
 RESTART_PAUSE_S = 1.0
 """Seconds until a member of a fleet that could not start again tries it once more."""
 
-DONE, FAILED, USAGE = 0, 1, 2
+SUCCEEDED, FAILED, USAGE = 0, 1, 2
 """Exit statuses; 2 for wrong usage and configuration, as shells and argparse have it."""
 DEBUG = "HUBBUB_DEBUG"
 
@@ -75,7 +75,7 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _run(argv: Sequence[str]) -> int:
-    """Do what the options say, and return the exit status."""
+    """Carry out the options of the command line, and return the exit status."""
     load = partial(load_settings, argv, dict(os.environ))
     try:
         settings = load()
@@ -83,7 +83,7 @@ def _run(argv: Sequence[str]) -> int:
     except ConfigError as exc:
         return _complain(str(exc), USAGE)
     if settings.check_config == "settings":
-        return DONE
+        return SUCCEEDED
     if settings.check_config:
         return anyio.run(_print_checks, settings)
     if settings.copy_store:
@@ -101,7 +101,7 @@ def _run(argv: Sequence[str]) -> int:
         return _complain_if_expected(exc)
     finally:
         sink.close()
-    return DONE
+    return SUCCEEDED
 
 
 def _complain_if_expected(exc: Exception) -> int:
@@ -114,43 +114,43 @@ def _complain_if_expected(exc: Exception) -> int:
     raise exc
 
 
-def _copy_store(order: StoreCopy, settings: HubSettings) -> int:
+def _copy_store(request: StoreCopy, settings: HubSettings) -> int:
     """Make the copy of `--copy-store` and print a line of JSON; return FAILED also if the stores differ."""
     from hubbubd.program import store_copy  # lazy: hubs do without
 
     try:
-        done = store_copy.copy_store(order, settings)
+        result = store_copy.copy_store(request, settings)
     except Exception as exc:  # noqa: BLE001  # it is raised again if it was not expected
         return _complain_if_expected(exc)
-    if done is None:
+    if result is None:
         return _complain("the copy was given up; its target has all of it, or is as it was", FAILED)
-    console.print_json_line(done.to_json())
-    return FAILED if done.comparison and done.comparison.differing else DONE
+    console.print_json_line(result.to_json())
+    return FAILED if result.comparison and result.comparison.differing else SUCCEEDED
 
 
 def _release_member(settings: HubSettings) -> int:
-    """Declare to the fleet that this member has ended, and print what came of it."""
+    """Declare to the fleet that this member has ended, and print the result."""
     try:
         console.print_line(anyio.run(engines.release_member, settings.store, settings.data_dir, settings.fleet))
     except Exception as exc:  # noqa: BLE001  # it is raised again if it was not expected
         return _complain_if_expected(exc)
-    return DONE
+    return SUCCEEDED
 
 
 async def _print_checks(settings: LoadedSettings) -> int:
     """Print the preflight diagnostics of `--check-config`; return FAILED if a hub would not start."""
-    found = await checks.check_before_start(settings, os.environ)
-    for each in found:
+    findings = await checks.check_before_start(settings, os.environ)
+    for each in findings:
         console.print_line(f"{each.severity:4}  {each.about}: {each.message}")
         if each.advice:
             console.print_line(f"      {each.advice}")
-    return FAILED if any(each.severity is checks.Severity.FAIL for each in found) else DONE
+    return FAILED if any(each.severity is checks.Severity.FAIL for each in findings) else SUCCEEDED
 
 
 async def _serve(settings: LoadedSettings, load: Callable[[], LoadedSettings]) -> None:
     """Serve until a signal; a member of a fleet that has lost its lease starts another term."""
     hub_settings = settings.hub
-    local = _local_socket(hub_settings)
+    local_socket = _find_local_socket(hub_settings)
     _make_private(hub_settings.data_dir)
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         clock = Clock(asyncio.get_running_loop().time)
@@ -159,7 +159,7 @@ async def _serve(settings: LoadedSettings, load: Callable[[], LoadedSettings]) -
         try:
             async with listeners.serve_metrics_if_configured(hub_settings, meter) as metrics:
                 process = ProcessState(
-                    local=local, clock=clock, tracer=tracer, meter=meter, metrics=metrics, signals=signals
+                    local_socket=local_socket, clock=clock, tracer=tracer, meter=meter, metrics=metrics, signals=signals
                 )
                 await run_terms(lambda first: _run_term(settings if first else load(), load, process), signals)
         finally:
@@ -192,9 +192,9 @@ async def run_terms(run_term: Callable[[bool], Awaitable[bool]], signals: AsyncI
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessState:
-    """What outlives a term of a member of a fleet; a hub without one has a single term."""
+    """The state that outlives a member's term in a fleet; a hub without a fleet has a single term."""
 
-    local: Path | None
+    local_socket: Path | None
     clock: Clock
     tracer: Tracer
     meter: Meter
@@ -284,7 +284,7 @@ async def _serve_api(
 
     A member of a fleet that was declared gone is not drained: its servers are with others.
     """
-    local = process.local
+    local = process.local_socket
     token = client_file.load_or_make_token(settings.data_dir)
     REDACTION.set_secrets("the local token", [token])
     gate = _new_gate(hub, settings, token)
@@ -351,13 +351,13 @@ def _make_private(data_dir: Path) -> None:
             "there is a file in its place" if isinstance(exc, FileExistsError | NotADirectoryError) else exc.strerror
         )
         raise OSError(f"the data directory {data_dir} cannot be made: {reason}; choose another, or make it") from None
-    about = data_dir.stat()
-    if about.st_uid != os.geteuid():
+    directory_stat = data_dir.stat()
+    if directory_stat.st_uid != os.geteuid():
         raise OSError(
             f"{data_dir} belongs to another user, who could read and change what the hub keeps there; "
             "give it to the hub's account (chown -R), or choose another"
         )
-    if about.st_mode & 0o077:
+    if directory_stat.st_mode & 0o077:
         data_dir.chmod(0o700)
         log.warning("data directory restricted to its owner", data_dir=str(data_dir))
 
@@ -389,7 +389,7 @@ def _oidc_authenticator(settings: HubSettings, grants: Grants) -> Iterator[Authe
         yield jwt
 
 
-def _local_socket(settings: HubSettings) -> Path | None:
+def _find_local_socket(settings: HubSettings) -> Path | None:
     """Return the Unix socket for local clients if `listen` speaks TLS, None if it does not. Raises ConfigError."""
     if settings.tls is None or settings.listen.startswith(UNIX):
         return None
@@ -425,11 +425,11 @@ async def _cut_grace_on_second_signal(signals: AsyncIterator[signal.Signals], gr
     grace_cut.set()
 
 
-def _print_ready(served: Mapping[str, str | None], hub: Hub, client: Path) -> None:
+def _print_ready(addresses: Mapping[str, str | None], hub: Hub, client: Path) -> None:
     """Print that the hub is ready: for a person at a terminal, else as JSON. Move stderr to the log file, if any."""
     line = {
         "event": "ready",
-        **{name: where for name, where in served.items() if where is not None},
+        **{name: address for name, address in addresses.items() if address is not None},
         "pid": os.getpid(),
         "version": __version__,
         "data_dir": str(hub.configuration.settings.data_dir),
@@ -438,12 +438,12 @@ def _print_ready(served: Mapping[str, str | None], hub: Hub, client: Path) -> No
     console.redirect_stderr_to_log_file()
     if console.is_at_terminal():
         files = hub.configuration.state.files
-        console.print_welcome(served, hub.configuration.settings, files, empty=not hub.servers.all())
+        console.print_welcome(addresses, hub.configuration.settings, files, empty=not hub.servers.all())
     else:
         console.print_json_line(line)
 
 
-def _complain(problem: str, status: int = DONE) -> int:
+def _complain(problem: str, status: int = SUCCEEDED) -> int:
     """Print one error line and return the exit status that the caller gives: FAILED or USAGE."""
     console.complain(problem)
     return status

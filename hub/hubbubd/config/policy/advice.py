@@ -1,4 +1,4 @@
-"""What to write into a configuration file so that a refused server may be added."""
+"""Renders the setting in a configuration file that would allow a refused server."""
 
 import json
 from collections.abc import Iterable
@@ -6,7 +6,7 @@ from ipaddress import ip_address
 from typing import Any, Final
 
 from hubbubd.config.hub import HubSettings
-from hubbubd.config.policy.commands import REST
+from hubbubd.config.policy.commands import REST_PATTERN
 from hubbubd.config.policy.hosts import is_safe_to_advise
 from hubbubd.config.servers.server import ServerConfig
 from hubbubd.errors import PermissionDenied
@@ -15,14 +15,14 @@ from hubbubd.errors import PermissionDenied
 def render_allowing_setting(refusal: PermissionDenied, config: ServerConfig, hub: HubSettings) -> str | None:
     """Return the TOML of the setting that would allow a refused server; None where no setting could or should do so.
 
-    ARGUMENTS stands for the server's arguments: they may be secret, and others see the refusal.
+    ARGUMENTS_PLACEHOLDER stands for the server's arguments: they may be secret, and others see the refusal.
     """
     match refusal.reason:
-        case "COMMAND_NOT_ALLOWED" if _is_allowable_command(config.command) and REST not in config.args:
-            listed = [_render_toml_command(each.model_dump()) for each in hub.allow_commands]
-            args = ARGUMENTS if config.args else ()
-            own = {**config.model_dump(include={"command", *_COMMAND_PARTS}), "args": args}
-            return _render_toml_setting("allow_commands", [*listed, _render_toml_command(own)])
+        case "COMMAND_NOT_ALLOWED" if _is_allowable_command(config.command) and REST_PATTERN not in config.args:
+            listed_commands = [_render_toml_command(each.model_dump()) for each in hub.allow_commands]
+            args = ARGUMENTS_PLACEHOLDER if config.args else ()
+            new_command = {**config.model_dump(include={"command", *_COMMAND_PARTS}), "args": args}
+            return _render_toml_setting("allow_commands", [*listed_commands, _render_toml_command(new_command)])
         case "VARIABLE_NOT_ALLOWED" if refusal.metadata.get("variable", "").isidentifier():
             return _render_toml_setting(
                 "allow_variables", [*map(_render_toml_string, (*hub.allow_variables, refusal.metadata["variable"]))]
@@ -33,8 +33,8 @@ def render_allowing_setting(refusal: PermissionDenied, config: ServerConfig, hub
             return None
 
 
-ARGUMENTS: Final = ("...",)
-"""What stands for the arguments of a refused command."""
+ARGUMENTS_PLACEHOLDER: Final = ("...",)
+"""Stands for the arguments of a refused command."""
 
 _COMMAND_PARTS = ("args", "env", "cwd")
 

@@ -1,4 +1,4 @@
-"""What a caller of the API may set for a server: less than the operator may in a file (`servers/options`)."""
+"""Checks what a caller of the API sets for a server, who may set less than a file (`servers/options`)."""
 
 import re
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ def is_routing_header(header: str) -> bool:
 
 
 def find_problems(config: ServerConfig, hub: HubSettings) -> Iterator[tuple[str, str]]:
-    """Yield what a server of the API may not have: the key of its configuration, and why not."""
+    """Yield the key of each option that a server of the API may not have, and why not."""
     if problem := _find_name_problem(config.name, hub):
         yield "name", problem
     for key, value in config:

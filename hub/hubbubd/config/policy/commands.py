@@ -17,10 +17,10 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, model_validator
 from hubbubd.config.servers.server import ServerConfig
 from hubbubd.errors import PermissionDenied
 
-REST: Final = "**"
-"""As the last pattern of `args`: any number of further arguments."""
+REST_PATTERN: Final = "**"
+"""The last pattern of `args` may be this: it matches any number of further arguments."""
 
-POWERFUL: Final = (
+POWERFUL_VARIABLES: Final = (
     # The shell, and what programs find and start.
     *(
         "PATH",
@@ -127,9 +127,9 @@ class AllowedCommand(BaseModel):
 
     @model_validator(mode="after")
     def _check_rest_is_last(self) -> Self:
-        """Raise ValueError if REST is anywhere but at the end of `args`."""
-        if REST in self.args[:-1]:
-            raise ValueError(f"{REST!r} stands for the rest of the arguments: nothing can follow it")
+        """Raise ValueError if REST_PATTERN is anywhere but at the end of `args`."""
+        if REST_PATTERN in self.args[:-1]:
+            raise ValueError(f"{REST_PATTERN!r} stands for the rest of the arguments: nothing can follow it")
         return self
 
     def find_obstacle(self, config: ServerConfig) -> str | None:
@@ -146,7 +146,7 @@ class AllowedCommand(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class _ResolvedRule:
-    """An entry with the file that its command was when the hub started; `path` is empty when there was none.
+    """An entry with the file of its command when the hub started; `path` is empty if there was none.
 
     `real` is the file to which `path` led then, through all links.
     """
@@ -203,8 +203,8 @@ class CommandRules:
 
 
 def _matches_args(patterns: Sequence[str], args: Sequence[str]) -> bool:
-    """Return whether arguments match patterns one by one; REST at the end matches any further ones."""
-    if patterns and patterns[-1] == REST:
+    """Return whether arguments match patterns one by one; REST_PATTERN at the end matches any further ones."""
+    if patterns and patterns[-1] == REST_PATTERN:
         patterns, args = patterns[:-1], args[: len(patterns) - 1]
     return len(patterns) == len(args) and all(map(_matches_arg, patterns, args))
 
@@ -213,11 +213,11 @@ def _matches_arg(pattern: str, arg: str) -> bool:
     """Return whether an argument matches. A wildcard matches neither an option nor a path with `..`."""
     if pattern == arg:
         return True
-    safe = not _UPWARDS.search(arg) and (not arg.startswith("-") or pattern.startswith("-"))
-    return safe and fnmatchcase(arg, pattern)
+    is_safe = not _UPWARDS.search(arg) and (not arg.startswith("-") or pattern.startswith("-"))
+    return is_safe and fnmatchcase(arg, pattern)
 
 
 def _matches_variable(patterns: Iterable[str], name: str) -> bool:
-    """Return whether the name of a variable matches a pattern; a powerful one (POWERFUL) has to be there literally."""
-    powerful = any(fnmatchcase(name.upper(), each) for each in POWERFUL)
-    return any(name == each or (not powerful and fnmatchcase(name, each)) for each in patterns)
+    """Return whether a variable's name matches a pattern; one of POWERFUL_VARIABLES must be there literally."""
+    is_powerful = any(fnmatchcase(name.upper(), each) for each in POWERFUL_VARIABLES)
+    return any(name == each or (not is_powerful and fnmatchcase(name, each)) for each in patterns)

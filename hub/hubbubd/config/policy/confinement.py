@@ -27,7 +27,7 @@ class Confinement:
     variables: frozenset[str]
     hub: HubSettings
     trusted: bool = False
-    """Whether it is for a server of the owner: any command, any reference, and its own host at private addresses."""
+    """Whether the owner has added the server: then any command and reference is allowed, and a private address."""
 
     @classmethod
     def from_settings(cls, settings: HubSettings, environ: Mapping[str, str]) -> Self:
@@ -54,8 +54,8 @@ class Confinement:
         Raises PermissionDenied (COMMAND_NOT_ALLOWED, HOST_NOT_ALLOWED, VARIABLE_NOT_ALLOWED) and InvalidServerConfig.
         If there is a setting that would allow the server, it is in the metadata `toml` of the denial.
         """
-        if wrong := tuple(find_problems(config, self.hub)):
-            raise InvalidServerConfig.fields(wrong)
+        if problems := tuple(find_problems(config, self.hub)):
+            raise InvalidServerConfig.fields(problems)
         try:
             self.resolve(config, environ)
         except VariableNotSet:

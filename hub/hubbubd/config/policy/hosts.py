@@ -73,9 +73,9 @@ class HostRules:
 
     def with_trusted_host(self, host: str) -> "HostRules":
         """Return these rules for a server that the owner trusts: its own host may also be at private addresses."""
-        wider = copy(self)
-        wider._trusted_host = _normalize_host(host)
-        return wider
+        rules = copy(self)
+        rules._trusted_host = _normalize_host(host)
+        return rules
 
     def check_host(self, host: str) -> None:
         """Check a URL's host by its text; its addresses are checked by `check` once they are resolved.
@@ -104,8 +104,8 @@ class HostRules:
         for address in addresses:
             for actual in _list_effective_addresses(address):
                 if self._denies_address(actual) or not self._allows_address(name, actual):
-                    where = "" if str(address) == name else f", which is {address}"
-                    raise _make_host_error(f"{host}{where}" if where else host)
+                    address_text = "" if str(address) == name else f", which is {address}"
+                    raise _make_host_error(f"{host}{address_text}" if address_text else host)
 
     def _denies_name(self, name: str) -> bool:
         """Return whether `deny_hosts` has a name that matches."""

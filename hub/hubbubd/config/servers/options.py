@@ -1,4 +1,4 @@
-"""What there is to say of an option of a server beside its type: what callers of the API may set, and if it reconnects.
+"""The rules of a server's options beside their types: which values callers of the API may set, and if it reconnects.
 
 Each field of `ServerConfig` has one `Option`. The limits hold for callers; in a file only the type does.
 """
@@ -17,7 +17,7 @@ SHORTEST_PING_S: Final = 1.0
 
 
 class Limit(Protocol):
-    """What a caller of the API may set; the default of the option is always allowed."""
+    """The values that a caller of the API may set; the default of the option is always allowed."""
 
     def find_problem(self, value: object, default: object, hub: object) -> str | None:
         """Return why the value is refused; None if it is allowed. `hub` are the hub's settings."""
@@ -38,7 +38,7 @@ class FilesOnly:
     """No value but the default is allowed."""
 
     def find_problem(self, value: object, default: object, hub: object) -> str:
-        """Return why the value is refused: every value is."""
+        """Return why the value is refused: every value but the default is."""
         return "can be set in a configuration file only"
 
 
@@ -70,11 +70,11 @@ class AtMost:
         """Return why the number is refused; None if it is allowed: up to the default or the hub's own setting."""
         own_default = cast("float", default or 0)
         hub_setting = own_default if self.setting is None else cast("float", getattr(hub, self.setting))
-        most = max(hub_setting, own_default)
-        if cast("float", value) <= most:
+        highest = max(hub_setting, own_default)
+        if cast("float", value) <= highest:
             return None
-        source = f", as the hub's {self.setting}" if self.setting is not None and hub_setting == most else ""
-        return f"may be at most {most}{source}"
+        source = f", as the hub's {self.setting}" if self.setting is not None and hub_setting == highest else ""
+        return f"may be at most {highest}{source}"
 
 
 ANY_VALUE: Final = AnyValue()
@@ -83,14 +83,14 @@ FILES_ONLY: Final = FilesOnly()
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """What holds of one option of a server."""
+    """The rules of one option of a server."""
 
     limit: Limit
-    """What callers of the API may set."""
+    """The values that callers of the API may set."""
 
     reconnects: bool = False
     """Whether a change needs a new connection: which server it is, how it is reached, what it learns about the hub, and
     how it is read. Others are applied from the next call, request, attempt or interval on."""
 
     default_text: str | None = None
-    """What the document says in place of the default."""
+    """The text in place of the default in docs/configuration.md."""

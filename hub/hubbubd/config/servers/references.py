@@ -36,7 +36,7 @@ _FORMS = "${VAR}, ${VAR:-default}, ${env:VAR}, ${file:/PATH}, ${keyring:SERVICE/
 
 
 class Unresolved(ConfigError):
-    """A reference that leads nowhere as things are: to a variable, a file or a password that is not there."""
+    """A reference to a variable, a file or a password that does not exist."""
 
 
 class VariableNotSet(Unresolved):
@@ -58,7 +58,7 @@ def expand(text: str, environ: Mapping[str, str], key: str = "value", *, warn: W
     `${VAR}` and `${env:VAR}` need a variable that is set, `${VAR:-default}` one that may be unset or empty,
     `${file:/PATH}` and `${keyring:SERVICE/NAME}` what they name; `$${` is a literal `${`. `warn` is called for files
     that others can read or change. Raises VariableNotSet, Unresolved for what cannot be read, or ConfigError for other
-    text between the braces; `key` is where the text stands.
+    text between the braces; `key` is the dotted key of the text, for errors.
     """
 
     def replace_reference(match: re.Match[str]) -> str:
@@ -84,8 +84,8 @@ def expand(text: str, environ: Mapping[str, str], key: str = "value", *, warn: W
 
 def list_references(config: ServerConfig) -> Iterator[tuple[str, str]]:
     """Yield each reference of a configuration with its key: variables by name, others as written."""
-    written = config.model_dump(include=set(RESOLVED_FIELDS))
-    for key, text in _walk_texts(written, f"servers.{config.name}"):
+    unresolved = config.model_dump(include=set(RESOLVED_FIELDS))
+    for key, text in _walk_texts(unresolved, f"servers.{config.name}"):
         for match in _REFERENCE.finditer(text):
             body = None if match["escaped"] else _BODY.fullmatch(match["body"])
             if body is not None:
@@ -98,7 +98,7 @@ def has_references(config: ServerConfig) -> bool:
 
 
 def resolve(config: ServerConfig, environ: Mapping[str, str], *, warn: Warn = _ignore_warning) -> ServerConfig:
-    """Return the configuration to connect with: references in RESOLVED_FIELDS replaced.
+    """Return the configuration to connect with, in which references in RESOLVED_FIELDS are replaced.
 
     Raises Unresolved, or ConfigError for a malformed reference or an invalid result; its key is dotted:
     `servers.NAME.env.TOKEN`.
@@ -106,16 +106,16 @@ def resolve(config: ServerConfig, environ: Mapping[str, str], *, warn: Warn = _i
     if not has_references(config):
         return config
     key = f"servers.{config.name}"
-    written = config.model_dump()
+    unresolved = config.model_dump()
 
     def expand_text(text: str, where: str) -> str:
         return expand(text, environ, where, warn=warn)
 
-    resolved = {name: _expand_texts(written[name], expand_text, f"{key}.{name}") for name in RESOLVED_FIELDS}
+    resolved = {name: _expand_texts(unresolved[name], expand_text, f"{key}.{name}") for name in RESOLVED_FIELDS}
     try:
-        return ServerConfig.model_validate(written | resolved, context=RESOLVED)
+        return ServerConfig.model_validate(unresolved | resolved, context=RESOLVED)
     except ValidationError as exc:
-        raise make_config_error(exc, written, key) from None
+        raise make_config_error(exc, unresolved, key) from None
 
 
 def _open_nonblocking(path: str, flags: int) -> int:
@@ -128,8 +128,8 @@ def _read_reference_file(path: str, key: str, warn: Warn) -> str:
     try:
         # O_NONBLOCK and the check for a regular file: reading a FIFO or a terminal would block.
         with open(path, "rb", opener=_open_nonblocking) as file:
-            about = os.fstat(file.fileno())
-            if not stat.S_ISREG(about.st_mode):
+            file_stat = os.fstat(file.fileno())
+            if not stat.S_ISREG(file_stat.st_mode):
                 raise Unresolved(key, f"{path} is not a file")
             content = file.read(SECRET_BYTES + 1)
         text = content.decode("utf-8")
@@ -139,8 +139,8 @@ def _read_reference_file(path: str, key: str, warn: Warn) -> str:
         raise Unresolved(key, f"{path} is not text in UTF-8") from None
     if len(content) > SECRET_BYTES:
         raise Unresolved(key, f"{path} has more than {SECRET_BYTES} bytes")
-    if about.st_mode & 0o077:
-        warn(f"{key}: {path} can be read or changed by others; {files.describe_permission_fix(path, about)}")
+    if file_stat.st_mode & 0o077:
+        warn(f"{key}: {path} can be read or changed by others; {files.describe_permission_fix(path, file_stat)}")
     return text.removesuffix("\n").removesuffix("\r")
 
 
@@ -152,12 +152,12 @@ def _read_keyring(service: str, entry: str, key: str) -> str:
         problem = "needs the package keyring, which is not there: install Hubbub again, with all that it needs"
         raise Unresolved(key, f"${{keyring:...}} {problem}") from None
     try:
-        found: object = keyring.get_password(service, entry)
+        password: object = keyring.get_password(service, entry)
     except Exception as exc:  # noqa: BLE001 - each system's keyring fails in its own way, some of them too talkative
         raise Unresolved(key, f"the keyring cannot be asked: {type(exc).__name__}") from None
-    if not isinstance(found, str):
+    if not isinstance(password, str):
         raise Unresolved(key, f"the keyring has no {service}/{entry}")
-    return found
+    return password
 
 
 def _walk_texts(value: object, key: str) -> Iterator[tuple[str, str]]:

@@ -1,7 +1,7 @@
 """Which values of a configuration are secret: decided by the name of a value, and by its form.
 
-its name says that it is secret ──> secret, unless it is a word of settings ("disabled"), a path or an open address
-its name says that it is none, or it has the form of none ──> not secret: it occurs in what everybody writes
+a secret name ──> secret, unless the value is a word of settings ("disabled"), a path or an open address
+a plain name, or a value in the form of no secret ──> not secret: it occurs in ordinary text
 anything else ──> secret
 """
 
@@ -24,7 +24,7 @@ _PLAIN_NAME: Final = re.compile(
     r"|colorterm|shell|tmpdir|temp|tmp|log_level|node_env|pythonpath|xdg_.*",
     re.IGNORECASE,
 )
-"""Names of variables that say where something is, or how it is to look."""
+"""Names of variables for places and formats, whose values are not secret."""
 
 _PLAIN_WORDS: Final = frozenset(
     {
@@ -39,7 +39,7 @@ _NUMBER: Final = re.compile(r"[+-]?\d{1,20}(?:[.,]\d{1,20})?")
 _PATH: Final = re.compile(r"(?:/|\.{1,2}[/\\]|~[/\\]|[A-Za-z]:[/\\])")
 _PORT: Final = re.compile(r":\d{1,5}$")
 _RANDOM: Final = re.compile(r"(?=.*\d)[^.]{16,}|(?=.*[a-z])(?=.*[A-Z])[A-Za-z]{20,}")
-"""A part of a url that nobody would have made up."""
+"""A random part of a url, which may be a secret."""
 
 
 def list_spellings(name: str, value: str) -> set[str]:

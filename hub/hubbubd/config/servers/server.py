@@ -89,10 +89,10 @@ class OAuthConfig(BaseModel):
 
 
 DURABLE_ANSWER_S: Final = 86_400.0
-"""Seconds in which people answer what waits in records alone: rounds, and what tasks ask."""
+"""Seconds for people to answer requests that wait in records alone: of rounds and tasks."""
 
 PLAIN_ANSWER_S: Final = 3600.0
-"""Seconds in which people answer a server that waits for it on the wire, with what it keeps meanwhile."""
+"""Seconds for people to answer a server that waits on the wire, and holds its resources meanwhile."""
 
 
 class ServerConfig(BaseModel):
@@ -310,7 +310,7 @@ class ServerConfig(BaseModel):
         return hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:16]
 
     def find_answer_limit_s(self, *, durable: bool) -> float:
-        """Return the seconds that people have to answer; `durable`: nobody waits for the answer on the wire."""
+        """Return the seconds that people have to answer; `durable` says that no server waits for it on the wire."""
         default_s = DURABLE_ANSWER_S if durable else PLAIN_ANSWER_S
         return default_s if self.answer_timeout_s is None else self.answer_timeout_s
 
@@ -332,28 +332,28 @@ class ServerConfig(BaseModel):
         return not _matches(map(_fold_text, self.deny_tools), _fold_text(name)) and not _matches(self.deny_tools, name)
 
     def collect_secrets(self) -> dict[str, Any]:
-        """Return what is kept out of the store: values of variables and headers, and a url with a query."""
-        found: dict[str, Any] = {
+        """Return the secrets, which are not stored, by option: variables, headers, and a url with a query."""
+        secrets: dict[str, Any] = {
             member: {name: value.get_secret_value() for name, value in values.items()}
             for member, values in (("env", self.env), ("headers", self.headers))
             if values
         }
-        return found | {"url": self.url} if self.url and "?" in self.url else found
+        return secrets | {"url": self.url} if self.url and "?" in self.url else secrets
 
     @property
     def lacks_secrets(self) -> bool:
-        """Whether it has a placeholder in place of a secret: then the secret was lost."""
+        """Whether a placeholder stands in place of a secret, which was lost."""
         values = [*self.env.values(), *self.headers.values()]
         return any(value.get_secret_value() == WITHHELD for value in values) or f"?{WITHHELD}" in (self.url or "")
 
     def without_placeholders(self) -> "ServerConfig":
         """Return the configuration without the placeholders of lost secrets, for checks that need no secrets."""
-        kept = {
+        known_values = {
             field: {key: value for key, value in values.items() if value.get_secret_value() != WITHHELD}
             for field, values in (("env", self.env), ("headers", self.headers))
         }
         url = None if self.url is None else self.url.replace(f"?{WITHHELD}", "")
-        return self.model_copy(update={**kept, "url": url})
+        return self.model_copy(update={**known_values, "url": url})
 
     def list_known_secrets(self) -> list[str]:
         """Return the secrets of a resolved configuration, to redact from all output.
@@ -362,16 +362,18 @@ class ServerConfig(BaseModel):
         """
         query = (self.url or "").partition("?")[2].partition("#")[0]
         pairs = [part.partition("=")[::2] for part in query.split("&")]
-        named = [(name, value.get_secret_value()) for name, value in (*self.env.items(), *self.headers.items())]
-        named += [("token", query), *pairs]
+        named_values = [(name, value.get_secret_value()) for name, value in (*self.env.items(), *self.headers.items())]
+        named_values += [("token", query), *pairs]
         if self.oauth is not None:
-            own = (self.oauth.client_secret, self.oauth.private_key)
-            named += [("client_secret", value.get_secret_value()) for value in own if value is not None]
-        return [each for name, value in named for each in list_spellings(name, value)]
+            oauth_secrets = (self.oauth.client_secret, self.oauth.private_key)
+            named_values += [
+                ("client_secret", value.get_secret_value()) for value in oauth_secrets if value is not None
+            ]
+        return [each for name, value in named_values for each in list_spellings(name, value)]
 
-    def with_secrets(self, kept: dict[str, Any]) -> "ServerConfig":
+    def with_secrets(self, secrets: dict[str, Any]) -> "ServerConfig":
         """Return the configuration with the secrets of `collect_secrets` put back. Raises ValidationError."""
-        return type(self).model_validate(self.model_dump() | kept).with_unknown(self._unknown)
+        return type(self).model_validate(self.model_dump() | secrets).with_unknown(self._unknown)
 
     @property
     def unknown(self) -> dict[str, Any]:
@@ -391,7 +393,7 @@ OPTIONS: Final[Mapping[str, Option]] = MappingProxyType(
         for key, field in ServerConfig.model_fields.items()
     }
 )
-"""What holds of each option, by its key."""
+"""The rules of each option, by its key."""
 
 
 def needs_connection(before: ServerConfig, after: ServerConfig) -> bool:
