@@ -76,7 +76,7 @@ async def test_a_question_stays_with_its_host_however_often_the_stream_breaks(wo
         claim = (await question(hub)).claim
         asked: Any = None
         for _ in range(2):
-            bridge.hosts.end_stream(host, left=False)
+            bridge.hosts.end_stream(host, has_left=False)
             host = bridge.connect(again=True)
             asked = await bridge.asked(host)
             await settle(RETURN_S + 1)
@@ -138,7 +138,7 @@ async def test_of_a_task_that_has_ended_nothing_is_kept_for_a_bridge_that_comes_
             host = bridge.connect(again=again, task={})
             await bridge.next(host, lambda message: message.get("id") == 1)
             await settle()
-            bridge.hosts.end_stream(host, left=True)
+            bridge.hosts.end_stream(host, has_left=True)
             await settle()
         del host
         assert sessions() == before

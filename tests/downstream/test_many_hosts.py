@@ -47,7 +47,7 @@ async def bridges_come_and_go(at: Place) -> None:
             host.receive(payload.dumps({"jsonrpc": "2.0", "id": id_, "method": method, "params": HELLO}))
         if number % 2:
             assert await host.outlet.wait_for_news(60)
-        hosts.end_stream(host, left=number % 3 == 0)
+        hosts.end_stream(host, has_left=number % 3 == 0)
 
 
 async def test_sessions_that_are_dropped_end_with_all_that_they_had(place: Opened) -> None:

@@ -230,5 +230,5 @@ async def test_a_page_calls_its_own_server_though_another_has_the_name_without_a
 
 
 def test_a_call_of_a_host_that_shows_pages_may_become_a_task_of_the_hub_as_well() -> None:
-    declared = QuestionPolicy.from_settings(ProfileSettings(), named=True).call_capabilities(APPS)
+    declared = QuestionPolicy.from_settings(ProfileSettings(), names_server=True).call_capabilities(APPS)
     assert declared["extensions"] == {TASKS: {}, UI: ENTRY}

@@ -202,7 +202,7 @@ async def test_a_page_is_told_complete_when_its_server_says_so(world: World) -> 
 async def test_the_message_begins_with_the_servers_name_where_there_are_several(world: World, of_host: Era) -> None:
     asks(world, Era.HANDSHAKE, QUESTIONS["form"])
     async with connected(world) as hub:
-        host = host_at(hub, of_host, answering(ANSWERS["form"]), policy=QuestionPolicy(named=True))
+        host = host_at(hub, of_host, answering(ANSWERS["form"]), policy=QuestionPolicy(names_server=True))
         await host.call()
         assert [asked[1]["message"] for asked in host.asked] == ["one asks: Which one?"]
 

@@ -137,8 +137,8 @@ class HostCalls:
             call = await self._hub.find_call(call_id)
         except NotFound:
             raise tickets.refusal_for_unknown_call(call_id) from None
-        own = call.principal == principal.name and call.method in ("tools/call", ASK)
-        if not own or not self._view.shows(call.server, principal):
+        is_own = call.principal == principal.name and call.method in ("tools/call", ASK)
+        if not is_own or not self._view.shows(call.server, principal):
             raise tickets.refusal_for_unknown_call(call_id)
         return call
 

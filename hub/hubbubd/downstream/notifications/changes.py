@@ -155,8 +155,10 @@ class WatchedResources:
         """
         if uri not in self._watched:
             if not can_watch_more(self._watched, uri):
-                most = f"{MAX_WATCHED} resources may be watched, and their URIs have {MAX_WATCHED_BYTES} bytes together"
-                raise Refusal(INVALID_PARAMS, f"{most}; give up others first")
+                limits = (
+                    f"{MAX_WATCHED} resources may be watched, and their URIs have {MAX_WATCHED_BYTES} bytes together"
+                )
+                raise Refusal(INVALID_PARAMS, f"{limits}; give up others first")
             loop = asyncio.get_running_loop()
             accepted: asyncio.Future[None] = loop.create_future()
             accepted.add_done_callback(

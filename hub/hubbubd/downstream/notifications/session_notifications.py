@@ -96,6 +96,7 @@ class SessionNotifications:
         """Start to watch a resource; once its server has accepted, notify the host that the resource has changed."""
 
         def on_accepted(done: asyncio.Future[None]) -> None:
+            """Notify the host, unless the subscription has failed."""
             if not done.cancelled() and done.exception() is None:
                 self._notify_updated(uri)
 

@@ -128,8 +128,8 @@ class HostQuestions:
 
     def note_asked(self, host: McpHost, question_id: str) -> None:
         """Note in a question that a host is asked now which was not asked before."""
-        asked = AskedHost(host=host.name, at=self.hub.clock.now())
-        self.hub.inbox.change_later(question_id, lambda current: with_host_decision(current, asked))
+        decision = AskedHost(host=host.name, at=self.hub.clock.now())
+        self.hub.inbox.change_later(question_id, lambda current: with_host_decision(current, decision))
 
     @contextmanager
     def count_asking(self, question_id: str) -> Generator[None]:
@@ -152,9 +152,9 @@ class HostQuestions:
 
     async def find_questions(self, question_ids: Collection[str]) -> list[PendingRequest]:
         """Return the questions with these ids that are in the inbox, of any member. Raises Unavailable."""
-        found = self._find_in_inbox(question_ids)
-        if len(found) == len(question_ids):
-            return found
+        questions = self._find_in_inbox(question_ids)
+        if len(questions) == len(question_ids):
+            return questions
         await self.hub.catch_up()
         return self._find_in_inbox(question_ids)
 
@@ -168,7 +168,7 @@ class HostQuestions:
         if question.kind is RequestKind.APPROVAL:
             return approval_forms.render_form(params, question.server)
         visible = {name: value for name, value in params.items() if name not in _HUB_MEMBERS}
-        if self.policy.named and question.kind in ELICITATIONS:
+        if self.policy.names_server and question.kind in ELICITATIONS:
             visible["message"] = f"{question.server} asks: {params.get('message', '')}"
         if question.kind is RequestKind.SAMPLING:
             visible = revisions.render_sampling(visible, host.revision)
@@ -212,17 +212,17 @@ class HostQuestions:
         self.hub.inbox.change_later(question.id, lambda current: with_event(current, event, at, by, via=via))
         return f"not counted, as {closing}: hubbub inbox show {question.id}"
 
-    async def defer_question(self, host: McpHost, question_id: str, what: str | None = None) -> None:
+    async def defer_question(self, host: McpHost, question_id: str, action: str | None = None) -> None:
         """Leave a question to other clients: do not ask its host again, and release its reservation.
 
-        `what`, what the host did instead of an answer, is noted in the question.
+        `action`, what the host did instead of an answer, is noted in the question.
         """
         self._deferred[question_id] = None
         if len(self._deferred) > MAX_DEFERRED:
             self._deferred.popitem(last=False)
         with suppress(HubError):
-            if what is not None:
-                await self.hub.inbox.note_uncounted_answer(question_id, host.principal.name, f"{host.name}: {what}")
+            if action is not None:
+                await self.hub.inbox.note_uncounted_answer(question_id, host.principal.name, f"{host.name}: {action}")
         await self.release_reservation(question_id)
 
     async def release_reservation(self, question_id: str) -> None:

@@ -138,6 +138,7 @@ class QuestionRequests:
         questions, host = self._questions, self._request.host  # not `self`: the listener may outlive the request
 
         def note_late_answer(response: ResponseMessage) -> None:
+            """Note a result in a question that is closed; ignore an error response."""
             question = questions.hub.inbox.find(question_id)
             if question is not None and question.state is not RequestState.OPEN and response.result is not None:
                 questions.note_late_answer(host, question, response.result)

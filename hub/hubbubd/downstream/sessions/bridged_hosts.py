@@ -68,8 +68,8 @@ class BridgedHosts:
         )
         return host
 
-    def end_stream(self, host: "BridgedHost", *, left: bool) -> None:
-        """End a stream. If its host has `left`, or its credential has ended, the host's calls are cancelled now.
+    def end_stream(self, host: "BridgedHost", *, has_left: bool) -> None:
+        """End a stream. If its host has left, or its credential has ended (`has_left`), its calls are cancelled now.
 
         Otherwise they are cancelled after RETURN_S, unless the host has come back by then.
         """
@@ -77,7 +77,7 @@ class BridgedHosts:
         if self._hosts.get(host_key) is host:
             del self._hosts[host_key]
         host.outlet.close()
-        if left or not host.running_call_ids:
+        if has_left or not host.running_call_ids:
             self.cancel_calls(host.running_call_ids)
             host.end()
         else:
@@ -195,8 +195,8 @@ class BridgedHost:
 
     def _start_stateless(self, request: RequestMessage) -> asyncio.Task[bytes]:
         """Start to serve a request without a handshake; the task returns the response. Raises Refusal."""
-        if len(self._serving) >= (most := self.hosts.limits().requests_per_session):
-            raise Refusal(INVALID_REQUEST, f"{most} requests of this connection are open")
+        if len(self._serving) >= (limit := self.hosts.limits().requests_per_session):
+            raise Refusal(INVALID_REQUEST, f"{limit} requests of this connection are open")
         host = introductions.parse_stateless_host(request, self.principal, VIA)
         self.hosts.processes.recognise(host, self.endpoint.view.name, self.key)
         host.is_listening = lambda: not self.outlet.closed

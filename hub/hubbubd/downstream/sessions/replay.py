@@ -77,14 +77,14 @@ class ReplayStream:
         """Return the id of an event as hosts see it; number 0 stands for the time before the first event."""
         return f"{self.name}.{number}"
 
-    def reopen(self, after: int) -> tuple[HostOutbox, int]:
+    def reopen(self, after_number: int) -> tuple[HostOutbox, int]:
         """Return a new outlet for another connection, and the number of its first event.
 
-        The outlet has the events after number `after`, as far as they are stored; the older outlet is closed.
+        The outlet has the events after number `after_number`, as far as they are stored; the older outlet is closed.
         """
         self.outlet.close()
         self.outlet = HostOutbox()
-        events = self._streams.events_after(self._key, after, self._count)
+        events = self._streams.events_after(self._key, after_number, self._count)
         for _, message in events:
             self.outlet.send_always(message)
         if self._ended:

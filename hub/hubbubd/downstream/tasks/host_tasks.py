@@ -198,13 +198,13 @@ class HostTasks:
 
     @contextmanager
     def watch(
-        self, host: McpHost, task_id: str, notify: Callable[[Task], None], known: Task | None = None
+        self, host: McpHost, task_id: str, notify: Callable[[Task], None], known_task: Task | None = None
     ) -> Generator[None]:
         """Call `notify` with a task whenever its status has changed during the block.
 
-        `known` is the task as the host knows it; with None, `notify` is called at once with the task as it is now.
+        `known_task` is the task as the host knows it; with None, `notify` is called at once with the task as it is now.
         """
-        known_status = (known.status, known.status_message) if known is not None else None
+        known_status = (known_task.status, known_task.status_message) if known_task is not None else None
 
         def notify_if_changed(*_changed: object) -> None:
             """Notify of the task if its status is not the last one that the host knows; never of a deleted task."""
@@ -263,8 +263,8 @@ class HostTasks:
 
         They are looked up in the inbox, not in the call: the call names a question a moment later than the inbox.
         """
-        found = await self.questions.find_questions(request_ids) if not call.state.ended else []
-        return [each for each in found if each.call_id == call.id and self.questions.asks(host, each)]
+        questions = await self.questions.find_questions(request_ids) if not call.state.ended else []
+        return [each for each in questions if each.call_id == call.id and self.questions.asks(host, each)]
 
     def render_questions(self, host: McpHost, call: Call) -> dict[str, Any]:
         """Return by id the requests that ask a host a task's questions, and note when the host was first shown each."""

@@ -61,10 +61,10 @@ class KindTable:
     def find_app_tools(self, own_name: str, servers: Iterable[str]) -> list[ListEntry]:
         """Return the tools that their own server calls `own_name`, of those servers whose tools have pages."""
         groups = [(server, self.groups[server]) for server in servers if server in self.groups]
-        found = [group.app_tools[server].get(own_name) for server, group in groups if server in group.app_tools]
+        tools = [group.app_tools[server].get(own_name) for server, group in groups if server in group.app_tools]
         return [
             each
-            for each in found
+            for each in tools
             if each is not None and (not self.has_tool_filter or self.settings.has_tool(each.name))
         ]
 

@@ -139,8 +139,8 @@ class ListGroups:
 
         The list of a server that has not changed is neither read nor rendered again.
         """
-        if (known := self.find(rendering, sources)) is not None:
-            return known
+        if (existing := self.find(rendering, sources)) is not None:
+            return existing
         key = rendering.key(tuple(sources))
         shared_key = rendering.key(()) if rendering.rule is not None and not rendering.rule.prefixed else None
         previous = self._groups.get(key) or self._newest_shared.get(shared_key)

@@ -61,8 +61,8 @@ SEARCH_ENTRIES: Final = tuple(
 class ToolSearch(Protocol):
     """What a search needs of a view."""
 
-    async def search(self, query: str, most: int, principal: Principal) -> list[bytes]:
-        """Return the entries of the tools that fit a query best, `most` at most."""
+    async def search(self, query: str, limit: int, principal: Principal) -> list[bytes]:
+        """Return the entries of the tools that fit a query best, `limit` at most."""
         ...
 
 
@@ -78,8 +78,8 @@ async def search_tools(view: ToolSearch, params: Mapping[str, Any], principal: P
     query = _parse_arguments(params).get("query")
     if not isinstance(query, str):
         raise Refusal(INVALID_PARAMS, f"{SEARCH_TOOL}: query must be a string")
-    found = [payload.loads(entry) for entry in await view.search(query[:MAX_QUERY], MAX_FOUND, principal)]
-    return payload.dumps({"content": [{"type": "text", "text": payload.dumps(found).decode()}]})
+    entries = [payload.loads(entry) for entry in await view.search(query[:MAX_QUERY], MAX_FOUND, principal)]
+    return payload.dumps({"content": [{"type": "text", "text": payload.dumps(entries).decode()}]})
 
 
 def unwrap_call(params: Mapping[str, Any]) -> dict[str, Any]:

@@ -86,7 +86,7 @@ class ProfileView:
         self._hub = hub
         self._profile = name
         self._settings = settings
-        self._policy = ConfiguredQuestionPolicy(named=True)
+        self._policy = ConfiguredQuestionPolicy(names_server=True)
         self._lists = lists or ListGroups()
         self._server_cache: tuple[int, ProfileSettings | None, tuple[str, ...]] = (-1, None, ())
         self._tables: dict[CatalogKind, KindTable] = {}
@@ -169,40 +169,40 @@ class ProfileView:
     def entries(self, kind: CatalogKind, principal: Principal, *, apps: bool = False) -> Sequence[bytes]:
         """Return all entries of a kind, the hub's own tools first; without `apps` none that only pages may call."""
         table = self._usable_table(kind)
-        own = own_tool_entries(table.settings) if kind is CatalogKind.TOOL else ()
+        hub_tools = own_tool_entries(table.settings) if kind is CatalogKind.TOOL else ()
         listed = table.listed_with_apps if apps else table.listed
-        return ChainedLists([own, *(listed.get(server, ()) for server in self.servers(principal))])
+        return ChainedLists([hub_tools, *(listed.get(server, ()) for server in self.servers(principal))])
 
-    def find_entry(self, kind: CatalogKind, named: str, principal: Principal) -> bytes | None:
+    def find_entry(self, kind: CatalogKind, name: str, principal: Principal) -> bytes | None:
         """Return the entry of a tool or prompt by its shown name; None if there is none."""
-        found = self._usable_table(kind).find(named)
-        return found.rendered if found is not None and principal.may(Permission.CALL, found.server) else None
+        entry = self._usable_table(kind).find(name)
+        return entry.rendered if entry is not None and principal.may(Permission.CALL, entry.server) else None
 
     @property
     def searches_tools(self) -> bool:
         """Whether tools are searched for instead of listed."""
         return self._settings().tools == "search"
 
-    async def search(self, query: str, most: int, principal: Principal) -> list[bytes]:
+    async def search(self, query: str, limit: int, principal: Principal) -> list[bytes]:
         """Return the entries of the tools that fit a query best, the best first."""
         await self.settle(CatalogKind.TOOL)
         return await run_in_turns(
-            self._search_in_steps(query, most, self._usable_table(CatalogKind.TOOL), self.servers(principal))
+            self._search_in_steps(query, limit, self._usable_table(CatalogKind.TOOL), self.servers(principal))
         )
 
     def _search_in_steps(
-        self, query: str, most: int, table: KindTable, visible_servers: list[str]
+        self, query: str, limit: int, table: KindTable, visible_servers: list[str]
     ) -> Generator[None, None, list[bytes]]:
         """Return the entries of the tools of a table that fit a query best, the best first; in short steps."""
         indexes: list[Index] = []
         for server in filter(table.entries.__contains__, visible_servers):
             index = yield from table.index(server)
             indexes.append(index)
-        found = yield from search_in_steps(indexes, query, most)
-        return [entry.rendered for name in found if (entry := table.find(name)) is not None]
+        names = yield from search_in_steps(indexes, query, limit)
+        return [entry.rendered for name in names if (entry := table.find(name)) is not None]
 
     def find_target(
-        self, kind: CatalogKind, named: str, principal: Principal, pages_read: PagesRead | None = None
+        self, kind: CatalogKind, name: str, principal: Principal, pages_read: PagesRead | None = None
     ) -> ServerTarget:
         """Return the server that has what a host names, and the server's own name for it. Raises NotFound.
 
@@ -210,18 +210,18 @@ class ProfileView:
         Raises InvalidArgument if several servers have the name, or if this host may not call a tool for pages.
         """
         if kind in URI_MEMBERS:
-            return self._find_resource(named, principal, pages_read or PagesRead())
-        entry = self._usable_table(kind).find(named)
+            return self._find_resource(name, principal, pages_read or PagesRead())
+        entry = self._usable_table(kind).find(name)
         if entry is not None and principal.may(Permission.CALL, entry.server):
             by_page = not entry.audience.for_models
-            if by_page and pages_read and pages_read.servers and named == entry.own_name:  # others may have it, too
-                return self._find_app_tool(named, principal, pages_read)
+            if by_page and pages_read and pages_read.servers and name == entry.own_name:  # others may have it, too
+                return self._find_app_tool(name, principal, pages_read)
             if by_page and (pages_read is None or not select_servers([entry.server], pages_read)):
-                raise InvalidArgument.field("params.name", f"{named!r} is for the pages of {entry.server} alone")
+                raise InvalidArgument.field("params.name", f"{name!r} is for the pages of {entry.server} alone")
             return ServerTarget(entry.server, entry.own_name, app=by_page)
         if pages_read is not None and kind is CatalogKind.TOOL:
-            return self._find_app_tool(named, principal, pages_read)
-        raise NotFound("tool", named) if kind is CatalogKind.TOOL else NotFound("prompt", named)
+            return self._find_app_tool(name, principal, pages_read)
+        raise NotFound("tool", name) if kind is CatalogKind.TOOL else NotFound("prompt", name)
 
     def render_result(self, server: str, result: bytes, spelled: Spelling = USUAL_SPELLING) -> bytes:
         """Return a server's result with URIs that name their server; `spelled`: how the host spells some of them."""
@@ -230,12 +230,12 @@ class ProfileView:
     def _find_app_tool(self, own_name: str, principal: Principal, pages_read: PagesRead) -> ServerTarget:
         """Return the tool that a page calls by its server's own name for it. Raises NotFound and InvalidArgument."""
         servers = [server for server in self.servers(principal) if self._has_apps(server)]
-        named = self._usable_table(CatalogKind.TOOL).find_app_tools(own_name, servers)
-        if not named:
+        tools = self._usable_table(CatalogKind.TOOL).find_app_tools(own_name, servers)
+        if not tools:
             raise NotFound("tool", own_name)
-        candidates = [each for each in named if each.audience.for_pages]
+        candidates = [each for each in tools if each.audience.for_pages]
         if not candidates:
-            raise InvalidArgument.field("params.name", f"{named[0].server} does not let pages call {own_name!r}")
+            raise InvalidArgument.field("params.name", f"{tools[0].server} does not let pages call {own_name!r}")
         servers = select_servers([each.server for each in candidates], pages_read)
         if not servers:
             problem = f"{own_name!r} is of {candidates[0].server}, of which this session has read no page"
@@ -254,10 +254,10 @@ class ProfileView:
         """Return the server of a resource. A prefix in the URI decides, even if another server lists the whole URI."""
         visible_servers = self.servers(principal) if self._settings().resources else []
         if (shown_uri := split_prefix(uri)) is not None and shown_uri[0] in visible_servers:
-            server, own = shown_uri
+            server, own_uri = shown_uri
             # The server may list a URI of its own that begins like the server's prefix.
-            only_looks_shown = self._lists_uri(server, uri) and not self._lists_uri(server, own)
-            return ServerTarget(server, uri if only_looks_shown else own)
+            only_looks_shown = self._lists_uri(server, uri) and not self._lists_uri(server, own_uri)
+            return ServerTarget(server, uri if only_looks_shown else own_uri)
         if shown_uri is not None and is_page(uri):  # its server does not exist for this principal
             raise NotFound("resource", uri)
         templates = self._usable_table(CatalogKind.TEMPLATE).groups
@@ -286,8 +286,8 @@ class ProfileView:
 
     def _shown_servers(self, settings: ProfileSettings) -> tuple[str, ...]:
         """Return the servers of the profile; looked up again only if the catalog or the settings have changed."""
-        version, known, servers = self._server_cache
-        if version != self._hub.catalog.version or known != settings:
+        version, known_settings, servers = self._server_cache
+        if version != self._hub.catalog.version or known_settings != settings:
             servers = tuple(name for name in self._hub.catalog.servers() if settings.has_server(name))
             self._server_cache = self._hub.catalog.version, settings, servers
         return servers

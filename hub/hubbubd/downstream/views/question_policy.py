@@ -50,8 +50,8 @@ NAMES: Final[Mapping[RequestKind, str]] = {
 class QuestionPolicy:
     """Whom an endpoint asks, by kind. An answer that needs no person does not count within `unattended_s` seconds.
 
-    `named` puts the server's name before its message, as an endpoint of several servers needs. `hold_s`, `on_hold_end`
-    and `join_s` are as in the settings, but there are tickets only where the hub has tools of its own.
+    `names_server` puts the server's name before its message, as an endpoint of several servers needs. `hold_s`,
+    `on_hold_end` and `join_s` are as in the settings, but there are tickets only where the hub has tools of its own.
     """
 
     form: Asked = "both"
@@ -60,7 +60,7 @@ class QuestionPolicy:
     roots: Asked = "host-first"
     approval: AskedToApprove = "inbox"
     unattended_s: float = 1.0
-    named: bool = False
+    names_server: bool = False
     hold_s: Literal["auto"] | float = "auto"
     on_hold_end: Literal["ticket", "error", "wait"] = "wait"
     join_s: float = 0.0
@@ -71,7 +71,7 @@ class QuestionPolicy:
         object.__setattr__(self, "asks_host_alone", "host" in (self.form, self.url, self.sampling, self.roots))
 
     @classmethod
-    def from_settings(cls, settings: ProfileSettings, *, named: bool) -> Self:
+    def from_settings(cls, settings: ProfileSettings, *, names_server: bool) -> Self:
         """Return the policy of a profile."""
         questions, end = settings.questions, settings.on_hold_end
         return cls(
@@ -81,10 +81,10 @@ class QuestionPolicy:
             roots=questions.roots,
             approval=questions.approval,
             unattended_s=settings.unattended_s,
-            named=named,
+            names_server=names_server,
             hold_s=settings.hold_s,
             # A server's own endpoint lacks the tool with which the host of a ticket fetches the result.
-            on_hold_end="error" if end == "ticket" and not named else end,
+            on_hold_end="error" if end == "ticket" and not names_server else end,
             join_s=settings.join_s,
         )
 

@@ -101,12 +101,12 @@ class EndpointView(Protocol):
         """
         ...
 
-    def find_entry(self, kind: CatalogKind, named: str, principal: Principal) -> bytes | None:
+    def find_entry(self, kind: CatalogKind, name: str, principal: Principal) -> bytes | None:
         """Return the entry of a tool or prompt by its name; None if there is none."""
         ...
 
     def find_target(
-        self, kind: CatalogKind, named: str, principal: Principal, pages_read: PagesRead | None = None
+        self, kind: CatalogKind, name: str, principal: Principal, pages_read: PagesRead | None = None
     ) -> ServerTarget:
         """Return the server that has a tool, prompt or resource, and the server's own name for it. Raises NotFound.
 
@@ -124,7 +124,7 @@ class EndpointView(Protocol):
         """Whether tools are searched for instead of listed."""
         ...
 
-    async def search(self, query: str, most: int, principal: Principal) -> list[bytes]:
+    async def search(self, query: str, limit: int, principal: Principal) -> list[bytes]:
         """Return the entries of the tools that fit a query best, the best first."""
         ...
 
@@ -132,16 +132,19 @@ class EndpointView(Protocol):
 class ConfiguredQuestionPolicy:
     """Makes the policy of an endpoint from settings, and makes it again only when the settings have changed."""
 
-    def __init__(self, *, named: bool) -> None:
-        """`named`: a question begins with the name of its server, as the endpoint has several servers."""
-        self._named = named
+    def __init__(self, *, names_server: bool) -> None:
+        """`names_server`: a question begins with the name of its server, as the endpoint has several servers."""
+        self._names_server = names_server
         self._settings: ProfileSettings | None = None
         self._policy = QuestionPolicy()
 
     def for_settings(self, settings: ProfileSettings) -> QuestionPolicy:
         """Return the policy of a profile's settings; the same policy for the same settings object."""
         if settings is not self._settings:
-            self._settings, self._policy = settings, QuestionPolicy.from_settings(settings, named=self._named)
+            self._settings, self._policy = (
+                settings,
+                QuestionPolicy.from_settings(settings, names_server=self._names_server),
+            )
         return self._policy
 
 
@@ -155,7 +158,7 @@ class ServerView:
         self.name = f"s/{server}"
         self._hub = hub
         self._server = server
-        self._policy = ConfiguredQuestionPolicy(named=False)
+        self._policy = ConfiguredQuestionPolicy(names_server=False)
         self._indexes: dict[CatalogKind, tuple[tuple[bytes, ...], dict[str, int]]] = {}
         """By kind, the list that was indexed, and the place of each name in it."""
         self._tools = _ServerTools()
@@ -212,10 +215,10 @@ class ServerView:
         source = self._list_entries(kind)
         return kind is not CatalogKind.TOOL or self._tools.source is source or len(source) <= EXAMINED_AT_ONCE
 
-    def find_entry(self, kind: CatalogKind, named: str, principal: Principal) -> bytes | None:
+    def find_entry(self, kind: CatalogKind, name: str, principal: Principal) -> bytes | None:
         """Return the entry of a tool or prompt by its name; None if there is none, or `settle` was not called."""
         source, indexes = self._indexes.get(kind, ((), {}))
-        return source[indexes[named]] if named in indexes and self.servers(principal) else None
+        return source[indexes[name]] if name in indexes and self.servers(principal) else None
 
     def _list_entries(self, kind: CatalogKind) -> tuple[bytes, ...]:
         """Return the list of the server as the catalog has it."""
@@ -230,7 +233,7 @@ class ServerView:
         return self._tools_by_audience().for_models
 
     def find_target(
-        self, kind: CatalogKind, named: str, principal: Principal, pages_read: PagesRead | None = None
+        self, kind: CatalogKind, name: str, principal: Principal, pages_read: PagesRead | None = None
     ) -> ServerTarget:
         """Return the server with the unchanged name: the server itself decides whether the name exists.
 
@@ -238,8 +241,8 @@ class ServerView:
         """
         if not self.servers(principal):
             raise NotFound("server", self._server)
-        by_page = kind is CatalogKind.TOOL and named in self._tools_by_audience().for_pages_alone
-        return ServerTarget(self._server, named, app=by_page)
+        by_page = kind is CatalogKind.TOOL and name in self._tools_by_audience().for_pages_alone
+        return ServerTarget(self._server, name, app=by_page)
 
     def _tools_by_audience(self) -> "_ServerTools":
         """Return the server's tools by audience: models, or pages of apps alone; examined again if the list is new."""
@@ -254,7 +257,7 @@ class ServerView:
 
     searches_tools = False
 
-    async def search(self, query: str, most: int, principal: Principal) -> list[bytes]:
+    async def search(self, query: str, limit: int, principal: Principal) -> list[bytes]:
         """Return nothing: tools are not searched for here."""
         return []
 

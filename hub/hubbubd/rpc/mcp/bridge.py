@@ -85,7 +85,7 @@ class McpService:
         finally:
             removed.cancel()
             # The calls of a host that has left are cancelled now; others may open a stream again for a while.
-            self._hosts.end_stream(host, left=stream.host_has_left or not current().is_credential_valid())
+            self._hosts.end_stream(host, has_left=stream.host_has_left or not current().is_credential_valid())
         if outlet.overrun:
             raise ResourceExhausted("this bridge does not read what the hub says", reason="WATCHER_TOO_SLOW")
         if self._hub.calls.stopped.is_set():
