@@ -95,14 +95,15 @@ class McpEndpoint:
             **self._calls.extension.methods,
             "subscriptions/listen": partial(listen, hub, view, self._calls.extension),
         }
+        # By revision, the handlers by method.
         self._methods: dict[str, dict[str, Handler]] = {
             **dict.fromkeys(HANDSHAKE_REVISIONS, handshake),
             WITH_TASKS: {**handshake, **self._calls.session_tasks.methods},
             **dict.fromkeys(STATELESS_REVISIONS, stateless),
         }
         self._utilities = utilities
-        self._removed = asyncio.Event()
-        self._open_tasks: set[asyncio.Task[Any]] = set()
+        self._removed = asyncio.Event()  # set once the endpoint serves no more
+        self._open_tasks: set[asyncio.Task[Any]] = set()  # those that serve requests now
 
     def make_notifications(self, host: McpHost, send: SendToSession) -> SessionNotifications:
         """Return the notifications of a host's new session; `send` sends a message to it."""
@@ -283,7 +284,7 @@ class McpEndpoint:
         if kind is CatalogKind.TOOL and self.view.searches_tools:
             if params.get("name") == own_tools.SEARCH_TOOL:
                 refuse_task(request)
-                await self._lists.wait(CatalogKind.TOOL, request)
+                await self._lists.wait_for_first_lists(CatalogKind.TOOL, request)
                 search_result = await own_tools.search_tools(self.view, params, request.host.principal)
                 return revisions.render_result(request.method, search_result, request.host.revision, None)
             if by_search := params.get("name") == own_tools.CALL_TOOL:

@@ -53,14 +53,14 @@ class EndpointLists:
         self._view = view
         self._first_lists = FirstLists(hub, view)
 
-    async def wait(self, kind: CatalogKind, request: HostRequest) -> None:
+    async def wait_for_first_lists(self, kind: CatalogKind, request: HostRequest) -> None:
         """Wait for servers that are about to list this kind for the first time; a short time at most."""
         await self._first_lists.wait(kind, request.host.principal)
 
     async def render_page(self, request: HostRequest) -> bytes:
         """Return the page of a list that a host asks for. Raises Refusal."""
         kind = LISTS[request.method]
-        await self.wait(kind, request)
+        await self.wait_for_first_lists(kind, request)
         await self._view.settle(kind)
         entries = self._view.entries(kind, request.host.principal, apps=request.host.shows_apps)
         begin = await run_in_turns(_find_page_start(request.params.get("cursor"), kind, entries))

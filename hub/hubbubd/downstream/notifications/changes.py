@@ -54,9 +54,9 @@ class ListChanges:
         self._last_entries = dict[CatalogKind, Sequence[bytes]]()
         self._settle_tasks = set[asyncio.Task[None]]()
         self._call_when_settled([kind for kinds in self._kinds.values() for kind in kinds], self._store_first_entries)
-        self._announced: set[str] = set()
+        self._announced: set[str] = set()  # methods that a server has sent since the last comparison
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._notified_at: dict[str, float] = {}
+        self._notified_at: dict[str, float] = {}  # by method, when the host was last notified (time of the loop)
         self._stop_listening = hub.catalog.listen(self._on_change)
 
     def close(self) -> None:

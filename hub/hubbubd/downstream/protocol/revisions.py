@@ -118,9 +118,7 @@ def render_result(method: str, raw: bytes, revision: str, server_revision: str |
     members = RESULTS.get(method, RESULT)
     stateless = revision >= STATELESS
     raw = render_blocks(method, raw, revision)
-    if (
-        server_revision is not None and (server_revision >= STATELESS) is stateless
-    ):  # the server's revision has the same members
+    if server_revision is not None and (server_revision >= STATELESS) is stateless:  # it has the same members
         return raw
     if stateless:
         defaults = {member.name: _DEFAULTS[member.name] for member in members}

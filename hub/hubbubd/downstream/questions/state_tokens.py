@@ -80,7 +80,7 @@ class StateTokens:
     def __init__(self, keys: StateKeyRing, clock: Clock) -> None:
         self._keys = keys
         self._clock = clock
-        self._run = secrets.token_hex(8)
+        self._run = secrets.token_hex(8)  # names this process in its states
 
     def seal(self, call_id: str, round_: int, bound: BoundRequest, *, ttl_s: float, asked: Sequence[str] = ()) -> str:
         """Return the state of a call's round, for the request `bound`. It expires after `ttl_s` seconds, or 30 days.

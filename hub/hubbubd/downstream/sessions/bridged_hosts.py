@@ -55,7 +55,7 @@ class BridgedHosts:
         self.charge = charge
         self.processes = HostProcesses(has_bridges=True)
         self._calls = calls
-        self._hosts: dict[tuple[str, str], BridgedHost] = {}
+        self._hosts: dict[tuple[str, str], BridgedHost] = {}  # by principal and session key, the open stream
         self._cancelling: set[asyncio.Task[None]] = set()
 
     def add_stream(self, principal: Principal, key: str, endpoint: McpEndpoint, outlet: HostOutbox) -> "BridgedHost":

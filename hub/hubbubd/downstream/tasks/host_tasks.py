@@ -74,8 +74,8 @@ class HostTasks:
         self.hub = questions.hub
         self._view = view
         self._prefix = f"task_{hashlib.sha256(view.name.encode()).hexdigest()[:8]}_"
-        self._present_hosts: dict[str, _PresentHost] = {}
-        self._releases: set[asyncio.Task[None]] = set()
+        self._present_hosts: dict[str, _PresentHost] = {}  # by the id of the call
+        self._releases: set[asyncio.Task[None]] = set()  # referenced here until they are done
 
     def make_id(self, request: HostRequest) -> str:
         """Return an id for the call of a request that may become a task: derived from its key, else a random one."""

@@ -85,12 +85,12 @@ class ProfileView:
         self.name = f"p/{name}"
         self._hub = hub
         self._profile = name
-        self._settings = settings
+        self._settings = settings  # returns the settings as they are now
         self._policy = ConfiguredQuestionPolicy(names_server=True)
         self._lists = lists or ListGroups()
         self._server_cache: tuple[int, ProfileSettings | None, tuple[str, ...]] = (-1, None, ())
         self._tables: dict[CatalogKind, KindTable] = {}
-        self._table_tasks: dict[CatalogKind, asyncio.Task[None]] = {}
+        self._table_tasks: dict[CatalogKind, asyncio.Task[None]] = {}  # those that make tables now
 
     @property
     def policy(self) -> QuestionPolicy:
