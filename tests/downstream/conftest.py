@@ -23,9 +23,9 @@ from hubbubd.downstream import (
     StateTokens,
 )
 from hubbubd.downstream.protocol.messages import RequestMessage
-from hubbubd.downstream.questions.state_keys import StateKeyRing, StateKeys
 from hubbubd.errors import PeerError
 from hubbubd.runtime.hub import Hub
+from hubbubd.store.vault.state_keys import StateKeyRing, StateKeys
 
 from ..runtime.conftest import World, anyio_backend, server, settle, until, watching, world
 from ..runtime.peer import Outcome, Sent
@@ -42,9 +42,14 @@ KEYS = StateKeys().with_new_key(0.0)
 """Those of the data directory, over all restarts."""
 
 
+def state_keys(hub: Hub) -> StateKeyRing:
+    """Return KEYS, by the clock of a hub."""
+    return StateKeyRing(Path("unused"), hub.clock, KEYS)
+
+
 def handles(hub: Hub) -> StateTokens:
     """What seals states, with the keys of all hubs of a test."""
-    return StateTokens(StateKeyRing(Path("unused"), hub.clock, KEYS), hub.clock)
+    return StateTokens(state_keys(hub), hub.clock)
 
 
 class Refused(Exception):

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 
 from hubbubd.core.jsonrpc import INVALID_PARAMS
 from hubbubd.downstream.protocol.messages import Refusal
-from hubbubd.downstream.questions import state_keys
 from hubbubd.downstream.questions.input_rounds import MAX_ROUND_QUESTIONS
-from hubbubd.downstream.questions.state_keys import NAME, ROTATE_S, StateKeyRing
 from hubbubd.downstream.questions.state_tokens import MAX_STATE, BoundRequest, StateTokens, digest
 from hubbubd.process import files
 from hubbubd.store import StoreError
+from hubbubd.store.vault import state_keys
+from hubbubd.store.vault.state_keys import NAME, ROTATE_S, StateKeyRing
 from hubbubd.timing.clock import Clock
 
 PARAMS = {"name": "github__push", "arguments": {"a": 1, "b": [1.5, None]}}

@@ -8,10 +8,10 @@ from typing import Any
 import anyio
 import pytest
 
-from hubbubd.downstream.questions.shared_state_keys import SETTLED_S, SHARED, SHARED_LOOK_S, SharedStateKeyRing
-from hubbubd.downstream.questions.state_keys import ROTATE_S
 from hubbubd.errors import Overtaken
 from hubbubd.store import StoreError
+from hubbubd.store.vault.shared_state_keys import SETTLED_S, SHARED, SHARED_LOOK_S, SharedStateKeyRing
+from hubbubd.store.vault.state_keys import ROTATE_S
 from hubbubd.timing.clock import Clock
 
 from ..runtime.conftest import EPOCH

@@ -51,6 +51,7 @@ NOT_AT_START = {
 def test_the_daemon_is_ready_before_it_has_imported_what_only_some_hubs_need(tmp_path: Path) -> None:
     said = until_ready(tmp_path, "--listen", "127.0.0.1:0")
     assert imported(said) & NOT_AT_START.keys() == set()
+    assert {module for module in modules(said) if module.startswith("hubbubd.downstream")} == set()
 
 
 def test_what_a_hub_offers_is_imported_before_the_thread_that_imports_what_servers_need(tmp_path: Path) -> None:
@@ -69,6 +70,11 @@ def test_what_opens_links_is_imported_beside_the_loop() -> None:
     assert done.stdout.split() == ["COMMAND_NOT_FOUND", "True", "False"], done.stderr
 
 
+def test_what_serves_bridges_is_imported_beside_the_loop() -> None:
+    done = subprocess.run([sys.executable, "-c", FIRST_BRIDGE], capture_output=True, text=True, timeout=LIMIT_S)
+    assert done.stdout.split() == ["INVALID_ARGUMENT", "True", "False"], done.stderr
+
+
 def test_what_seals_states_is_imported_beside_the_loop() -> None:
     done = subprocess.run([sys.executable, "-c", FIRST_STATE], capture_output=True, text=True, timeout=LIMIT_S)
     assert done.stdout.split() == ["True", "False"], done.stderr
@@ -79,7 +85,7 @@ import sys, threading
 import anyio
 from hubbubd.timing.clock import Clock
 from hubbubd.downstream.questions.state_tokens import BoundRequest, StateTokens
-from hubbubd.downstream.questions.state_keys import StateKeyRing
+from hubbubd.store.vault.state_keys import StateKeyRing
 
 class Watched:
     threads = set()
@@ -95,6 +101,38 @@ async def main():
     bound = BoundRequest(principal="p", profile="d", method="m", name="n", params="")
     assert tokens.open(tokens.seal("call", 1, bound, ttl_s=60), bound).call_id == "call"
     print(bool(Watched.threads), threading.main_thread() in Watched.threads)
+
+anyio.run(main)
+"""
+
+
+FIRST_BRIDGE = """
+import sys, threading, types
+import anyio
+from hubbubd.errors import InvalidArgument
+from hubbubd.rpc.servicers.hosts import McpService
+from hubbubd.store.vault.state_keys import StateKeyRing
+from hubbubd.timing.clock import Clock
+
+class Watched:
+    threads = set()
+    def find_spec(self, name, path=None, target=None):
+        if name.startswith("hubbubd.downstream"):
+            self.threads.add(threading.current_thread())
+
+async def no_frames():
+    return
+    yield
+
+async def main():
+    sys.meta_path.insert(0, Watched())
+    clock = Clock(anyio.current_time)
+    configuration = types.SimpleNamespace(on_adopted=lambda _: None)
+    hub = types.SimpleNamespace(calls=None, clock=clock, configuration=configuration)
+    try:
+        await McpService(hub, StateKeyRing.in_memory(clock), None, 1 << 20).serve(no_frames(), None)
+    except InvalidArgument as error:
+        print(error.reason, bool(Watched.threads), threading.main_thread() in Watched.threads)
 
 anyio.run(main)
 """

@@ -23,7 +23,7 @@ from hubbubd.telemetry.meter import Meter
 from hubbubd.telemetry.tracer import OFF as UNTRACED
 from hubbubd.telemetry.tracer import Tracer
 
-from ..downstream.conftest import handles
+from ..downstream.conftest import state_keys
 from ..runtime.conftest import server
 from ..runtime.peer import Peers, Sent
 from .conftest import LIMIT_S, TOKEN, gate, settled, until
@@ -202,7 +202,7 @@ async def stage(
     opened = Hub.open(store, peers, servers, given, tracer=tracer, meter=meter, load=lambda: files[-1])
     async with settled(), opened as hub:
         admitting = gate(hub)
-        serving = serve_mcp(hub, listen="127.0.0.1:0", gate=admitting, handles=handles(hub))
+        serving = serve_mcp(hub, listen="127.0.0.1:0", gate=admitting, state_keys=state_keys(hub))
         await until(lambda: {hub.servers.get(name).connection.state for name in servers} == {ConnectionState.CONNECTED})
         async with serving as url:
             limits = httpx2.Limits(max_connections=None, max_keepalive_connections=None)

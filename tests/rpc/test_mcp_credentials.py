@@ -17,7 +17,7 @@ from hubbubd.rpc.auth.jwks import JwksCache
 from hubbubd.rpc.auth.jwt import Jwt
 from hubbubd.rpc.mcp.application import serve_mcp
 
-from ..downstream.conftest import handles
+from ..downstream.conftest import state_keys
 from .conftest import LIMIT_S, TOKEN
 from .mcp_host import ONE, Host, Stage, stage, tool
 from .test_jwt import AUDIENCE, Provider, listening
@@ -35,7 +35,7 @@ GRANTS = Grants(
 @asynccontextmanager
 async def served(made: Stage, gate: Gate, tls: TlsFiles | None = None) -> AsyncIterator[str]:
     """The same hub's endpoint once more, behind another gate; its base URL."""
-    async with serve_mcp(made.hub, listen="127.0.0.1:0", gate=gate, handles=handles(made.hub), tls=tls) as url:
+    async with serve_mcp(made.hub, listen="127.0.0.1:0", gate=gate, state_keys=state_keys(made.hub), tls=tls) as url:
         yield url.removesuffix("/mcp")
 
 

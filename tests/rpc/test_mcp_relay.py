@@ -25,7 +25,7 @@ from hubbubd.runtime.hub import Hub
 from hubbubd.store.sqlite.sqlite_store import SqliteStore
 from hubbubd.upstream.ports import Era
 
-from ..downstream.conftest import handles
+from ..downstream.conftest import state_keys
 from ..runtime.conftest import server
 from ..runtime.peer import Outcome, Peer, Peers, Sent, never
 from .conftest import LIMIT_S, TOKEN, gate, settled, until
@@ -153,7 +153,7 @@ async def stage(tmp_path: Path, protocol: str) -> AsyncIterator[Stage]:
     async with settled(), Hub.open(store, peers, {"one": server()}, settings) as hub:
         await until(lambda: hub.servers.get("one").connection.state is ConnectionState.CONNECTED)
         await until(lambda: len(hub.catalog.entries("one/resource")) == 1 == len(hub.catalog.entries("one/tool")))
-        async with serve_mcp(hub, listen="127.0.0.1:0", gate=gate(hub), handles=handles(hub)) as url:
+        async with serve_mcp(hub, listen="127.0.0.1:0", gate=gate(hub), state_keys=state_keys(hub)) as url:
             headers = {"authorization": f"Bearer {TOKEN}"}
             async with httpx2.AsyncClient(headers=headers, timeout=LIMIT_S, trust_env=False) as http:
                 yield Stage(hub, peers["one"], f"{url}/s/one", http)

@@ -5,7 +5,6 @@ from hubbubd.downstream.hosts.host import HANDSHAKE_REVISIONS, STATELESS_REVISIO
 from hubbubd.downstream.hosts.limits import HostLimits
 from hubbubd.downstream.hosts.processes import HostProcesses
 from hubbubd.downstream.hosts.unread_bytes import UnreadBytes
-from hubbubd.downstream.questions.state_keys import StateKeyRing
 from hubbubd.downstream.questions.state_tokens import StateTokens
 from hubbubd.downstream.sessions.bridged_hosts import BridgedHost, BridgedHosts
 from hubbubd.downstream.sessions.replay import ReplayStream
@@ -34,7 +33,6 @@ __all__ = [
     "ReplayStream",
     "Serve",
     "ServerView",
-    "StateKeyRing",
     "StateTokens",
     "UnreadBytes",
 ]

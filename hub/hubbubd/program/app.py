@@ -20,7 +20,6 @@ from hubbubd.config import HubSettings, LoadedSettings, load_settings
 from hubbubd.config.sections.network import UNIX, check_unix_path
 from hubbubd.config.store_addresses import StoreCopy
 from hubbubd.core.audit import BY_SIGNAL
-from hubbubd.downstream import StateKeyRing, StateTokens
 from hubbubd.errors import ConfigError, HelpLinks, HubError, Unavailable, first_cause
 from hubbubd.process import garbage
 from hubbubd.program import console, listeners
@@ -35,6 +34,7 @@ from hubbubd.runtime.servers import Configuration
 from hubbubd.store import StoreError, StoreUnavailable, engines
 from hubbubd.store.membership import HistoryLost, Membership
 from hubbubd.store.vault.file import TokenFile
+from hubbubd.store.vault.state_keys import StateKeyRing
 from hubbubd.telemetry import setup
 from hubbubd.telemetry.meter import Meter
 from hubbubd.telemetry.tracer import Tracer
@@ -289,17 +289,16 @@ async def _serve_api(
     REDACTION.set_secrets("the local token", [token])
     gate = _new_gate(hub, settings, token)
     if fleet_term is None:
-        keys = await to_thread.run_sync(StateKeyRing.open, settings.data_dir, hub.clock)
+        state_keys = await to_thread.run_sync(StateKeyRing.open, settings.data_dir, hub.clock)
     else:
-        keys = await fleet_term.load_state_keys(vault, hub.clock)
-    handles = StateTokens(keys, hub.clock)
+        state_keys = await fleet_term.load_state_keys(vault, hub.clock)
     async with anyio.create_task_group() as ending:
-        ending.start_soon(keys.maintain_keys)
+        ending.start_soon(state_keys.maintain_keys)
         async with (
             listeners.serve_members_if_joined(hub, fleet_term) as middleware,
             # Connect ends after gRPC, whose `serve` drains the hub at its end.
             listeners.serve_connect_if_configured(hub, settings, gate, middleware) as connect,
-            listeners.serve_mcp_if_configured(hub, settings, gate, handles) as mcp,
+            listeners.serve_mcp_if_configured(hub, settings, gate, state_keys) as mcp,
             serve(
                 hub,
                 listen=settings.listen,
@@ -307,7 +306,7 @@ async def _serve_api(
                 tls=settings.tls,
                 local_socket=local,
                 max_message_bytes=settings.max_message_bytes,
-                handles=handles,
+                state_keys=state_keys,
                 middleware=middleware,
             ) as address,
         ):

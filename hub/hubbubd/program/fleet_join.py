@@ -12,7 +12,6 @@ from anyio import to_thread
 
 from hubbubd.config.sections.fleet import FleetSettings
 from hubbubd.config.sections.store import StoreSettings
-from hubbubd.downstream.questions.shared_state_keys import SharedStateKeyRing
 from hubbubd.errors import Unavailable, VaultError
 from hubbubd.rpc.fleet import FleetPort, Forwarding
 from hubbubd.runtime.fleet.member import FleetOwnership
@@ -21,6 +20,7 @@ from hubbubd.store import StoreUnavailable
 from hubbubd.store.membership import Expelled, HistoryLost, Membership
 from hubbubd.store.postgres.vault import PostgresVault
 from hubbubd.store.vault.keys import VaultKeys
+from hubbubd.store.vault.shared_state_keys import SharedStateKeyRing
 from hubbubd.timing.clock import Clock
 from hubbubd.upstream.ports import SecretsVault
 

@@ -6,10 +6,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from hubbubd.config import HubSettings
-from hubbubd.downstream import StateTokens
 from hubbubd.rpc.auth.gate import Gate
 from hubbubd.rpc.methods import Middleware
 from hubbubd.runtime.hub import Hub
+from hubbubd.store.vault.state_keys import StateKeyRing
 from hubbubd.telemetry.meter import Meter
 
 if TYPE_CHECKING:
@@ -55,14 +55,14 @@ def serve_connect_if_configured(
 
 
 def serve_mcp_if_configured(
-    hub: Hub, settings: HubSettings, gate: Gate, handles: StateTokens
+    hub: Hub, settings: HubSettings, gate: Gate, state_keys: StateKeyRing
 ) -> AbstractAsyncContextManager[str | None]:
     """Serve MCP hosts if configured, and yield the URL of their endpoint, else None."""
     if settings.mcp_listen is None:
         return nullcontext()
     from hubbubd.rpc.mcp.application import serve_mcp  # lazy: see `import_all`
 
-    return serve_mcp(hub, listen=settings.mcp_listen, gate=gate, handles=handles, tls=settings.tls)
+    return serve_mcp(hub, listen=settings.mcp_listen, gate=gate, state_keys=state_keys, tls=settings.tls)
 
 
 def serve_metrics_if_configured(settings: HubSettings, meter: Meter) -> AbstractAsyncContextManager[str | None]:

@@ -27,7 +27,7 @@ from hubbubd import payload
 from hubbubd.bounds import Count, Moment
 from hubbubd.core.jsonrpc import INVALID_PARAMS
 from hubbubd.downstream.protocol.messages import Refusal
-from hubbubd.downstream.questions.state_keys import ROTATE_S, StateKeyRing
+from hubbubd.store.vault.state_keys import ROTATE_S, StateKeyRing
 from hubbubd.timing.clock import Clock
 
 NOT_BOUND: Final = frozenset({"_meta", "inputResponses", "requestState"})

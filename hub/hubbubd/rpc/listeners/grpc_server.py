@@ -27,14 +27,12 @@ from hubbub.v1 import (
 )
 from hubbubd.config.sections.network import UNIX
 from hubbubd.config.sections.tls import TlsFiles
-from hubbubd.downstream import StateKeyRing, StateTokens
 from hubbubd.rpc.auth.gate import Authentication, Gate
 from hubbubd.rpc.interceptors import Oversight
 from hubbubd.rpc.listeners import health
 from hubbubd.rpc.listeners import sockets as listening
 from hubbubd.rpc.listeners.health import HealthService
 from hubbubd.rpc.listeners.tls import grpc_credentials
-from hubbubd.rpc.mcp.bridge import McpService
 from hubbubd.rpc.methods import Middleware, RpcSettings, make_generic_handler
 from hubbubd.rpc.revision import Revisions
 from hubbubd.rpc.servicers.admin import AdminService
@@ -42,6 +40,7 @@ from hubbubd.rpc.servicers.approvals import ApprovalService
 from hubbubd.rpc.servicers.calls import CallService
 from hubbubd.rpc.servicers.catalog import CatalogService
 from hubbubd.rpc.servicers.events import EventService
+from hubbubd.rpc.servicers.hosts import McpService
 from hubbubd.rpc.servicers.inbox import InboxService
 from hubbubd.rpc.servicers.logins import LoginService
 from hubbubd.rpc.servicers.members import FleetAdminService
@@ -49,6 +48,7 @@ from hubbubd.rpc.servicers.servers import ServerService
 from hubbubd.rpc.servicers.tasks import TaskService
 from hubbubd.rpc.tracing import trace_rpcs
 from hubbubd.runtime.hub import Hub, cancel_on
+from hubbubd.store.vault.state_keys import StateKeyRing
 
 _FILES = (
     admin_pb2,
@@ -110,13 +110,13 @@ async def serve(
     local_socket: Path | None = None,
     max_message_bytes: int = 16 * 1024 * 1024,
     grace_s: float | None = None,
-    handles: StateTokens | None = None,
+    state_keys: StateKeyRing | None = None,
     middleware: tuple[Middleware, ...] = (),
 ) -> AsyncGenerator[str, None]:
     """Serve a hub behind the `gate`, and yield the address to connect to.
 
     The address is HOST:PORT or unix:PATH. A Unix socket at `local_socket` serves the same without TLS. `middleware`
-    wraps each RPC, within its span, its audit entry and its quotas. `handles` seal the state of MCP hosts.
+    wraps each RPC, within its span, its audit entry and its quotas. `state_keys` seal the state of MCP hosts.
 
     On leaving, the hub is drained (`Hub.drain`, with `grace_s`) before the port closes. Raises ConfigError for an
     address beyond loopback without TLS and for unusable TLS files, OSError for an address that cannot be bound.
@@ -135,7 +135,7 @@ async def serve(
         options=_server_options(max_message_bytes),
         maximum_concurrent_rpcs=MAX_RPCS,
     )
-    pairs = make_servicers(hub, stream_settings, handles)
+    pairs = make_servicers(hub, stream_settings, state_keys)
     server.add_generic_rpc_handlers(
         [make_generic_handler(*each, max_message_bytes, *chain, on_dropped=hub.count_dropped_watch) for each in pairs]
     )
@@ -180,13 +180,13 @@ async def wait_for_open_rpcs(hub: Hub, closed: asyncio.Future[None]) -> None:
 
 
 def make_servicers(
-    hub: Hub, stream_settings: RpcSettings, handles: StateTokens | None = None
+    hub: Hub, stream_settings: RpcSettings, state_keys: StateKeyRing | None = None
 ) -> list[tuple[ServiceDescriptor, object]]:
     """Return all services, health included, with their servicers. `stream_settings` are for RPCs within streams.
 
-    Without `handles`, the state of hosts is sealed with keys that end with this process.
+    Without `state_keys`, the state of hosts is sealed with keys that end with this process.
     """
-    handles = handles or StateTokens(StateKeyRing.in_memory(hub.clock), hub.clock)
+    state_keys = state_keys or StateKeyRing.in_memory(hub.clock)
     inbox = InboxService(hub.inbox, hub.work)
     servicers = {
         "AdminService": AdminService(hub),
@@ -197,7 +197,7 @@ def make_servicers(
         "FleetService": FleetAdminService(hub),
         "InboxService": inbox,
         "LoginService": LoginService(hub.visitors),
-        "McpService": McpService(hub, handles, stream_settings.charge, stream_settings.max_message_bytes),
+        "McpService": McpService(hub, state_keys, stream_settings.charge, stream_settings.max_message_bytes),
         "ServerService": ServerService(hub.servers, lambda: hub.configuration.state.files),
         "TaskService": TaskService(hub.tasks),
     }

@@ -78,6 +78,7 @@ from hubbubd.rpc.mcp.transport import (
 )
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.oversight import Quota
+from hubbubd.store.vault.state_keys import StateKeyRing
 from hubbubd.telemetry import metrics
 
 if TYPE_CHECKING:
@@ -97,13 +98,13 @@ LISTEN_METHOD: Final = "subscriptions/listen"
 
 @asynccontextmanager
 async def serve_mcp(
-    hub: Hub, *, listen: str, gate: auth.Gate, handles: StateTokens, tls: TlsFiles | None = None
+    hub: Hub, *, listen: str, gate: auth.Gate, state_keys: StateKeyRing, tls: TlsFiles | None = None
 ) -> AsyncGenerator[str, None]:
     """Serve a hub's endpoints for hosts and yield their URL. The hub must have been drained when the block ends.
 
-    `handles` seal the state that hosts send back with an answer. Raises ConfigError, OSError.
+    `state_keys` seal the state that hosts send back with an answer. Raises ConfigError, OSError.
     """
-    app = McpApplication(hub, gate=gate, handles=handles, secure=tls is not None)
+    app = McpApplication(hub, gate=gate, state_keys=state_keys, secure=tls is not None)
     serving = serve_application(
         app,
         listen,
@@ -126,7 +127,7 @@ async def serve_mcp(
 class McpApplication:
     """The ASGI application of all endpoints."""
 
-    def __init__(self, hub: Hub, *, gate: auth.Gate, handles: StateTokens, secure: bool) -> None:
+    def __init__(self, hub: Hub, *, gate: auth.Gate, state_keys: StateKeyRing, secure: bool) -> None:
         settings = hub.configuration.settings
         self._hub = hub
         self.sessions = EndpointSessions(hub, self._host_limits)
@@ -145,7 +146,7 @@ class McpApplication:
             public_url=settings.mcp_public_url,
         )
         self._login_routes: LoginRoutes | None = None
-        self._endpoints = McpEndpoints(hub, handles)
+        self._endpoints = McpEndpoints(hub, StateTokens(state_keys, hub.clock))
         self._processes = HostProcesses()
         self._stream_quota = Quota(
             "open streams of hosts", HostLimits.from_settings(settings).streams_per_principal, reason="TOO_MANY_STREAMS"

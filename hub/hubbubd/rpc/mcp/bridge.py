@@ -1,4 +1,4 @@
-"""McpService: MCP hosts behind the bridge `hubbub mcp`, which carries their messages over one stream.
+"""MCP hosts behind the bridge `hubbub mcp`, which carries their messages over one stream.
 
     bridge ──> reader ──> BridgedHost ──> outlet ──> writer ──> bridge
 
@@ -16,11 +16,11 @@ from hubbubd.core.hosts.endpoint_paths import PROFILE, SERVER, EndpointName
 from hubbubd.downstream import BridgedHost, BridgedHosts, HostLimits, HostOutbox, McpEndpoint, McpEndpoints, StateTokens
 from hubbubd.errors import InvalidArgument, ResourceExhausted, Unavailable
 from hubbubd.rpc.context import current, principal
-from hubbubd.rpc.mcp import connected_hosts
 from hubbubd.rpc.messages import requests
 from hubbubd.rpc.methods import Write
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.records import BOOKMARK_S
+from hubbubd.store.vault.state_keys import StateKeyRing
 
 FRAME_BYTES = 1024
 """The most bytes of a frame beside its only message."""
@@ -43,14 +43,14 @@ LAST_RESPONSES_S = 1.0
 _SESSION_KEY = re.compile(r"[A-Za-z0-9_-]{16,64}")
 
 
-class McpService:
-    """Implements hubbub.v1.McpService. `charge` counts a request, and raises HubError beyond its principal's rate."""
+class BridgeEndpoints:
+    """The endpoints, as bridges reach them. `charge` counts a request; it raises HubError beyond a principal's rate."""
 
     def __init__(
-        self, hub: Hub, state_tokens: StateTokens, charge: Callable[[Principal], None], max_message_bytes: int
+        self, hub: Hub, state_keys: StateKeyRing, charge: Callable[[Principal], None], max_message_bytes: int
     ) -> None:
         self._hub = hub
-        self._endpoints = McpEndpoints(hub, state_tokens)
+        self._endpoints = McpEndpoints(hub, StateTokens(state_keys, hub.clock))
         self._hosts = BridgedHosts(
             hub.calls, hub.clock.steady, charge, lambda: HostLimits.from_settings(hub.configuration.settings)
         )
@@ -90,10 +90,6 @@ class McpService:
             raise ResourceExhausted("this bridge does not read what the hub says", reason="WATCHER_TOO_SLOW")
         if self._hub.calls.stopped.is_set():
             raise Unavailable("the hub is shutting down", reason="SHUTTING_DOWN")
-
-    async def list_hosts(self, request: pb.ListHostsRequest) -> pb.ListHostsResponse:
-        """Return a page of the hosts that are connected, newest first."""
-        return connected_hosts.list_page(self._hub, request)
 
     def _find_endpoint(self, opening: pb.ServeRequest.Open, caller: Principal) -> McpEndpoint:
         """Return the endpoint that a bridge asks for. Raises InvalidArgument, NotFound."""

@@ -9,9 +9,9 @@ import structlog
 from pydantic import ValidationError
 
 from hubbubd import payload
-from hubbubd.downstream.questions.state_keys import StateKeyRing, StateKeys
 from hubbubd.errors import Overtaken
 from hubbubd.store import StoreError
+from hubbubd.store.vault.state_keys import StateKeyRing, StateKeys
 from hubbubd.timing.clock import Clock
 
 SHARED_LOOK_S: Final = 60.0
