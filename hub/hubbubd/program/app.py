@@ -28,7 +28,6 @@ from hubbubd.rpc.auth import client_file
 from hubbubd.rpc.auth.gate import Authenticator, Gate
 from hubbubd.rpc.auth.grants import Grants
 from hubbubd.rpc.listeners.grpc_server import serve
-from hubbubd.runtime.diagnostics import checks
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.servers import Configuration
 from hubbubd.store import StoreError, StoreUnavailable, engines
@@ -139,6 +138,8 @@ def _release_member(settings: HubSettings) -> int:
 
 async def _print_checks(settings: LoadedSettings) -> int:
     """Print the preflight diagnostics of `--check-config`; return FAILED if a hub would not start."""
+    from hubbubd.runtime.diagnostics import checks  # lazy: a hub that starts needs none of it
+
     findings = await checks.check_before_start(settings, os.environ)
     for each in findings:
         console.print_line(f"{each.severity:4}  {each.about}: {each.message}")

@@ -29,7 +29,7 @@ from hubbubd.rpc.messages import approval_records
 from hubbubd.rpc.messages.fallback import never_failing
 from hubbubd.rpc.messages.values import millis, text, timestamp
 from hubbubd.runtime.calls import LogEvent, ProgressEvent
-from hubbubd.runtime.diagnostics.checks import Finding, Severity
+from hubbubd.runtime.diagnostics.findings import Finding, Severity
 from hubbubd.runtime.oversight import Token
 from hubbubd.runtime.servers import ResourceUpdate, ServerEvent, ServerEventKind
 from hubbubd.store import StoreStats

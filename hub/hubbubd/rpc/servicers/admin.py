@@ -24,7 +24,6 @@ from hubbubd.core.inbox.request_states import RequestState
 from hubbubd.errors import NotFound, PermissionDenied, ResourceExhausted
 from hubbubd.rpc.context import principal
 from hubbubd.rpc.messages import api_records, pages, requests, values
-from hubbubd.runtime.diagnostics import checks
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.oversight import Token
 from hubbubd.runtime.servers import Configuration
@@ -90,6 +89,8 @@ class AdminService:
 
     async def check_hub(self, _request: pb.CheckHubRequest) -> pb.CheckHubResponse:
         """Run the diagnostics of a live hub."""
+        from hubbubd.runtime.diagnostics import checks  # lazy: operators need it, not the start
+
         found = await checks.check_running_hub(self._hub, os.environ)
         return pb.CheckHubResponse(findings=map(api_records.finding, found))
 
