@@ -114,7 +114,7 @@ def _is_read(document: bytes) -> bool:
     return True
 
 
-@pytest.mark.parametrize("deep", [json_codec.DEEPEST + 1, 1100, 100_000])
+@pytest.mark.parametrize("deep", [json_codec.MAX_DEPTH + 1, 1100, 100_000])
 def test_a_document_that_nobody_reads_is_refused_in_words(deep: int) -> None:
     document = b"[" * deep + b"]" * deep
     with pytest.raises(ValueError, match="nests too deeply"):

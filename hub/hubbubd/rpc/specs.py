@@ -25,7 +25,7 @@ MAX_PATHS = 100
 """The most paths of an update mask."""
 
 SECRETS = ("env", "headers")
-"""Maps whose values are withheld; of the url, the query is."""
+"""Maps whose values are withheld. Of the url only the query is withheld."""
 
 _GIVE_AGAIN = "was withheld, and is kept only while the endpoint stays the same: give the value"
 
@@ -176,7 +176,7 @@ def _spec_path(location: Sequence[int | str]) -> str:
 
 
 def _identify_endpoint(options: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return the options that must all stay the same for hidden secrets to be kept."""
+    """Return the options that identify the endpoint: a change of one of them drops the withheld secrets."""
     url = options.get("url")
     return (
         options.get("transport"),
@@ -192,25 +192,25 @@ def _restore_secrets(options: dict[str, Any], before: ServerConfig | None) -> di
 
     Another endpoint gets no secret of `before`. Raises InvalidArgument for placeholders without a known secret.
     """
-    source = before
+    secrets_source = before
     if before is not None and _identify_endpoint(options) != _identify_endpoint(before.model_dump()):
-        source = None
+        secrets_source = None
     missing: list[str] = []
     restored = dict(options)
     for key in SECRETS:
-        known: Mapping[str, SecretStr] = {} if source is None else getattr(source, key)
+        stored: Mapping[str, SecretStr] = {} if secrets_source is None else getattr(secrets_source, key)
         values = dict(options.get(key) or {})
         for name in [name for name, value in values.items() if value == WITHHELD]:
-            if name in known:
-                values[name] = known[name].get_secret_value()
+            if name in stored:
+                values[name] = stored[name].get_secret_value()
             else:
                 missing.append(f"spec.{SPEC_PATHS[key]}.{name}")
         if values:
             restored[key] = values
     url = options.get("url")
     if url and f"?{WITHHELD}" in url:
-        if source is not None and source.url and url == withhold_query(source.url):
-            restored["url"] = source.url
+        if secrets_source is not None and secrets_source.url and url == withhold_query(secrets_source.url):
+            restored["url"] = secrets_source.url
         else:
             missing.append(f"spec.{SPEC_PATHS['url']}")
     if missing:

@@ -94,8 +94,8 @@ class Passed(HubError):
     """An error of another member of the fleet, with the status that the member sent."""
 
     def __init__(self, status: Status) -> None:
-        about = error_info(status)
-        super().__init__(status.message, reason=about.reason, metadata=about.metadata)
+        info = error_info(status)
+        super().__init__(status.message, reason=info.reason, metadata=info.metadata)
         self.status = status
 
 
@@ -105,17 +105,17 @@ class PassedDenial(Passed, errors.PermissionDenied):
 
 def error_of_status(status: Status) -> Passed:
     """Return the exception for the status of another member; PERMISSION_DENIED becomes a PermissionDenied."""
-    denied = status.code == _status_number(grpc.StatusCode.PERMISSION_DENIED)
-    return (PassedDenial if denied else Passed)(status)
+    is_denial = status.code == _status_number(grpc.StatusCode.PERMISSION_DENIED)
+    return (PassedDenial if is_denial else Passed)(status)
 
 
 def error_info(status: Status) -> details_pb2.ErrorInfo:
     """Return the ErrorInfo (reason and metadata) of a status that a hub sent; an empty one for other statuses."""
-    about = details_pb2.ErrorInfo()
+    info = details_pb2.ErrorInfo()
     for detail in status.details:
-        if detail.Unpack(about):
+        if detail.Unpack(info):
             break
-    return about if about.domain == DOMAIN else details_pb2.ErrorInfo()
+    return info if info.domain == DOMAIN else details_pb2.ErrorInfo()
 
 
 # gRPC peers refuse more than 8 KiB of metadata. Details are base64-encoded; the message is sent twice, once
@@ -226,10 +226,10 @@ def _standard_details(exc: Exception, clip: int) -> Iterator[Message]:
 
 def _bad_request_detail(violations: tuple[tuple[str, str], ...], clip: int) -> Message:
     """Return the detail with the invalid fields: the first _ENTRIES of them, each text cut to `clip` bytes."""
-    shown = [(_clip(path, clip), _clip(problem, clip)) for path, problem in violations[:_ENTRIES]]
+    listed = [(_clip(path, clip), _clip(problem, clip)) for path, problem in violations[:_ENTRIES]]
     if len(violations) > _ENTRIES:
-        shown.append(("", f"and {len(violations) - _ENTRIES} more"))
-    fields = [details_pb2.BadRequest.FieldViolation(field=path, description=problem) for path, problem in shown]
+        listed.append(("", f"and {len(violations) - _ENTRIES} more"))
+    fields = [details_pb2.BadRequest.FieldViolation(field=path, description=problem) for path, problem in listed]
     return details_pb2.BadRequest(field_violations=fields)
 
 
@@ -248,17 +248,17 @@ def _error_metadata(exc: Exception) -> dict[str, str]:
 
 def _fault_metadata(fault: Fault) -> dict[str, str]:
     """Return a fault's details as metadata; without lines of a server's log unless the caller may see them."""
-    about = {"category": fault.category.value, "retryable": str(fault.retryable).lower()}
-    known = {key: value for key, value in fault.details.items() if value is not None}
-    if not principal().may(Permission.SEE, str(known.get("server", ""))):
-        known.pop("stderr", None)  # lines of a server's log need `see`
-    return about | {key: _as_text(value) for key, value in known.items()}
+    metadata = {"category": fault.category.value, "retryable": str(fault.retryable).lower()}
+    details = {key: value for key, value in fault.details.items() if value is not None}
+    if not principal().may(Permission.SEE, str(details.get("server", ""))):
+        details.pop("stderr", None)  # lines of a server's log need `see`
+    return metadata | {key: _as_text(value) for key, value in details.items()}
 
 
 def _jsonrpc_metadata(code: int, message: str, data: object) -> dict[str, str]:
     """Return the JSON-RPC error of a server as metadata."""
-    found = {"jsonrpc_code": str(code), "jsonrpc_message": message}
-    return found if data is None else found | {"jsonrpc_data": _as_text(data)}
+    metadata = {"jsonrpc_code": str(code), "jsonrpc_message": message}
+    return metadata if data is None else metadata | {"jsonrpc_data": _as_text(data)}
 
 
 def _as_text(value: object) -> str:

@@ -32,18 +32,20 @@ class HealthService:
         """`stopped` is set just before the ports close."""
         self._health = health
         self._stopped = stopped
-        self._known = {"", *services}
+        self._service_names = {"", *services}
         self._watches = Counter[CallerGroup]()
 
     async def check(self, request: health_pb2.HealthCheckRequest) -> health_pb2.HealthCheckResponse:
         """Return a service's health. Raises NotFound."""
-        if request.service not in self._known:
+        if request.service not in self._service_names:
             raise NotFound("service", request.service)
         return _make_response(self._health.is_serving)
 
     async def list(self, _request: object) -> Message:
         """Return the health of all services."""
-        return pb.HealthListResponse(statuses={name: _make_response(self._health.is_serving) for name in self._known})
+        return pb.HealthListResponse(
+            statuses={name: _make_response(self._health.is_serving) for name in self._service_names}
+        )
 
     async def watch(self, request: health_pb2.HealthCheckRequest) -> AsyncGenerator[bytes, None]:
         """Stream a service's health, now and at each change.
@@ -66,16 +68,18 @@ class HealthService:
 
     async def _watch_changes(self, request: health_pb2.HealthCheckRequest) -> AsyncGenerator[bytes, None]:
         """Yield a service's health, now and at each change, or that there is no such service. Raises Unavailable."""
-        if request.service not in self._known:
+        if request.service not in self._service_names:
             yield pb.HealthCheckResponse(status=pb.HealthCheckResponse.SERVICE_UNKNOWN).SerializeToString()
-        told = None
-        async for well in self._health.watch():
-            if request.service in self._known and well != told:
-                yield _make_response(well).SerializeToString()
-                told = well
+        sent = None
+        async for is_serving in self._health.watch():
+            if request.service in self._service_names and is_serving != sent:
+                yield _make_response(is_serving).SerializeToString()
+                sent = is_serving
         await self._stopped.wait()  # not ended earlier: gRPC's own clients watch again at once
         raise Unavailable("the hub is stopping", reason="SHUTTING_DOWN")
 
 
-def _make_response(well: bool) -> health_pb2.HealthCheckResponse:
-    return pb.HealthCheckResponse(status=pb.HealthCheckResponse.SERVING if well else pb.HealthCheckResponse.NOT_SERVING)
+def _make_response(is_serving: bool) -> health_pb2.HealthCheckResponse:
+    return pb.HealthCheckResponse(
+        status=pb.HealthCheckResponse.SERVING if is_serving else pb.HealthCheckResponse.NOT_SERVING
+    )

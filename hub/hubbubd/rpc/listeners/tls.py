@@ -44,12 +44,12 @@ def channel_credentials(files: TlsFiles) -> Callable[[], grpc.ChannelCredentials
 
 def ssl_context(files: TlsFiles) -> ssl.SSLContext:
     """Return a context for a socket of the standard library, which follows the files. Raises ConfigError."""
-    followed = _RereadFiles(files, lambda tls: _make_context(files, tls))
-    context = followed.current()
+    context_source = _RereadFiles(files, lambda tls: _make_context(files, tls))
+    context = context_source.current()
 
     def use_current_context(connection: ssl.SSLObject | ssl.SSLSocket, _name: object, _context: object) -> None:
         """Give a new connection the context of the files as they are now."""
-        connection.context = followed.current()
+        connection.context = context_source.current()
 
     context.sni_callback = use_current_context  # also called for clients that send no SNI
     return context
@@ -86,7 +86,7 @@ class _RereadFiles(Generic[M]):
         self._make = make
         self._lock = threading.Lock()
         self._stamps = self._read_stamps()
-        self._made = self._make_from_files()
+        self._current = self._make_from_files()
 
     def current(self) -> M:
         """Return the same object until the files change; files that cannot be used are logged, and change nothing."""
@@ -94,11 +94,11 @@ class _RereadFiles(Generic[M]):
             if (stamps := self._read_stamps()) != self._stamps:
                 self._stamps = stamps
                 try:
-                    self._made = self._make_from_files()
+                    self._current = self._make_from_files()
                     log.info("certificate changed", file=str(self._files.cert))
                 except ConfigError as exc:
                     log.warning("certificate not changed", error=str(exc))
-            return self._made
+            return self._current
 
     def _make_from_files(self) -> M:
         """Read the files and return the object; log a certificate that is not valid now. Raises ConfigError."""
@@ -114,7 +114,7 @@ class _RereadFiles(Generic[M]):
 def _file_stamp(path: os.PathLike[str]) -> tuple[int, int, int] | None:
     """Return what changes with a file: inode, time and size; None if it is not there."""
     try:
-        found = os.stat(path)  # noqa: PTH116 - of what a link leads to, like reading
+        file_stat = os.stat(path)  # noqa: PTH116 - of what a link leads to, like reading
     except OSError:
         return None
-    return found.st_ino, found.st_mtime_ns, found.st_size
+    return file_stat.st_ino, file_stat.st_mtime_ns, file_stat.st_size

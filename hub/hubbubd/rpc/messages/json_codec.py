@@ -31,7 +31,7 @@ MAX_VALUES = 100_000
 """Values that a message in JSON may have, those inside documents not counted; no RPC needs many, and each takes many
 times its length in memory."""
 
-DEEPEST = 300
+MAX_DEPTH = 300
 """Arrays and objects that may be inside each other: more than in any document that the hub parses, and the message
 around it. Where msgspec stops by itself depends on the version of Python: from below a thousand to ten thousand."""
 
@@ -173,7 +173,7 @@ def check_json(data: bytes) -> msgspec.Raw:
         if masked is None:
             raise
         raw = _VALUE.decode(masked)
-    if is_nested_deeper(data, DEEPEST):
+    if is_nested_deeper(data, MAX_DEPTH):
         raise RecursionError
     return raw
 
@@ -277,8 +277,8 @@ class _JsonReader:
         """Fill a repeated field from a JSON array."""
         _check_kind("an array", raw, at)
         self._count_values(bytes(raw).count(b","))  # counts all values but one, if not more, before any is decoded
-        for place, value in enumerate(_ARRAY.decode(raw)):
-            inside = _join_path(at, str(place))
+        for index, value in enumerate(_ARRAY.decode(raw)):
+            inside = _join_path(at, str(index))
             if field.message_type is not None:
                 self.read_message(into.add(), value, inside)
             else:
@@ -298,9 +298,9 @@ class _JsonReader:
         self._count_values(1)
         return _MemberName(text)
 
-    def _count_values(self, more: int) -> None:
+    def _count_values(self, count: int) -> None:
         """Count values of the message. Raises ResourceExhausted beyond MAX_VALUES."""
-        self._values_left -= more
+        self._values_left -= count
         if self._values_left < 0:
             problem = f"a request in JSON may have {MAX_VALUES} values; send longer ones as application/proto"
             raise ResourceExhausted(problem, reason="MESSAGE_TOO_LARGE", metadata={"limit": str(MAX_VALUES)})
@@ -318,8 +318,8 @@ def _join_path(path: str, name: str) -> str:
 
 def _did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return the end of a problem that suggests a similar name; empty if none is similar."""
-    near = get_close_matches(name, known, n=1)
-    return f"; did you mean {near[0]!r}?" if near else ""
+    similar = get_close_matches(name, known, n=1)
+    return f"; did you mean {similar[0]!r}?" if similar else ""
 
 
 def _kind_of_value(raw: msgspec.Raw) -> str:

@@ -41,14 +41,14 @@ MAX_NAMES = 1000
 MAX_SECONDS = 10_000_000.0
 """The longest time that a caller may ask for, some 115 days: beyond it a mistake is more likely than a wish."""
 MAX_REMARK = 4096
-"""Characters of what goes with an answer: why a sampling is rejected or a call denied, a comment on an approval."""
+"""The most characters of a remark: the reason of a rejection or denial, or the comment on an approval."""
 MAX_GRANTS = 20
 """Grants of a token; each is asked for every record that is shown."""
 MAX_PATTERNS = 100
 """Patterns of server names in one grant."""
 _CLAIM_ID = re.compile(r"[A-Za-z0-9_-]{16,64}")
 MAX_TOKEN_S = 10 * 365 * 86_400.0
-"""Seconds of the longest life of a token: ten years."""
+"""Seconds of the longest lifetime of a token: ten years."""
 
 
 def identifier(value: str, field: str, *, longest: int = MAX_ID) -> str:
@@ -164,18 +164,18 @@ def parse_answer(
             )
 
 
-def _parse_approve(given: inbox_pb2.AnswerPendingRequestRequest.Approve, groups: frozenset[str]) -> forms.Approve:
+def _parse_approve(approve: inbox_pb2.AnswerPendingRequestRequest.Approve, groups: frozenset[str]) -> forms.Approve:
     """Return the approval of a caller with these groups."""
-    remember_s = to_seconds(given.remember)
+    remember_s = to_seconds(approve.remember)
     if not 0 <= remember_s <= LONGEST_REMEMBERED_S:
         raise InvalidArgument.field("approve.remember", f"must be 0 to {LONGEST_REMEMBERED_S:.0f} seconds")
     return forms.Approve(
-        arguments=payload.loads_object(given.arguments, "approve.arguments") if given.arguments else None,
+        arguments=payload.loads_object(approve.arguments, "approve.arguments") if approve.arguments else None,
         remember_s=remember_s,
-        same_arguments=given.same_arguments,
-        suggestions=tuple(given.suggestions),
-        comment=_remark(given.comment, "approve.comment"),
-        digest=optional_identifier(given.digest, "approve.digest") or "",
+        same_arguments=approve.same_arguments,
+        suggestions=tuple(approve.suggestions),
+        comment=_remark(approve.comment, "approve.comment"),
+        digest=optional_identifier(approve.digest, "approve.digest") or "",
         groups=groups,
     )
 
@@ -276,43 +276,43 @@ def token_name(name: str) -> str:
 
 def token_ttl_s(value: Duration) -> float | None:
     """Return a token's lifetime in seconds; None for a token without an end."""
-    found = to_seconds(value)
-    if not 0 <= found <= MAX_TOKEN_S:
+    ttl_s = to_seconds(value)
+    if not 0 <= ttl_s <= MAX_TOKEN_S:
         raise InvalidArgument.field("ttl", f"must be 0 to {MAX_TOKEN_S:.0f} seconds")
-    return found or None
+    return ttl_s or None
 
 
 def token_hold_s(request: admin_pb2.CreateTokenRequest) -> float | None:
     """Return for how many seconds requests of hosts are held; None leaves that to the profile."""
     if not request.HasField("hold"):
         return None
-    found = to_seconds(request.hold)
-    if not 0 <= found <= LONGEST_HOLD_S:
+    hold_s = to_seconds(request.hold)
+    if not 0 <= hold_s <= LONGEST_HOLD_S:
         raise InvalidArgument.field("hold", f"must be 0 to {LONGEST_HOLD_S} seconds")
-    return found
+    return hold_s
 
 
-def parse_grants(given: Sequence[admin_pb2.AccessGrant]) -> list[Grant]:
+def parse_grants(grants: Sequence[admin_pb2.AccessGrant]) -> list[Grant]:
     """Return a token's grants, at least one."""
-    if not 1 <= len(given) <= MAX_GRANTS:
+    if not 1 <= len(grants) <= MAX_GRANTS:
         raise InvalidArgument.field("grants", f"must be 1 to {MAX_GRANTS}")
-    return [_parse_grant(grant, f"grants.{at}") for at, grant in enumerate(given)]
+    return [_parse_grant(grant, f"grants.{at}") for at, grant in enumerate(grants)]
 
 
-def _parse_grant(given: admin_pb2.AccessGrant, field: str) -> Grant:
+def _parse_grant(grant: admin_pb2.AccessGrant, field: str) -> Grant:
     """Return a grant; without patterns it is for all servers."""
-    if len(given.servers) > MAX_PATTERNS:
+    if len(grant.servers) > MAX_PATTERNS:
         raise InvalidArgument.field(f"{field}.servers", f"has more than {MAX_PATTERNS} entries")
-    patterns = tuple(identifier(each, f"{field}.servers.{at}") for at, each in enumerate(given.servers))
-    return Grant(_find_member(given.role, api_records.ROLES, f"{field}.role"), patterns or (ANY,))
+    patterns = tuple(identifier(each, f"{field}.servers.{at}") for at, each in enumerate(grant.servers))
+    return Grant(_find_member(grant.role, api_records.ROLES, f"{field}.role"), patterns or (ANY,))
 
 
 def span_s(value: Duration, field: str) -> float:
     """Return a time in seconds that is not negative."""
-    found = to_seconds(value)
-    if not 0 <= found <= bounds.LONGEST_S:
+    seconds = to_seconds(value)
+    if not 0 <= seconds <= bounds.LONGEST_S:
         raise InvalidArgument.field(field, f"must be 0 to {bounds.LONGEST_S:.0f} seconds")
-    return found
+    return seconds
 
 
 def names(values: Sequence[str], field: str) -> tuple[str, ...]:
@@ -330,10 +330,10 @@ def log_lines(value: int) -> int:
 
 def _parse_limit_s(value: Duration, field: str) -> float:
     """Return a limit of time in seconds, more than 0 and at most MAX_SECONDS."""
-    found = to_seconds(value)
-    if not 0 < found <= MAX_SECONDS:
+    seconds = to_seconds(value)
+    if not 0 < seconds <= MAX_SECONDS:
         raise InvalidArgument.field(field, f"must be more than 0 seconds and at most {MAX_SECONDS:.0f}")
-    return found
+    return seconds
 
 
 def _parse_names(values: Iterable[str], field: str) -> frozenset[str]:

@@ -19,7 +19,7 @@ _REASONS = {name.removeprefix("RESET_REASON_"): number for name, number in commo
 """The API's number of each reason of a reset."""
 
 _BATCH = bytes([9 << 3 | 2])
-"""What comes before each element of the field `batch`, number 9 in all responses: its number and its kind of coding."""
+"""The tag before each element of the field `batch`: its number, 9 in all responses, and its wire type."""
 
 
 async def serialize_events(
@@ -55,9 +55,9 @@ async def serialize_events(
         async for event in watch:
             steps, token = [serialize_event(event)], event.token
             size = len(steps[0])
-            while batches and (following := watch.pop()) is not None:
+            while batches and (next_event := watch.pop()) is not None:
                 try:
-                    next_step = serialize_event(following)
+                    next_step = serialize_event(next_event)
                 except Exception:
                     yield _join_steps(steps, response_type, token)  # events before the one that fails are not lost
                     raise
@@ -65,7 +65,7 @@ async def serialize_events(
                     yield _join_steps(steps, response_type, token)
                     steps, size = [], 0
                 steps.append(next_step)
-                size, token = size + len(next_step), following.token
+                size, token = size + len(next_step), next_event.token
             yield _join_steps(steps, response_type, token)
 
 

@@ -48,7 +48,7 @@ class AdminService:
         """Return the hub's state: how many records of each kind are in which state, store, configuration, versions."""
         hub = self._hub
         requests = list(hub.inbox.select(RequestFilter()))
-        waiting = [request for request in requests if request.state is RequestState.OPEN]
+        open_requests = [request for request in requests if request.state is RequestState.OPEN]
         return pb.GetStatusResponse(
             version=__version__,
             pid=os.getpid(),
@@ -79,9 +79,9 @@ class AdminService:
             last_commit_at=None if hub.health.committed_at is None else values.timestamp(hub.health.committed_at),
             open_pending_requests=[
                 _Counts.PendingRequestKindCount(kind=api_records.REQUEST_KINDS[kind], count=count)
-                for kind, count in _count_states(request.kind for request in waiting)
+                for kind, count in _count_states(request.kind for request in open_requests)
             ],
-            oldest_open_at=values.timestamp(min(r.created_at for r in waiting)) if waiting else None,
+            oldest_open_at=values.timestamp(min(r.created_at for r in open_requests)) if open_requests else None,
             config=_render_config(hub.configuration),
             doubted_time=values.duration(hub.ages.doubted_s) if hub.ages.doubted_s else None,
             telemetry=pb.TelemetryStatus(on=bool(hub.telemetry_endpoint), endpoint=hub.telemetry_endpoint),
@@ -91,8 +91,8 @@ class AdminService:
         """Run the diagnostics of a live hub."""
         from hubbubd.runtime.diagnostics import checks  # lazy: operators need it, not the start
 
-        found = await checks.check_running_hub(self._hub, os.environ)
-        return pb.CheckHubResponse(findings=map(api_records.finding, found))
+        findings = await checks.check_running_hub(self._hub, os.environ)
+        return pb.CheckHubResponse(findings=map(api_records.finding, findings))
 
     async def get_store_stats(self, _request: pb.GetStoreStatsRequest) -> pb.GetStoreStatsResponse:
         """Return size and revisions of the store."""
@@ -105,14 +105,14 @@ class AdminService:
         return pb.CompactStoreResponse(compaction=compaction)
 
     async def backup_store(self, _request: pb.BackupStoreRequest) -> AsyncGenerator[bytes, None]:
-        """Stream a copy of the store in chunks, ending with its SHA-256; bookmarks show life while the copy is made."""
-        copying = asyncio.create_task(self._copy_store())
+        """Stream a copy of the store in chunks, and at the end its SHA-256; bookmarks while the copy is being made."""
+        copy_task = asyncio.create_task(self._copy_store())
         try:
-            while not copying.done():
-                await asyncio.wait([copying], timeout=ALIVE_S)
-                if not copying.done():
+            while not copy_task.done():
+                await asyncio.wait([copy_task], timeout=ALIVE_S)
+                if not copy_task.done():
                     yield pb.BackupStoreResponse(bookmark=common_pb2.WatchBookmark()).SerializeToString()
-            copy = copying.result()
+            copy = copy_task.result()
             size, digest = os.fstat(copy.fileno()).st_size, hashlib.sha256()
             while chunk := await to_thread.run_sync(copy.read, CHUNK_BYTES):
                 digest.update(chunk)
@@ -120,12 +120,12 @@ class AdminService:
             end = pb.BackupEnd(sha256=digest.hexdigest())
             yield pb.BackupStoreResponse(size_bytes=size, end=end).SerializeToString()
         finally:
-            # The copy is closed even if the caller has gone while it was being made.
-            copying.cancel()
+            # The copy is closed even if the caller has disconnected while it was being made.
+            copy_task.cancel()
             with anyio.CancelScope(shield=True):
-                await asyncio.wait([copying])
-            if not copying.cancelled() and copying.exception() is None:
-                copying.result().close()
+                await asyncio.wait([copy_task])
+            if not copy_task.cancelled() and copy_task.exception() is None:
+                copy_task.result().close()
 
     async def create_token(self, request: pb.CreateTokenRequest) -> pb.CreateTokenResponse:
         """Create a token, and return it with its secret.
@@ -152,7 +152,7 @@ class AdminService:
         names, caller = requests.token_names(request.filter), principal()
         tokens = self._hub.tokens.all()
         records = [each for each in tokens if (not names or each.name in names) and _may_end(caller, each)]
-        found, token = pages.page_records(
+        page, token = pages.page_records(
             records,
             request,
             pages.newest_position,
@@ -164,7 +164,7 @@ class AdminService:
             else Scope(frozenset(), own_principal=caller.name),
             backwards=pages.is_oldest_first(request),
         )
-        return pb.ListTokensResponse(tokens=found, next_page_token=token)
+        return pb.ListTokensResponse(tokens=page, next_page_token=token)
 
     async def revoke_token(self, request: pb.RevokeTokenRequest) -> pb.RevokeTokenResponse:
         """End a token, or a log-in that the caller has granted. Raises NotFound, also if the caller may not end it."""
@@ -176,13 +176,13 @@ class AdminService:
 
     async def reload_config(self, _request: pb.ReloadConfigRequest) -> pb.ReloadConfigResponse:
         """Read the configuration again, and return what has changed by it, and what needs a restart."""
-        done = await self._hub.configuration.reload()
+        reloaded = await self._hub.configuration.reload()
         changes = pb.ConfigChanges(
-            added=done.servers.added,
-            changed=done.servers.changed,
-            removed=done.servers.removed,
-            settings=done.settings,
-            needs_restart=done.needs_restart,
+            added=reloaded.servers.added,
+            changed=reloaded.servers.changed,
+            removed=reloaded.servers.removed,
+            settings=reloaded.settings,
+            needs_restart=reloaded.needs_restart,
         )
         return pb.ReloadConfigResponse(changes=changes)
 
@@ -192,16 +192,18 @@ class AdminService:
 
     async def list_audit_entries(self, request: pb.ListAuditEntriesRequest) -> pb.ListAuditEntriesResponse:
         """Return a page of the audit log, newest first."""
-        chosen = requests.audit_filter(request.filter)
-        found, token = pages.page_ordered(
-            lambda after: self._hub.audit.newest(chosen, pages.age_position(after), pages.is_oldest_first(request)),
+        audit_filter = requests.audit_filter(request.filter)
+        entries, token = pages.page_ordered(
+            lambda after: self._hub.audit.newest(
+                audit_filter, pages.age_position(after), pages.is_oldest_first(request)
+            ),
             request,
             pages.newest_position,
             api_records.audit_entry,
             list_filter=request.filter,
             scope=EVERYTHING,
         )
-        return pb.ListAuditEntriesResponse(entries=found, next_page_token=token)
+        return pb.ListAuditEntriesResponse(entries=entries, next_page_token=token)
 
     async def trust_clock(self, _request: pb.TrustClockRequest) -> pb.TrustClockResponse:
         """Let the hub trust its clock again, and count the time that it doubted; return that time."""
@@ -244,7 +246,7 @@ def _count_states(states: Iterable[E]) -> list[tuple[E, int]]:
 
 
 def _may_end(caller: Principal, token: Token) -> bool:
-    """Return whether a caller may know of a token and end it: an administrator, or who has granted the log-in."""
+    """Return whether a caller may know of a token and end it: an administrator, or the granter of a log-in."""
     return caller.may_everywhere(Permission.ADMINISTER) or (
         token.login is not None and token.login.granted_by == caller.name
     )

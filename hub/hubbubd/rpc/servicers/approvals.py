@@ -31,7 +31,7 @@ from hubbubd.runtime.diagnostics import rule_checks
 from hubbubd.runtime.hub import Hub
 
 UNKNOWN = "The server is not known to offer this tool, so its hints count as not given."
-"""Said where the verdict may be another one once the tools of the server are known."""
+"""A note for a verdict that may change once the tools of the server are known."""
 
 
 MAX_RULES_CHARS: Final = 256 * 1024
@@ -51,7 +51,7 @@ class ApprovalService:
         """Return a page of the remembered approvals that hold, newest first."""
         scope, server = access.approval_servers(), requests.optional_identifier(request.filter.server, "filter.server")
         valid = self._gate.remembered.list_valid()
-        found, token = pages.page_records(
+        approvals, token = pages.page_records(
             [each for each in valid if scope.has_server(each.server) and server in (None, each.server)],
             request,
             pages.newest_position,
@@ -60,7 +60,7 @@ class ApprovalService:
             scope=scope,
             backwards=pages.is_oldest_first(request),
         )
-        return pb.ListRememberedApprovalsResponse(approvals=found, next_page_token=token)
+        return pb.ListRememberedApprovalsResponse(approvals=approvals, next_page_token=token)
 
     async def revoke_remembered_approval(
         self, request: pb.RevokeRememberedApprovalRequest
@@ -76,15 +76,15 @@ class ApprovalService:
         scope, configs = access.approval_servers(), rule_checks.servers_under_rules(self._hub)
         rules = CallRules.from_settings(self._gate.settings, configs)
         visible = [name for name in configs if scope.has_server(name)]
-        shown = [each for each in rules.rules if any(matches(each.servers, name) for name in visible)]
+        visible_rules = [each for each in rules.rules if any(matches(each.servers, name) for name in visible)]
         return pb.GetApprovalRulesResponse(
-            rules=map(approval_records.rule, rules.rules if scope == EVERYTHING else shown),
+            rules=map(approval_records.rule, rules.rules if scope == EVERYTHING else visible_rules),
             default_action=approval_records.ACTIONS[rules.default],
             warnings=self._find_warnings(rules),
         )
 
     async def check_approval(self, request: pb.CheckApprovalRequest) -> pb.CheckApprovalResponse:
-        """Return what the rules say of a call that is not made. Raises InvalidArgument, NotFound, PermissionDenied."""
+        """Return the rules' verdict on a call, which is not made. Raises InvalidArgument, NotFound, PermissionDenied."""
         facts = self._parse_facts(request)
         config = rule_checks.servers_under_rules(self._hub).get(access.check_server(facts.server, Permission.SEE))
         if config is None:
@@ -93,11 +93,11 @@ class ApprovalService:
         facts = replace(facts, hints=tool.hints)
         verdict = self._gate.rules_for(config).decide(facts)
         note = f" {UNKNOWN}" if tool is UNKNOWN_TOOL and facts.server != HOST else ""
-        known = self._find_covering(verdict, facts, tool.digest)
-        if known is None:
+        remembered = self._find_covering(verdict, facts, tool.digest)
+        if remembered is None:
             return _make_check_response(verdict, f"{describe_verdict(verdict)}{note}")
-        reason = f"{describe_verdict(verdict)} The approval {known.id} is remembered, with which it is sent.{note}"
-        return _make_check_response(Judgement(Action.ALLOW, verdict.rule), reason, known.id)
+        reason = f"{describe_verdict(verdict)} The approval {remembered.id} is remembered, with which it is sent.{note}"
+        return _make_check_response(Judgement(Action.ALLOW, verdict.rule), reason, remembered.id)
 
     async def replay_approvals(self, request: pb.ReplayApprovalsRequest) -> pb.ReplayApprovalsResponse:
         """Run rules over the calls in the history that the caller may see."""
@@ -110,29 +110,29 @@ class ApprovalService:
         replay, calls = Replay(rules), self._calls_since(server, self._hub.clock.now() - since_s)
         for _ in replay.judge_in_steps(self._iterate_with_facts(calls)):
             await anyio.lowlevel.checkpoint()
-        done = replay.summarize()
+        summary = replay.summarize()
         return pb.ReplayApprovalsResponse(
-            rows=map(approval_records.replay_row, done.rows),
-            calls=done.calls,
-            asked=done.asked,
-            denied=done.denied,
+            rows=map(approval_records.replay_row, summary.rows),
+            calls=summary.calls,
+            asked=summary.asked,
+            denied=summary.denied,
             warnings=self._find_warnings(rules),
         )
 
     def _parse_facts(self, request: pb.CheckApprovalRequest) -> CallFacts:
         """Return what rules would know of the call, except the hints of its tool. Raises InvalidArgument."""
         server = requests.identifier(request.server, "server")
-        asked, caller = principal(), requests.optional_identifier(request.caller, "caller")
+        requester, caller = principal(), requests.optional_identifier(request.caller, "caller")
         roles = requests.names(request.roles, "roles")
         if caller is None and not roles:
-            roles = call_origin(asked.grants, asked.groups, server).roles
+            roles = call_origin(requester.grants, requester.groups, server).roles
         return CallFacts(
             server=server,
             tool=requests.identifier(request.tool, "tool", longest=requests.MAX_METHOD),
             args=payload.loads_object(request.arguments, "arguments") if request.arguments else {},
             argument_bytes=len(request.arguments),
             hints={},
-            caller=caller or asked.name,
+            caller=caller or requester.name,
             roles=roles,
             host=requests.optional_identifier(request.host, "host") or "",
             profile=requests.optional_identifier(request.profile, "profile") or "",
@@ -147,9 +147,9 @@ class ApprovalService:
         return record
 
     def _find_covering(self, verdict: Judgement, facts: CallFacts, definition: str) -> RememberedApproval | None:
-        """Return the remembered approval with which a call would be sent that needs approval by these rules.
+        """Return the remembered approval that covers a call which needs approval by these rules.
 
-        None if there is none, or the rules do not ask for approval.
+        None without a remembered approval, or if the rules do not ask for approval.
         """
         if verdict.action is not Action.ASK or verdict.problem:
             return None
@@ -158,9 +158,9 @@ class ApprovalService:
 
     def _calls_since(self, server: str, earliest: float) -> list[Call]:
         """Return the calls of tools that the caller may see, newest first."""
-        chosen = CallFilter(server=server, scope=access.observable_servers())
-        newest = takewhile(lambda call: call.created_at >= earliest, self._hub.calls.newest(chosen))
-        return [call for call in newest if is_tool_call(call.method)]
+        call_filter = CallFilter(server=server, scope=access.observable_servers())
+        recent_calls = takewhile(lambda call: call.created_at >= earliest, self._hub.calls.newest(call_filter))
+        return [call for call in recent_calls if is_tool_call(call.method)]
 
     def _iterate_with_facts(self, calls: Iterable[Call]) -> Iterator[tuple[Call, CallFacts]]:
         """Yield the calls whose params can be read, with what rules know of each."""
@@ -171,7 +171,7 @@ class ApprovalService:
                 yield call, collect_facts(call, params, hints, call.created_at)
 
     def _find_warnings(self, rules: CallRules) -> Iterable[str]:
-        """Return what is wrong with usable rules; nothing for callers who do not see all servers that may be meant."""
+        """Return warnings about usable rules; none for callers who do not see all servers."""
         if access.approval_servers() != EVERYTHING:
             return ()
         return rule_checks.find_unmatched(self._hub, rules)

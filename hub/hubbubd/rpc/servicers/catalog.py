@@ -35,7 +35,7 @@ class CatalogService:
         scope = access.browsable_servers()
         lists = self._catalog.select(requests.catalog_filter(request.filter, scope))
         backwards = pages.is_backwards(request, common_pb2.ORDER_DESCENDING)
-        found, token = pages.page_ordered(
+        entries, token = pages.page_ordered(
             lambda after: self._entries_after(lists, after, backwards),
             request,
             lambda entry: (float(entry.place), entry.catalog_list.id),
@@ -43,12 +43,12 @@ class CatalogService:
             list_filter=request.filter,
             scope=scope,
         )
-        shown = (
+        list_messages = (
             []
             if request.page_token
             else [api_records.catalog_list(record, access.observable_servers()) for record in lists]
         )
-        return pb.ListCatalogEntriesResponse(entries=found, next_page_token=token, lists=shown)
+        return pb.ListCatalogEntriesResponse(entries=entries, next_page_token=token, lists=list_messages)
 
     async def refresh_catalog(self, request: pb.RefreshCatalogRequest) -> pb.RefreshCatalogResponse:
         """Fetch all lists of a server, and return them."""
@@ -60,13 +60,13 @@ class CatalogService:
 
     def watch_catalog_lists(self, request: pb.WatchCatalogListsRequest) -> AsyncGenerator[bytes, None]:
         """Stream the lists: snapshot, then changes."""
-        seen = access.observable_servers()
-        chosen = replace(requests.catalog_filter(request.filter, access.browsable_servers()), seen=seen)
-        watched = self._catalog.watch(chosen, request.resume_token)
+        full_scope = access.observable_servers()
+        catalog_filter = replace(requests.catalog_filter(request.filter, access.browsable_servers()), seen=full_scope)
+        events = self._catalog.watch(catalog_filter, request.resume_token)
         return watch.serialize_events(
-            watched,
+            events,
             pb.WatchCatalogListsResponse,
-            partial(api_records.catalog_list, seen=seen),
+            partial(api_records.catalog_list, seen=full_scope),
             batches=request.allow_batches,
         )
 

@@ -23,10 +23,10 @@ class EventService:
 
     async def watch_events(self, request: pb.WatchEventsRequest) -> AsyncGenerator[bytes, None]:
         """Stream events from now on."""
-        chosen = requests.event_filter(request.filter, access.observable_servers())
-        if chosen.server:
-            access.check_server(chosen.server, Permission.SEE)
-        async with aclosing(self._events.watch(chosen)) as steps:
+        event_filter = requests.event_filter(request.filter, access.observable_servers())
+        if event_filter.server:
+            access.check_server(event_filter.server, Permission.SEE)
+        async with aclosing(self._events.watch(event_filter)) as steps:
             async for step in steps:
                 yield _serialize_step(step)
 
@@ -42,12 +42,12 @@ class EventService:
         """Stream the contents of a resource, again after each change."""
         server = access.check_server(requests.identifier(request.server, "server"), Permission.CALL)
         uri = requests.identifier(request.uri, "uri", longest=requests.MAX_URI)
-        seen = access.observable_servers()
+        full_scope = access.observable_servers()
         async with aclosing(self._subscriptions.watch(server, uri)) as steps:
             async for update in steps:
                 # None is a sign of life.
-                shown = update and api_records.resource_update(update, seen)
-                yield pb.WatchResourceResponse(update=shown).SerializeToString()
+                message = update and api_records.resource_update(update, full_scope)
+                yield pb.WatchResourceResponse(update=message).SerializeToString()
 
 
 def _serialize_step(step: EventStep) -> bytes:
@@ -57,5 +57,5 @@ def _serialize_step(step: EventStep) -> bytes:
         return pb.WatchEventsResponse(dropped=step.dropped).SerializeToString()
     if event.encoded is None:
         event.encoded = pb.WatchEventsResponse(event=api_records.event(event)).SerializeToString()
-    own = pb.WatchEventsResponse(dropped=step.dropped).SerializeToString() if step.dropped else b""
-    return cast("bytes", event.encoded) + own  # serialized messages one after the other are read as one
+    dropped_bytes = pb.WatchEventsResponse(dropped=step.dropped).SerializeToString() if step.dropped else b""
+    return cast("bytes", event.encoded) + dropped_bytes  # serialized messages one after the other are read as one

@@ -28,11 +28,11 @@ class InboxService:
 
     def watch_pending_requests(self, request: pb.WatchPendingRequestsRequest) -> AsyncGenerator[bytes, None]:
         """Stream pending requests: snapshot, then changes; notes who was shown which."""
-        watched = self._inbox.watch(
+        events = self._inbox.watch(
             requests.request_filter(request.filter, access.visible_scope()), request.resume_token
         )
         return watch.serialize_events(
-            watched,
+            events,
             pb.WatchPendingRequestsResponse,
             api_records.request,
             on_shown=partial(self._inbox.note_view, principal=principal().name),
@@ -42,16 +42,16 @@ class InboxService:
     async def list_pending_requests(self, request: pb.ListPendingRequestsRequest) -> pb.ListPendingRequestsResponse:
         """Return a page of pending requests, newest first."""
         scope = access.visible_scope()
-        chosen = requests.request_filter(request.filter, scope)
-        found, token = pages.page_ordered(
-            lambda after: self._inbox.newest(chosen, pages.age_position(after), pages.is_oldest_first(request)),
+        request_filter = requests.request_filter(request.filter, scope)
+        page, token = pages.page_ordered(
+            lambda after: self._inbox.newest(request_filter, pages.age_position(after), pages.is_oldest_first(request)),
             request,
             pages.newest_position,
             self._render_and_note_view,
             list_filter=request.filter,
             scope=scope,
         )
-        return pb.ListPendingRequestsResponse(pending_requests=found, next_page_token=token)
+        return pb.ListPendingRequestsResponse(pending_requests=page, next_page_token=token)
 
     async def get_pending_request(self, request: pb.GetPendingRequestRequest) -> pb.GetPendingRequestResponse:
         """Return a pending request, and note that the caller has seen it."""
@@ -68,8 +68,8 @@ class InboxService:
         request_id = requests.identifier(request.id, "id")
         ttl_s = requests.lease_s(request.ttl)
         claim_id = requests.claim_id(request.claim_id)
-        asked, by = self._get_answerable(request_id), principal().name
-        record = await self._inbox.claim(asked.id, by, ttl_s, claim_id=claim_id, take_over=request.take_over)
+        answerable, by = self._get_answerable(request_id), principal().name
+        record = await self._inbox.claim(answerable.id, by, ttl_s, claim_id=claim_id, take_over=request.take_over)
         return pb.ClaimPendingRequestResponse(pending_request=api_records.request(record, with_claim_id=True))
 
     async def renew_claim(self, request: pb.RenewClaimRequest) -> pb.RenewClaimResponse:
@@ -82,7 +82,7 @@ class InboxService:
     async def release_pending_request(
         self, request: pb.ReleasePendingRequestRequest
     ) -> pb.ReleasePendingRequestResponse:
-        """Give the caller's claim up, and return the request."""
+        """Release the caller's claim, and return the request."""
         claim_id = requests.identifier(request.claim_id, "claim_id")
         record = await self._inbox.release(self._get_answerable(request.id, claim_id).id, claim_id)
         return pb.ReleasePendingRequestResponse(pending_request=api_records.request(record))
@@ -90,11 +90,11 @@ class InboxService:
     async def answer_pending_request(self, request: pb.AnswerPendingRequestRequest) -> pb.AnswerPendingRequestResponse:
         """Answer a request; durable when this returns."""
         caller = principal()
-        given = requests.parse_answer(request, caller.groups)
+        answer = requests.parse_answer(request, caller.groups)
         answer_id = requests.optional_identifier(request.answer_id, "answer_id")
         claim_id = requests.optional_identifier(request.claim_id, "claim_id")
-        asked = self._get_answerable(request.id, claim_id)
-        record = await self._inbox.answer(asked.id, given, caller.name, answer_id=answer_id, claim_id=claim_id)
+        answerable = self._get_answerable(request.id, claim_id)
+        record = await self._inbox.answer(answerable.id, answer, caller.name, answer_id=answer_id, claim_id=claim_id)
         return pb.AnswerPendingRequestResponse(pending_request=api_records.request(record))
 
     async def work(self, steps: AsyncIterator[pb.WorkRequest], write: Write) -> None:
@@ -103,12 +103,14 @@ class InboxService:
         if first is None or first.WhichOneof("step") != "ready":
             raise InvalidArgument.field("ready", "the first message must say who is ready for what")
         # Only open requests are assigned, whatever states the filter names.
-        chosen = replace(requests.request_filter(first.ready.filter, access.answerable_scope()), states=frozenset())
+        request_filter = replace(
+            requests.request_filter(first.ready.filter, access.answerable_scope()), states=frozenset()
+        )
         capacity = requests.worker_capacity(first.ready.capacity)
-        with self._work.join(principal().name, chosen, capacity, current().is_credential_valid) as worker:
-            async with anyio.create_task_group() as both, aclosing(self._work.steps(worker)) as told:
-                both.start_soon(self._read_skips, steps, worker)
-                async for step in told:
+        with self._work.join(principal().name, request_filter, capacity, current().is_credential_valid) as worker:
+            async with anyio.create_task_group() as tasks, aclosing(self._work.steps(worker)) as assignments:
+                tasks.start_soon(self._read_skips, steps, worker)
+                async for step in assignments:
                     await write(_work_response(step).SerializeToString())
 
     def _get_answerable(self, request_id: str, claim_id: str | None = None) -> PendingRequest:
@@ -119,7 +121,7 @@ class InboxService:
         return record
 
     async def _read_skips(self, steps: AsyncIterator[pb.WorkRequest], worker: Worker) -> None:
-        """Read what a worker skips, until the stream ends. Raises InvalidArgument."""
+        """Read the skips of a worker, and carry them out, until the stream ends. Raises InvalidArgument."""
         async for step in steps:
             if step.WhichOneof("step") != "skip":
                 raise InvalidArgument.field("step", "after the first message only `skip` is taken")

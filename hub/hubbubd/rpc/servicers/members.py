@@ -1,4 +1,4 @@
-"""FleetService: what operators see and change of a fleet. A hub without one refuses each RPC."""
+"""FleetService: operators see and change a fleet. A hub without a fleet refuses each RPC."""
 
 from typing import TYPE_CHECKING
 
@@ -45,12 +45,12 @@ class FleetAdminService:
         Returns the member that takes the server, and the store's revision.
         """
         server = requests.identifier(request.server, "server")
-        to = requests.optional_identifier(request.member, "member") or ""
-        taker = await self._operations().move(server, to)
-        return pb.MoveServerResponse(member=taker, revision=self._hub.store.revision)
+        target = requests.optional_identifier(request.member, "member") or ""
+        new_owner = await self._operations().move(server, target)
+        return pb.MoveServerResponse(member=new_owner, revision=self._hub.store.revision)
 
     async def drain_member(self, request: pb.DrainMemberRequest) -> pb.DrainMemberResponse:
-        """Have a member, by default this one, hand its servers on; return its name without waiting for that."""
+        """Have a member, by default this one, hand its servers over; return its name at once."""
         return pb.DrainMemberResponse(member=await self._set_status(request.member, MemberStatus.DRAINING))
 
     async def resume_member(self, request: pb.ResumeMemberRequest) -> pb.ResumeMemberResponse:
@@ -59,19 +59,19 @@ class FleetAdminService:
 
     async def _set_status(self, member: str, status: MemberStatus) -> str:
         """Set the status of a member, of this one if the name is empty, and return the name."""
-        wanted = requests.optional_identifier(member, "member") or ""
-        return await self._operations().set_status(wanted, status)
+        name = requests.optional_identifier(member, "member") or ""
+        return await self._operations().set_status(name, status)
 
     async def expel_member(self, request: pb.ExpelMemberRequest) -> pb.ExpelMemberResponse:
         """Declare a member gone that is overdue, or that the caller says is `dead`; return its name."""
         member = requests.identifier(request.member, "member")
-        gone = await self._operations().expel(member, dead=request.dead, force=request.force)
-        return pb.ExpelMemberResponse(member=gone)
+        expelled = await self._operations().expel(member, dead=request.dead, force=request.force)
+        return pb.ExpelMemberResponse(member=expelled)
 
     async def rotate_vault_key(self, _request: pb.RotateVaultKeyRequest) -> pb.RotateVaultKeyResponse:
         """Seal all secrets of servers with the first key; return the numbers of rows sealed so, and of all rows."""
-        sealed, rows = await self._operations().rotate_key()
-        return pb.RotateVaultKeyResponse(sealed=sealed, rows=rows)
+        resealed, rows = await self._operations().rotate_key()
+        return pb.RotateVaultKeyResponse(sealed=resealed, rows=rows)
 
     async def finish_upgrade(self, _request: pb.FinishUpgradeRequest) -> pb.FinishUpgradeResponse:
         """Refuse hubs of an older version from now on; return the version of the store's schema."""

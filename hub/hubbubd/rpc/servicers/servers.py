@@ -80,20 +80,20 @@ class ServerService:
     async def list_servers(self, request: pb.ListServersRequest) -> pb.ListServersResponse:
         """Return a page of servers, by name."""
         scope, backwards = access.browsable_servers(), pages.is_backwards(request, common_pb2.ORDER_DESCENDING)
-        chosen = requests.server_filter(request.filter, scope, access.observable_servers())
+        server_filter = requests.server_filter(request.filter, scope, access.observable_servers())
 
-        def rest(after: pages.Position | None) -> Iterator[ServerRecord]:
+        def servers_after(after: pages.Position | None) -> Iterator[ServerRecord]:
             """Yield the servers beyond a position; each record is made when its turn comes."""
             for name in sorted(self._servers.names(), reverse=backwards):
                 if after is None or (name < after[1] if backwards else name > after[1]):
                     record = self._servers.get(name)
-                    if chosen.matches(record):
+                    if server_filter.matches(record):
                         yield record
 
-        found, token = pages.page_ordered(
-            rest, request, pages.name_position, _render_server, list_filter=request.filter, scope=scope
+        servers, token = pages.page_ordered(
+            servers_after, request, pages.name_position, _render_server, list_filter=request.filter, scope=scope
         )
-        return pb.ListServersResponse(servers=found, next_page_token=token)
+        return pb.ListServersResponse(servers=servers, next_page_token=token)
 
     async def connect_server(self, request: pb.ConnectServerRequest) -> pb.ConnectServerResponse:
         """Note that a server is to be connected, and return it; does not wait for the connection."""

@@ -19,16 +19,16 @@ class TaskService:
     async def list_tasks(self, request: pb.ListTasksRequest) -> pb.ListTasksResponse:
         """Return a page of tasks, newest first."""
         scope = access.visible_scope()
-        chosen = requests.task_filter(request.filter, scope)
-        found, token = pages.page_ordered(
-            lambda after: self._tasks.newest(chosen, pages.age_position(after), pages.is_oldest_first(request)),
+        task_filter = requests.task_filter(request.filter, scope)
+        page, token = pages.page_ordered(
+            lambda after: self._tasks.newest(task_filter, pages.age_position(after), pages.is_oldest_first(request)),
             request,
             pages.newest_position,
             api_records.task,
             list_filter=request.filter,
             scope=scope,
         )
-        return pb.ListTasksResponse(tasks=found, next_page_token=token)
+        return pb.ListTasksResponse(tasks=page, next_page_token=token)
 
     async def get_task(self, request: pb.GetTaskRequest) -> pb.GetTaskResponse:
         """Return a task that the caller may see."""
@@ -45,8 +45,8 @@ class TaskService:
 
     def watch_tasks(self, request: pb.WatchTasksRequest) -> AsyncGenerator[bytes, None]:
         """Stream tasks: snapshot, then changes."""
-        watched = self._tasks.watch(requests.task_filter(request.filter, access.visible_scope()), request.resume_token)
-        return watch.serialize_events(watched, pb.WatchTasksResponse, api_records.task, batches=request.allow_batches)
+        events = self._tasks.watch(requests.task_filter(request.filter, access.visible_scope()), request.resume_token)
+        return watch.serialize_events(events, pb.WatchTasksResponse, api_records.task, batches=request.allow_batches)
 
     def _visible_task(self, task_id: str, permission: Permission = Permission.SEE) -> Task:
         """Return a task if the caller has this permission on it. Raises InvalidArgument, NotFound, PermissionDenied."""
