@@ -84,7 +84,7 @@ class ApprovalService:
         )
 
     async def check_approval(self, request: pb.CheckApprovalRequest) -> pb.CheckApprovalResponse:
-        """Return the rules' verdict on a call, which is not made. Raises InvalidArgument, NotFound, PermissionDenied."""
+        """Return the rules' verdict on a call, not made. Raises InvalidArgument, NotFound, PermissionDenied."""
         facts = self._parse_facts(request)
         config = rule_checks.servers_under_rules(self._hub).get(access.check_server(facts.server, Permission.SEE))
         if config is None:

@@ -61,7 +61,9 @@ class CatalogService:
     def watch_catalog_lists(self, request: pb.WatchCatalogListsRequest) -> AsyncGenerator[bytes, None]:
         """Stream the lists: snapshot, then changes."""
         full_scope = access.observable_servers()
-        catalog_filter = replace(requests.catalog_filter(request.filter, access.browsable_servers()), seen=full_scope)
+        catalog_filter = replace(
+            requests.catalog_filter(request.filter, access.browsable_servers()), full_scope=full_scope
+        )
         events = self._catalog.watch(catalog_filter, request.resume_token)
         return watch.serialize_events(
             events,
