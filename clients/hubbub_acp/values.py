@@ -1,6 +1,7 @@
 """Values of JSON that others sent, where only some form of them is of use."""
 
 import re
+from collections.abc import Iterable
 from typing import Any, Final, cast
 
 _MEMBER: Final = re.compile(rb'\s*[{,]\s*"(jsonrpc|id|method)"\s*:\s*("[^"\\]{0,256}"|-?\d{1,18})(?=\s*[,}])')
@@ -18,18 +19,18 @@ def as_list(value: object) -> list[Any]:
 
 def is_deeper(value: object, levels: int) -> bool:
     """Return whether a value has more than `levels` levels of objects and arrays."""
-    level = [value]
-    for _ in range(levels):
-        below: list[Any] = []
-        for each in level:
-            if isinstance(each, dict):
-                below += cast("dict[str, Any]", each).values()
-            elif isinstance(each, list):
-                below += cast("list[Any]", each)
-        if not below:
+    level: list[Any] = [value]
+    for _ in range(levels + 1):
+        containers = [cast("dict[str, Any] | list[Any]", each) for each in level if isinstance(each, dict | list)]
+        if not containers:
             return False
-        level = below
+        level = [below for each in containers for below in _list_members(each)]
     return True
+
+
+def _list_members(container: "dict[str, Any] | list[Any]") -> Iterable[Any]:
+    """Return the values in an object or array."""
+    return container.values() if isinstance(container, dict) else container
 
 
 def read_members(beginning: bytes) -> dict[str, Any]:

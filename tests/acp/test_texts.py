@@ -210,6 +210,14 @@ def test_input_that_nests_too_deep_is_left_out_and_said(levels: int, omitted: in
     assert found == omitted
 
 
+@pytest.mark.parametrize("innermost", [b"", b"1", b'{"a":1}'])
+def test_what_is_in_the_innermost_list_is_no_further_level(innermost: bytes) -> None:
+    levels = RAW_LEVELS - innermost.startswith(b"{")
+    given = orjson.loads(b"[" * levels + innermost + b"]" * levels)
+    shown, _ = bound_tool_call({"rawInput": given})
+    assert shown["rawInput"] == given
+
+
 class Opener:
     """An agent that gives a new session this id."""
 
