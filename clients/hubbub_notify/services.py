@@ -159,8 +159,9 @@ def _make_service_name(url: str, scheme: str, number: int) -> str:
     if scheme in HOST_SCHEMES:
         with suppress(ValueError):
             parts = urlsplit(url)
-            # A / or # in a password ends the host for urlsplit, so that a part of the password would count as the host.
-            has_odd_password = "@" not in parts.netloc and "@" in parts.path + parts.fragment
+            # A /, ? or # in a password ends the host for urlsplit: a part of the password would count as the host.
+            after_host = parts.path + parts.fragment + (parts.query if ":" in parts.netloc else "")
+            has_odd_password = "@" not in parts.netloc and "@" in after_host
             if not has_odd_password:
                 host = f"{parts.hostname or ''}{f':{parts.port}' if parts.port else ''}"
     return f"{scheme}://{host}" if host else f"{scheme}:// ({format_ordinal(number)} url)"

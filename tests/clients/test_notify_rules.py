@@ -128,6 +128,8 @@ def test_a_url_that_cannot_be_used_is_named_without_its_secret(url: str, problem
         (f"json://ada:{SECRET}@127.0.0.1:8080/{SECRET}?+X={SECRET}", "json://127.0.0.1:8080"),
         (f"mailto://ada:{SECRET}@example.com", "mailto://example.com"),
         (f"json://ada:80#{SECRET}@127.0.0.1", "json:// (1st url)"),
+        (f"json://ada:80?{SECRET}@127.0.0.1", "json:// (1st url)"),
+        ("json://127.0.0.1?+X=ada@example.com", "json://127.0.0.1"),
         ("slack://TABCDEFG2/BABCDEFG2/ABCDEFGHIJKLMNOPQRSTUVWX", "slack:// (1st url)"),
         (f"ntfys://ntfy.sh/{SECRET}", "ntfys:// (1st url)"),
     ],
