@@ -194,6 +194,7 @@ def eval_(
     ] = False,
     min_pass: Annotated[
         float,
+        # `check_seconds` is for NaN, which `min` and `max` let pass.
         typer.Option(min=0, max=100, metavar="PERCENT", callback=check_seconds, help="Exit 1 below this pass rate."),
     ] = 100.0,
 ) -> None:
@@ -224,7 +225,7 @@ def eval_(
         rate = "nothing was judged" if counts.pass_rate is None else f"{counts.pass_rate:g} % passed"
         cost = f", {counts.tokens} tokens, cost {counts.cost:.6g}" if counts.tokens else ""
         say(f"{counts.passed} passed, {counts.failed} failed, {counts.skipped} skipped: {rate}{cost}")
-    if counts.pass_rate is None or counts.pass_rate < min_pass:
+    if counts.pass_rate is None or counts.pass_rate < min_pass:  # None: nothing was judged
         raise typer.Exit(1)
 
 

@@ -99,7 +99,10 @@ class Texts:
         return self.translate_text(text, name)
 
     def translate_path(self, text: str, key: str) -> str:
-        """Return a path of the host in the hub's form, absolute and without `..`; unchanged if it has a reference."""
+        """Return a path of the host in the hub's form, absolute and without `..`.
+
+        A path with a reference (`${...}`) is only translated, since the value of the reference is not known here.
+        """
         path = self.translate_text(text, key)
         if re.search(r"(?<!\$)\$\{", path):
             return path

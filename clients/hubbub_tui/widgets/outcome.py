@@ -21,9 +21,9 @@ class Outcome(Part, Static):
 
     def __init__(self) -> None:
         super().__init__(id="outcome", markup=False)
-        # The call that asked what was answered, if that call is certain; else the calls of which one asked.
+        # The call that asked the question; if that is not certain, all calls that may have asked it.
         self._call_ids: tuple[str, ...] = ()
-        self._is_caller_certain = True
+        self._is_asking_call_certain = True
         self._drawn_row: object = None
         self._sent = Text()
         self.display = False
@@ -33,10 +33,11 @@ class Outcome(Part, Static):
         self.set_interval(LOOK_S, self._refresh)
 
     def show_answer(self, request: PendingRequest) -> None:
-        """Show an answer that was accepted, and follow the call that asked. If that call is not certain, follow those
-        that may have asked and have not ended.
+        """Show an answer that was accepted, and follow the call that asked the question.
+
+        While several calls may have asked it, follow all of them that have not ended.
         """
-        self._is_caller_certain, self._drawn_row = request.call_id is not None, None
+        self._is_asking_call_certain, self._drawn_row = request.call_id is not None, None
         if request.call_id:
             self._call_ids = (request.call_id,)
         else:
@@ -57,12 +58,13 @@ class Outcome(Part, Static):
         return self.hub_app.boards.calls.rows.get(id_)
 
     def _refresh(self) -> None:
-        """Show how the call that asked goes on. If that call is not certain, show nothing until a call that may have
-        asked has ended: it counts as the call that asked.
+        """Show the state of the call that asked the question.
+
+        While several calls may have asked it, show nothing until one of them has ended; then show that one.
         """
         rows = [row for id_ in self._call_ids if (row := self._find_row(id_)) is not None]
         row = next((row for row in rows if row.record.ended), None)
-        if row is None and self._is_caller_certain and rows:
+        if row is None and self._is_asking_call_certain and rows:
             row = rows[0]
         if row is None or row is self._drawn_row:
             return
@@ -73,6 +75,7 @@ class Outcome(Part, Static):
         elif call.state == "waiting_input" and call.pending_ids:
             asks_more = any(id_ in self.hub_app.boards.open.rows for id_ in call.pending_ids)
             title = line(short_call_title(call))
+            # If the inbox has none of the requests that the call waits for, there is none to point to.
             self._show_text(f"{title} asks something else: it is in the inbox" if asks_more else "")
         else:
             self._show_text(f"{line(short_call_title(call))} goes on; what it returns is shown here")
@@ -86,7 +89,7 @@ class Outcome(Part, Static):
             return
         if id_ in self._call_ids:
             self._call_ids = ()
-            certainty = "" if self._is_caller_certain else "Perhaps because of it: "
+            certainty = "" if self._is_asking_call_certain else "Perhaps because of it: "
             self._show_text(f"{certainty}{describe_return(call)}", "red" if has_failed(call) else "")
 
     def _show_text(self, text: str, style: str = "") -> None:

@@ -370,7 +370,7 @@ class HostCall:
             self._attendance.add_host(self.call_id, call)
 
     def _note_departure(self) -> None:
-        """Note that the host has left; the call may go on."""
+        """Note that the host has left. A ticketed call keeps its state, since it goes on without its host."""
         if self.state is not HostCallState.TICKETED:
             self.state = HostCallState.DEPARTED
         self._uncount_host(has_left=True)

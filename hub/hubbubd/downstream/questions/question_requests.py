@@ -58,7 +58,7 @@ class QuestionRequests:
         self._listeners.enter_context(request.presence.call_on_change(self._on_presence))
 
     async def close(self) -> None:
-        """Withdraw the questions that are still open, for other clients to answer."""
+        """Stop asking the host, and cancel the requests under way; their questions stay open for other clients."""
         self._listeners.close()
         for asking in self._request_tasks.values():
             asking.cancel()

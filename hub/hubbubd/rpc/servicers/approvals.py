@@ -93,7 +93,7 @@ class ApprovalService:
         facts = replace(facts, hints=tool.hints)
         verdict = self._gate.rules_for(config).decide(facts)
         note = f" {UNKNOWN}" if tool is UNKNOWN_TOOL and facts.server != HOST else ""
-        remembered = self._find_covering(verdict, facts, tool.digest)
+        remembered = self._find_remembered_for(verdict, facts, tool.digest)
         if remembered is None:
             return _make_check_response(verdict, f"{describe_verdict(verdict)}{note}")
         reason = f"{describe_verdict(verdict)} The approval {remembered.id} is remembered, with which it is sent.{note}"
@@ -146,10 +146,11 @@ class ApprovalService:
             raise NotFound("approval", approval_id)
         return record
 
-    def _find_covering(self, verdict: Judgement, facts: CallFacts, definition: str) -> RememberedApproval | None:
-        """Return the remembered approval that covers a call which needs approval by these rules.
+    def _find_remembered_for(self, verdict: Judgement, facts: CallFacts, definition: str) -> RememberedApproval | None:
+        """Return the remembered approval with which a call would be sent, by the rules' verdict on the call.
 
-        None without a remembered approval, or if the rules do not ask for approval.
+        None without one, if the verdict is not to ask, or if a condition failed (`problem`): then people are asked.
+        `definition` is the digest of the tool's definition.
         """
         if verdict.action is not Action.ASK or verdict.problem:
             return None

@@ -278,10 +278,10 @@ class Inbox(RecordReader[PendingRequest]):
                 await commit_requests(self._ledger, self._table, new_requests, plan_more, self._clock.now)
         finally:
             for request in requests:
-                self._stop_counting_opening(request)
+                self._release_opening_capacity(request)
 
-    def _stop_counting_opening(self, request: PendingRequest) -> None:
-        """Remove a request from those being opened: the table has it now, or its commit has failed."""
+    def _release_opening_capacity(self, request: PendingRequest) -> None:
+        """Stop counting a request as being opened: the table has it now, or its commit has failed."""
         if request.id in self._opening_ids:
             self._opening_ids.discard(request.id)
             self._opening_counts.subtract(request.server)
@@ -432,12 +432,12 @@ class Inbox(RecordReader[PendingRequest]):
                 self._stop_counting_claim(claimer, after.id)
 
     def _count_open(self, request: PendingRequest) -> None:
-        """Count an open request, and its bytes, against the capacity for its server."""
+        """Count a request, and its bytes, as open against the capacity for its server, no longer as being opened."""
         open_ids = self._open_ids.setdefault(request.server, set())
         if request.id not in open_ids:
             open_ids.add(request.id)
             self._open_bytes.add(request.server, len(request.request))
-            self._stop_counting_opening(request)
+            self._release_opening_capacity(request)
 
     def _uncount_open(self, request: PendingRequest) -> None:
         """Stop counting a request that is closed."""

@@ -171,15 +171,15 @@ class Logins:
         return bytes.fromhex(key.secret)
 
     async def make_code(self, statement: str) -> str:
-        """Return the code that the host gets once a person has allowed the page with this statement.
+        """Return the code that the host gets once a person has consented; `statement` is the signed data of the page.
 
-        The code is always the same for a statement, so that its text need not be stored. Raises Unavailable.
+        The code is derived from the statement, so that only the code's digest need be stored. Raises Unavailable.
         """
         proof = statements.mac(await self.statement_key(), "code", statement.encode())
         return f"{CODE}{base64.urlsafe_b64encode(proof).decode().rstrip('=')}"
 
     async def allow(self, consent: AuthorizationCode, statement: str, page_until: float) -> str:
-        """Store that a person consents on the page with a statement, and return the code for the host.
+        """Store that a person consents, and return the code for the host; `statement` is the signed data of the page.
 
         `id` and `created_at` of `consent` are set here; `page_until` is when the page expires, in seconds since the
         epoch. Beyond CODES_PER_PERSON this deletes the person's oldest code. Raises DecidedBefore, ResourceExhausted,

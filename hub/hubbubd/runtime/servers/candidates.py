@@ -56,7 +56,8 @@ class CandidateServers:
         record = self._table.record(server)
         if record is None or record.source == "file":
             return ""
-        return record.home if record.config.transport == "stdio" or self._confinement_check.needs_trust(record) else ""
+        is_bound = record.config.transport == "stdio" or self._confinement_check.depends_on_trust(record)
+        return record.home if is_bound else ""
 
     def is_at_work(self, server: str) -> bool:
         """Return whether a server is at work here, or is being changed, when it may be missing for a moment."""

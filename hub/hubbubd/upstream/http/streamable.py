@@ -113,7 +113,8 @@ class StreamableHttp:
     async def send(self, item: SessionMessage, /) -> None:
         """Start to POST a message; a cancellation may instead close the connection of the request that it cancels.
 
-        Later requests name the revision that its headers name. After `initialized` the server's own stream is opened.
+        If the message's headers name a protocol version, later messages name that version, too. After the notification
+        `initialized`, a stream is opened for the messages that the server sends by itself.
         """
         message, metadata = item.message, item.metadata
         if isinstance(message, JSONRPCNotification) and message.method == "notifications/cancelled":
@@ -129,7 +130,7 @@ class StreamableHttp:
             self._start_get_stream()
 
     def _start_get_stream(self) -> None:
-        """Start to read the server's own stream, if the server has a session."""
+        """Start to read the stream of messages that the server sends by itself, if the server has a session."""
         if self._session_id is not None:
             context = StreamContext(self._build_headers, self._callbacks, self._stream_slots)
             self._write_stream.start_task(

@@ -31,8 +31,11 @@ class ConfinementCheck:
         """Return whether the owner of this machine has added a server; in a fleet it is trusted at its home alone."""
         return record.trusted and (not self._me or record.home in ("", self._me))
 
-    def needs_trust(self, record: ServerRecord) -> bool:
-        """Return whether a server may be connected only where it is trusted, as far as this hub knows."""
+    def depends_on_trust(self, record: ServerRecord) -> bool:
+        """Return whether a server is trusted, and may be connected only where it is.
+
+        That is so if another member was not allowed to connect it (`bound`), or if these settings would forbid it.
+        """
         return record.trusted and (record.bound or bool(self._find_refusal(record, trusted=False)))
 
     def confinement_if(self, trusted: bool) -> Confinement:
