@@ -212,7 +212,7 @@ def _join_text_blocks(content: object) -> str:
 
 
 def poll_s(task: Task) -> float:
-    """Return the seconds until a client task's status is polled again: what its server asks for, within bounds."""
+    """Return the seconds until the hub polls a server for the status of a task again: as the server asks, in bounds."""
     requested_ms = POLL_INTERVAL_MS if task.poll_interval_ms is None else task.poll_interval_ms
     return min(max(requested_ms / 1000, SHORTEST_POLL_S), LONGEST_POLL_S)
 

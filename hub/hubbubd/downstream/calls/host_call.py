@@ -327,7 +327,7 @@ class HostCall:
 
     async def run_until_hold_ends(self, work: Coroutine[Any, Any, T]) -> T | None:
         """Run `work` and return its result; None if the hold of the request ends first. Raises what `work` raises."""
-        if self._terms is not None and self._terms.ends_without_question:
+        if self._terms is not None and self._terms.ends_without_question:  # else it starts with the first question
             self._start_hold_task()
         try:
             async with self._hold_timeout:

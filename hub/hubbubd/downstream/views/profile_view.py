@@ -206,7 +206,7 @@ class ProfileView:
     ) -> ServerTarget:
         """Return the server that has what a host names, and the server's own name for it. Raises NotFound.
 
-        The host may call tools for pages of the servers whose pages it has read (`pages_read`); None: of no server.
+        A host may call the tools for a server's pages if it has read one of them (`pages_read`; None: no page at all).
         Raises InvalidArgument if several servers have the name, or if this host may not call a tool for pages.
         """
         if kind in URI_MEMBERS:

@@ -147,7 +147,7 @@ class CallExchange:
         await self._end(queue, active, ended)
 
     async def exchange_approved(self, queue: ServerQueue, active: ActiveCall) -> dict[str, Any]:
-        """Wait until a held call is approved, and exchange it with the params that were approved."""
+        """Wait until a held call is approved, send it with the approved params, and return its result."""
         return await self._exchange(queue, active, await self.gate.wait_for_approval(queue, active))
 
     async def _exchange(

@@ -94,6 +94,8 @@ class Authorizations:
     ) -> forms.ClientAnswer:
         """Keep the redirect of an acceptance in memory for `ask`, and return the answer without it.
 
+        The redirect has the code of the log-in, and answers are stored.
+
         Raises InvalidArgument for an acceptance without a redirect of this authorization.
         """
         if not isinstance(answer_input, forms.Accept):

@@ -64,7 +64,7 @@ class CandidateServers:
         return self._is_at_work(server)
 
     def servers_at_work(self) -> list[str]:
-        """Return the names of the servers that are at work here."""
+        """Return the names of the active servers: those whose connection, queue and calls this member runs."""
         return list(self._active)
 
     def is_idle(self, server: str) -> bool:
