@@ -9,7 +9,7 @@ import pytest
 
 from hubbubd.conditions import Condition
 from hubbubd.config import HubSettings, load_settings
-from hubbubd.config.hub import LIVE
+from hubbubd.config.hub import LIVE_SETTINGS
 from hubbubd.config.sections.approvals import (
     APPROVALS,
     MAX_RULES,
@@ -75,7 +75,7 @@ def test_a_rule_has_all_that_the_file_says(load: Load) -> None:
 def test_the_same_file_gives_equal_settings_so_that_only_changes_are_applied(load: Load) -> None:
     assert load(DELETES) == load(DELETES)
     assert load(DELETES) != load(DELETES.replace("sandbox", "sandbox2"))
-    assert APPROVALS in LIVE
+    assert APPROVALS in LIVE_SETTINGS
 
 
 @pytest.mark.parametrize(

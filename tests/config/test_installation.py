@@ -5,27 +5,27 @@ from pathlib import Path
 
 import pytest
 
-from hubbubd.process.installation import command_for_extra, command_to_add
+from hubbubd.process.installation import make_extra_install_command, make_install_command
 
 
 def test_pipx_adds_to_an_environment_of_pipx(tmp_path: Path) -> None:
     environment = tmp_path / "hubbub"
     environment.mkdir()
     (environment / "pipx_metadata.json").touch()
-    assert command_to_add(["asyncpg>=0.32"], environment) == "pipx inject hubbub 'asyncpg>=0.32'"
+    assert make_install_command(["asyncpg>=0.32"], environment) == "pipx inject hubbub 'asyncpg>=0.32'"
 
 
 def test_uv_adds_to_an_environment_of_uv(tmp_path: Path) -> None:
     (tmp_path / "uv-receipt.toml").touch()
-    assert command_to_add(["a"], tmp_path) == f"uv pip install --python {tmp_path}/bin/python a"
+    assert make_install_command(["a"], tmp_path) == f"uv pip install --python {tmp_path}/bin/python a"
 
 
 def test_pip_adds_to_any_other_environment_and_uv_to_one_without_pip(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert command_to_add(["a"], tmp_path) == f"{tmp_path}/bin/python -m pip install a"
+    assert make_install_command(["a"], tmp_path) == f"{tmp_path}/bin/python -m pip install a"
     monkeypatch.setattr("hubbubd.process.installation.find_spec", lambda name: None)
-    assert command_to_add(["a"], tmp_path) == f"uv pip install --python {tmp_path}/bin/python a"
+    assert make_install_command(["a"], tmp_path) == f"uv pip install --python {tmp_path}/bin/python a"
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_pip_adds_to_any_other_environment_and_uv_to_one_without_pip(
     ],
 )
 def test_the_command_names_packages_of_an_index_and_never_hubbub(extra: str, modules: tuple[str, ...]) -> None:
-    command = command_for_extra(extra)
+    command = make_extra_install_command(extra)
     assert "hubbub[" not in command
     assert all(module.partition(".")[0].replace("_", "-") in command for module in modules)
     assert all(importlib.util.find_spec(module) for module in modules)

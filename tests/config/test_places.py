@@ -6,7 +6,7 @@ import pytest
 
 from hubbubd.config import load_settings
 from hubbubd.config.sections.store import StoreSettings
-from hubbubd.config.store_addresses import DatabasePlace, FilePlace, Place, StoreCopy, parse_place
+from hubbubd.config.store_addresses import DatabaseAddress, FileAddress, StoreAddress, StoreCopy, parse_store_address
 from hubbubd.errors import ConfigError
 
 SETTINGS = StoreSettings(schema_name="ours")
@@ -16,20 +16,20 @@ URL = "postgresql://ada@db1,db2:5433/hub"
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("sqlite:hub/hubbub.db", FilePlace(Path("hub/hubbub.db"))),
-        ("sqlite:///var/hubbub.db", FilePlace(Path("/var/hubbub.db"))),
-        ("sqlite:~/hubbub.db", FilePlace(Path.home() / "hubbub.db")),
-        (URL, DatabasePlace(URL, "ours")),
-        ("postgres://db/hub", DatabasePlace("postgres://db/hub", "ours")),
-        (f"{URL}?schema_name=other", DatabasePlace(URL, "other")),
+        ("sqlite:hub/hubbub.db", FileAddress(Path("hub/hubbub.db"))),
+        ("sqlite:///var/hubbub.db", FileAddress(Path("/var/hubbub.db"))),
+        ("sqlite:~/hubbub.db", FileAddress(Path.home() / "hubbub.db")),
+        (URL, DatabaseAddress(URL, "ours")),
+        ("postgres://db/hub", DatabaseAddress("postgres://db/hub", "ours")),
+        (f"{URL}?schema_name=other", DatabaseAddress(URL, "other")),
         (
             f"{URL}?sslmode=require&schema_name=other&target_session_attrs=read-write",
-            DatabasePlace(f"{URL}?sslmode=require&target_session_attrs=read-write", "other"),
+            DatabaseAddress(f"{URL}?sslmode=require&target_session_attrs=read-write", "other"),
         ),
     ],
 )
-def test_a_store_is_a_file_or_a_schema_of_a_database(text: str, expected: Place) -> None:
-    assert parse_place(text, SETTINGS) == expected
+def test_a_store_is_a_file_or_a_schema_of_a_database(text: str, expected: StoreAddress) -> None:
+    assert parse_store_address(text, SETTINGS) == expected
 
 
 @pytest.mark.parametrize(
@@ -49,14 +49,14 @@ def test_a_store_is_a_file_or_a_schema_of_a_database(text: str, expected: Place)
 )
 def test_another_name_is_refused_with_what_to_write_and_without_a_password(text: str, says: str) -> None:
     with pytest.raises(ConfigError, match=says) as refused:
-        parse_place(text, SETTINGS)
+        parse_store_address(text, SETTINGS)
     assert "secret" not in str(refused.value)
 
 
 def test_a_copy_is_ordered_by_an_option_with_the_schema_of_the_settings() -> None:
     found = load_settings(["--copy-store", "sqlite:a.db", URL, "--verify"], {"HUBBUBD_STORE__SCHEMA_NAME": "of_mine"})
     assert found.copy_store == StoreCopy(
-        source=FilePlace(Path("a.db")), target=DatabasePlace(URL, "of_mine"), secrets=False, verify=True
+        source=FileAddress(Path("a.db")), target=DatabaseAddress(URL, "of_mine"), secrets=False, verify=True
     )
     assert load_settings([], {}).copy_store is None
 

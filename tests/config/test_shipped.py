@@ -5,7 +5,7 @@ from pathlib import Path
 
 from hubbubd.config import HubSettings, load_settings, resolve
 from hubbubd.config.files import SERVER_KEYS
-from hubbubd.config.hub import LIVE
+from hubbubd.config.hub import LIVE_SETTINGS
 from hubbubd.config.sections.approvals import ApprovalRule, ApprovalSettings
 from hubbubd.config.sections.fleet import FleetSettings
 from hubbubd.config.sections.mcp import ProfileSettings
@@ -33,4 +33,4 @@ def test_the_reference_describes_every_setting_and_no_other() -> None:
 
 def test_the_reference_says_which_settings_want_a_restart() -> None:
     marked = re.findall(r"^\| `(\w+)` \|.* \*Restart\.\* \|$", REFERENCE, re.MULTILINE)
-    assert sorted(marked) == sorted(HubSettings.model_fields.keys() - LIVE)
+    assert sorted(marked) == sorted(HubSettings.model_fields.keys() - LIVE_SETTINGS)

@@ -27,7 +27,7 @@ try:
 except RuntimeError:
     log.exception("failed", server=TRICK)
     logging.getLogger("library").exception("failed: %s", TRICK)
-console.complain(TRICK)
+console.print_error(TRICK)
 """
 
 

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hubbubd.config import HubSettings
-from hubbubd.config.store_addresses import FilePlace, Place, StoreCopy
-from hubbubd.program.store_copy import copy_or_compare, hold_store, make_progress_printer
+from hubbubd.config.store_addresses import FileAddress, StoreAddress, StoreCopy
+from hubbubd.program.store_copy import copy_or_compare, lock_store, make_progress_printer
 from hubbubd.store import Compacted, Snapshot, Store, StoreError, StoreLocked, StoreTooNew, Write
 from hubbubd.store.sqlite.backup import Row
 from hubbubd.store.sqlite.sqlite_store import SqliteStore
@@ -48,25 +48,25 @@ class Places:
         self.directory = directory
         self.made = 0
 
-    def new(self) -> Place:
+    def new(self) -> StoreAddress:
         """A store that is not there yet."""
         self.made += 1
-        return FilePlace(self.directory / f"{self.made}" / "hubbub.db")
+        return FileAddress(self.directory / f"{self.made}" / "hubbub.db")
 
-    def opened(self, place: Place) -> AbstractAsyncContextManager[Store]:
+    def opened(self, place: StoreAddress) -> AbstractAsyncContextManager[Store]:
         """The store, open as a hub has it."""
         return self._opened(place)
 
     @asynccontextmanager
-    async def _opened(self, place: Place) -> AsyncGenerator[Store]:
-        assert isinstance(place, FilePlace)
+    async def _opened(self, place: StoreAddress) -> AsyncGenerator[Store]:
+        assert isinstance(place, FileAddress)
         store = await SqliteStore.open(place.path)
         try:
             yield store
         finally:
             await store.close()
 
-    async def kept(self, commits: Kept, compacted: int = 0) -> Place:
+    async def kept(self, commits: Kept, compacted: int = 0) -> StoreAddress:
         """A store that was filled by commits and closed."""
         place = self.new()
         async with self.opened(place) as store:
@@ -75,9 +75,9 @@ class Places:
             await store.compact(compacted)
         return place
 
-    async def newer(self, place: Place) -> None:
+    async def newer(self, place: StoreAddress) -> None:
         """Make a store one of a newer version."""
-        assert isinstance(place, FilePlace)
+        assert isinstance(place, FileAddress)
         with closing(sqlite3.connect(place.path)) as db:
             db.execute("PRAGMA user_version = 99")
 
@@ -92,8 +92,8 @@ def told(_done: int, _whole: int) -> None:
 
 
 def copied(
-    source: Place,
-    target: Place,
+    source: StoreAddress,
+    target: StoreAddress,
     *,
     verify: bool = False,
     secrets: bool = False,
@@ -102,13 +102,13 @@ def copied(
     return copy_or_compare(StoreCopy(source=source, target=target, secrets=secrets, verify=verify), HUB, on_copied)
 
 
-async def is_not_there(place: Place) -> bool:
+async def is_not_there(place: StoreAddress) -> bool:
     """Whether a hub would find an empty store, or none."""
-    async with hold_store(place, HUB, create=True) as store, store.open_reader() as there:
+    async with lock_store(place, HUB, create=True) as store, store.open_reader() as there:
         return there is None or (await there.measure()).rows == 0
 
 
-async def whole(places: Places, place: Place) -> tuple[Snapshot, int, str]:
+async def whole(places: Places, place: StoreAddress) -> tuple[Snapshot, int, str]:
     async with places.opened(place) as store:
         return await store.snapshot(), (await store.stats()).compacted_revision, store.id
 
@@ -183,7 +183,7 @@ async def test_a_store_that_a_hub_has_open_is_neither_read_nor_written(places: P
 
 async def test_no_hub_opens_a_store_while_it_is_copied(places: Places) -> None:
     source, target = await places.kept(FEW), places.new()
-    async with hold_store(source, HUB, create=False), hold_store(target, HUB, create=True):
+    async with lock_store(source, HUB, create=False), lock_store(target, HUB, create=True):
         for place in (source, target):
             with pytest.raises(StoreLocked):
                 async with places.opened(place):
@@ -233,7 +233,7 @@ async def test_slices_are_bounded_in_rows_and_bytes(places: Places) -> None:
     sizes = [10] * 2500 + [LARGE] * 9 + [SLICE_BYTES + 1] * 2 + [0] * 1200
     place = await places.kept([[(f"{number:05}", b"x" * size) for number, size in enumerate(sizes)]])
     found: list[str] = []
-    async with hold_store(place, HUB, create=False) as store, store.open_reader() as there:
+    async with lock_store(place, HUB, create=False) as store, store.open_reader() as there:
         assert there
         async for rows in there.read_slices():
             assert len(rows) <= SLICE_ROWS

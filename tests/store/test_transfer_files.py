@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from hubbubd.config.store_addresses import FilePlace, Place
+from hubbubd.config.store_addresses import FileAddress, StoreAddress
 from hubbubd.errors import ConfigError
-from hubbubd.program.store_copy import hold_store
+from hubbubd.program.store_copy import lock_store
 from hubbubd.store import NoRoom, StoreError, StoreUnavailable, Write
 from hubbubd.store.sqlite import backup
 from hubbubd.store.sqlite.schema import APPLICATION_ID
@@ -26,13 +26,13 @@ def files(tmp_path: Path) -> Places:
     return Places(tmp_path)
 
 
-def in_directory(place: Place) -> set[str]:
-    assert isinstance(place, FilePlace)
+def in_directory(place: StoreAddress) -> set[str]:
+    assert isinstance(place, FileAddress)
     return {each.name for each in place.path.parent.iterdir()}
 
 
-def path_of(place: Place) -> Path:
-    assert isinstance(place, FilePlace)
+def path_of(place: StoreAddress) -> Path:
+    assert isinstance(place, FileAddress)
     return place.path
 
 
@@ -91,12 +91,12 @@ async def test_what_is_no_store_is_named_with_what_to_do(files: Places, tmp_path
     }
     for name, says in wrong.items():
         with pytest.raises(StoreError, match=says):
-            await copied(FilePlace(tmp_path / name), target)
+            await copied(FileAddress(tmp_path / name), target)
         with pytest.raises(StoreError, match=says):
-            await copied(source, FilePlace(tmp_path / name))
+            await copied(source, FileAddress(tmp_path / name))
     for name, says in {"link.db": "is a link; name the file itself", "lost.db": "its journal is there"}.items():
         with pytest.raises(StoreError, match=says):
-            await copied(source, FilePlace(tmp_path / name))
+            await copied(source, FileAddress(tmp_path / name))
 
 
 async def test_a_copy_that_would_fill_the_disk_is_not_begun(files: Places, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,7 +132,7 @@ async def test_a_disk_that_fails_on_the_way_leaves_no_copy(
 TOKENS = {"github": {"token": "xyzzy"}, "mail": {"env": {"PASSWORD": "plugh"}}}
 
 
-def with_secrets(place: Place, secrets: dict[str, Any]) -> Path:
+def with_secrets(place: StoreAddress, secrets: dict[str, Any]) -> Path:
     file = path_of(place).with_name("tokens.json")
     file.parent.mkdir(exist_ok=True)
     file.write_text(json.dumps(secrets))
@@ -176,7 +176,7 @@ async def test_secrets_that_differ_are_found_and_not_shown(files: Places) -> Non
 async def test_secrets_need_a_data_directory(files: Places, tmp_path: Path) -> None:
     source = await files.kept(FEW)
     with pytest.raises(ConfigError, match=r"--secrets needs the hubbub\.db of a data directory"):
-        await copied(source, FilePlace(tmp_path / "copy.db"), secrets=True)
+        await copied(source, FileAddress(tmp_path / "copy.db"), secrets=True)
 
 
 class Vault:
@@ -198,7 +198,7 @@ class Vault:
 async def test_secrets_that_cannot_be_written_are_said_to_be_missing(files: Places) -> None:
     source, target = await files.kept(FEW), files.new()
     vaults = Vault(TOKENS), Vault({}, OSError("the disk is full"))
-    async with hold_store(source, HUB, create=False) as one, hold_store(target, HUB, create=True) as other:
+    async with lock_store(source, HUB, create=False) as one, lock_store(target, HUB, create=True) as other:
         with pytest.raises(
             SecretsNotCopied, match=r"the records are in .*, but the secrets of servers are not: the disk"
         ):

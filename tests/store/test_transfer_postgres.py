@@ -13,7 +13,7 @@ import pytest
 
 from hubbubd.config import HubSettings
 from hubbubd.config.sections.store import StoreSettings
-from hubbubd.config.store_addresses import DatabasePlace, Place, StoreCopy
+from hubbubd.config.store_addresses import DatabaseAddress, StoreAddress, StoreCopy
 from hubbubd.errors import ConfigError
 from hubbubd.program.store_copy import copy_or_compare
 from hubbubd.store import Store, StoreError, StoreUnavailable, Write
@@ -39,20 +39,20 @@ class Schemas(Places):
         super().__init__(directory)
         self.url = postgres.url
 
-    def new(self) -> Place:
-        return DatabasePlace(self.url, f"t{secrets.token_hex(8)}")
+    def new(self) -> StoreAddress:
+        return DatabaseAddress(self.url, f"t{secrets.token_hex(8)}")
 
     @asynccontextmanager
-    async def _opened(self, place: Place) -> AsyncGenerator[Store]:
-        assert isinstance(place, DatabasePlace)
+    async def _opened(self, place: StoreAddress) -> AsyncGenerator[Store]:
+        assert isinstance(place, DatabaseAddress)
         store = await PostgresStore.open(place.url, schema=place.schema, directory=self.directory, timeout_s=60)
         try:
             yield store
         finally:
             await store.close()
 
-    async def newer(self, place: Place) -> None:
-        assert isinstance(place, DatabasePlace)
+    async def newer(self, place: StoreAddress) -> None:
+        assert isinstance(place, DatabaseAddress)
         await self.asked(f"UPDATE {place.schema}.meta SET version = 99, required = 99")
 
     async def asked(self, query: str) -> Any:
@@ -82,7 +82,7 @@ def files(tmp_path: Path) -> Places:
 
 async def test_a_database_that_cannot_be_reached_is_named_without_a_trace(files: Places) -> None:
     source, target = await files.kept(FEW), files.new()
-    nowhere = DatabasePlace("postgresql://ada@127.0.0.1:1/hub", "hubbub")
+    nowhere = DatabaseAddress("postgresql://ada@127.0.0.1:1/hub", "hubbub")
     for one, other in ((source, nowhere), (nowhere, target)):
         with pytest.raises(
             StoreUnavailable, match=r"postgresql://ada@127\.0\.0\.1:1/hub, schema hubbub failed: it cannot"
@@ -91,7 +91,7 @@ async def test_a_database_that_cannot_be_reached_is_named_without_a_trace(files:
 
 
 async def test_a_database_that_is_not_there_is_named_with_what_to_do(schemas: Schemas, files: Places) -> None:
-    nowhere = DatabasePlace(schemas.url.replace("/postgres", "/nowhere"), "hubbub")
+    nowhere = DatabaseAddress(schemas.url.replace("/postgres", "/nowhere"), "hubbub")
     with pytest.raises(StoreUnavailable, match="there is no such database; make it with `createdb`"):
         await copied(await files.kept(FEW), nowhere)
 
@@ -114,7 +114,7 @@ async def test_a_connection_that_breaks_on_the_way_leaves_no_copy(
     schemas: Schemas, postgres: Postgres, files: Places
 ) -> None:
     source, target = await files.kept(MANY), schemas.new()
-    assert isinstance(target, DatabasePlace)
+    assert isinstance(target, DatabaseAddress)
     async with Proxy(postgres) as way:
 
         def cut(done: int, _whole: int) -> None:
@@ -122,7 +122,7 @@ async def test_a_connection_that_breaks_on_the_way_leaves_no_copy(
                 way.end()
 
         with pytest.raises(StoreUnavailable):
-            await copied(source, DatabasePlace(way.url, target.schema), on_copied=cut)
+            await copied(source, DatabaseAddress(way.url, target.schema), on_copied=cut)
     async with asyncio.timeout(LIMIT_S):
         while await schemas.asked("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"):
             await asyncio.sleep(0.01)  # until the database notices, the client that has gone holds the target
@@ -132,7 +132,7 @@ async def test_a_connection_that_breaks_on_the_way_leaves_no_copy(
 
 async def test_a_copy_is_one_cut_though_a_late_commit_of_before_arrives(schemas: Schemas, files: Places) -> None:
     source, target = await schemas.kept(MANY), files.new()
-    assert isinstance(source, DatabasePlace)
+    assert isinstance(source, DatabaseAddress)
     late = f"UPDATE {source.schema}.entries SET revision = 99, value = 'late'"
 
     def change(done: int, _whole: int) -> None:
@@ -151,7 +151,7 @@ async def test_a_hub_that_has_lost_its_connection_keeps_nothing_more_after_a_cop
 ) -> None:
     """It would think of the copy's session as its own, and end it."""
     source = await schemas.kept(FEW)
-    assert isinstance(source, DatabasePlace)
+    assert isinstance(source, DatabaseAddress)
     async with schemas.opened(source) as lost:
         sessions = "SELECT count(pg_terminate_backend(pid)) FROM pg_locks WHERE locktype = 'advisory'"
         assert (

@@ -11,7 +11,7 @@ from pydantic import SecretStr
 from hubbubd.config import HubSettings
 from hubbubd.config.sections.fleet import FleetSettings
 from hubbubd.config.sections.store import StoreSettings
-from hubbubd.config.store_addresses import DatabasePlace, Place, StoreCopy
+from hubbubd.config.store_addresses import DatabaseAddress, StoreAddress, StoreCopy
 from hubbubd.errors import ConfigError
 from hubbubd.program.store_copy import copy_or_compare
 from hubbubd.store.postgres.vault import PostgresVault
@@ -48,13 +48,13 @@ def settings(directory: Path, *secrets: bytes) -> HubSettings:
     return HubSettings(data_dir=Path("nowhere"), store=StoreSettings(), fleet=fleet)
 
 
-def carried(source: Place, target: Place, by: HubSettings, *, verify: bool = False) -> Any:
+def carried(source: StoreAddress, target: StoreAddress, by: HubSettings, *, verify: bool = False) -> Any:
     return copy_or_compare(StoreCopy(source=source, target=target, secrets=True, verify=verify), by, told)
 
 
-async def sealed(place: Place, of: VaultKeys) -> dict[str, Any]:
+async def sealed(place: StoreAddress, of: VaultKeys) -> dict[str, Any]:
     """What a hub with these keys finds in a vault."""
-    assert isinstance(place, DatabasePlace)
+    assert isinstance(place, DatabaseAddress)
     vault = await PostgresVault.open(StoreSettings(url=SecretStr(place.url), schema_name=place.schema), of)
     try:
         return vault.all()
@@ -62,7 +62,7 @@ async def sealed(place: Place, of: VaultKeys) -> dict[str, Any]:
         await vault.close()
 
 
-def beside(place: Place) -> Any:
+def beside(place: StoreAddress) -> Any:
     return json.loads(path_of(place).with_name("tokens.json").read_bytes())
 
 
@@ -78,7 +78,7 @@ async def test_secrets_go_from_a_file_into_a_database_sealed_and_back(
         assert "xyzzy" not in json.dumps(done.to_json())
     assert await sealed(moved, keys(NEW)) == beside(back) == KEPT
     assert path_of(back).with_name("tokens.json").stat().st_mode & 0o777 == 0o600
-    assert isinstance(there, DatabasePlace)
+    assert isinstance(there, DatabaseAddress)
     rows = await schemas.asked(f"SELECT string_agg(v::text, ' ') FROM {there.schema}.vault v")
     for secret in (b"xyzzy", b"plugh", b"frotz"):
         assert secret.hex() not in rows
@@ -98,7 +98,7 @@ async def test_a_store_without_secrets_is_copied_to_and_from_a_database(
 async def test_secrets_of_a_database_are_not_overwritten(files: Places, schemas: Schemas, tmp_path: Path) -> None:
     source, target = await files.kept(FEW), await schemas.kept([])
     with_secrets(source, TOKENS)
-    assert isinstance(target, DatabasePlace)
+    assert isinstance(target, DatabaseAddress)
     there = StoreSettings(url=SecretStr(target.url), schema_name=target.schema)
     vault = await PostgresVault.open(there, keys(OLD))
     await vault.put("other", {"token": "theirs"})

@@ -30,12 +30,12 @@ from hubbubd.config.servers.server import Count, PerSecond, Seconds
 
 ENV_PREFIX = "HUBBUBD_"
 
-CONFINING = ("allow_commands", "allow_hosts", "deny_hosts", "allow_variables", "trust_local", PROFILES)
-"""The settings that make up `Confinement`: what servers added over the API may do, and what they may be called."""
+CONFINEMENT_SETTINGS = ("allow_commands", "allow_hosts", "deny_hosts", "allow_variables", "trust_local", PROFILES)
+"""The settings of `Confinement`, which limits servers added over the API, and of names that these cannot have."""
 
-LIVE = frozenset(
+LIVE_SETTINGS = frozenset(
     {
-        *CONFINING,
+        *CONFINEMENT_SETTINGS,
         APPROVALS,
         *("connect_hosts", "connect_origins", "grants", "help_base_url", "log_level", "trace_content", "watch_config"),
         *("mcp_hosts", "mcp_login", "mcp_login_documents", "mcp_origins"),
@@ -70,7 +70,7 @@ class HubSettings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Use only what is passed in: `load_settings` merges the sources, with an environment that it is given."""
+        """Use only the constructor's arguments: `load_settings` has merged all sources, the environment among them."""
         return (init_settings,)
 
     store: StoreSettings = StoreSettings()
@@ -274,12 +274,12 @@ class HubSettings(BaseSettings):
 
     @property
     def has_login(self) -> bool:
-        """Whether the hub gives hosts their tokens itself, by a log-in."""
+        """Whether hosts get their tokens by a log-in at the hub: `mcp_login`, or its default."""
         return self.oidc_issuer is None if self.mcp_login is None else self.mcp_login
 
     @property
     def profiles(self) -> Mapping[str, ProfileSettings]:
-        """The profiles by name; `default` is always there."""
+        """The profiles by name, always with `default`, which need not be configured."""
         return {DEFAULT: DEFAULT_PROFILE, **self.mcp_profiles}
 
     @property

@@ -22,17 +22,17 @@ from hubbubd.config.sections.mcp import PROFILES, ProfileSettings
 from hubbubd.config.sections.store import STORE
 from hubbubd.config.servers.references import Unresolved, resolve
 from hubbubd.config.servers.server import ServerConfig
-from hubbubd.config.store_addresses import OPTION, StoreCopy, parse_place
+from hubbubd.config.store_addresses import OPTION, StoreCopy, parse_store_address
 from hubbubd.config.validation import NO_TABLE, make_config_error
 from hubbubd.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedSettings:
-    """The settings that a hub starts from. `servers` are those of `files`, with references unresolved.
+    """The settings that a hub starts with. `servers` are those of `files`, with references unresolved.
 
-    The default file is in `files` also while it does not exist, so that it is watched. `origins` has the file of each
-    server, by name.
+    `files` has the default file even while it is missing, so that it is watched. The keys of `origins` are names of
+    servers, its values the files that have them.
     """
 
     hub: HubSettings
@@ -53,8 +53,8 @@ def load_settings(argv: Sequence[str], environ: Mapping[str, str]) -> LoadedSett
     Without `--config` and HUBBUBD_CONFIG the default file is read, if it exists.
 
     Raises ConfigError: for unknown options, unreadable or contradictory files, invalid values, malformed references;
-    with `--check-config` also for references that lead nowhere, such as to a variable that `environ` lacks. `--help`
-    and `--version` print and raise SystemExit(0).
+    with `--check-config` also for references that cannot be resolved, such as to a variable that `environ` lacks.
+    `--help` and `--version` print and raise SystemExit(0).
     """
     options = _make_parser().parse_args(argv)
     paths, files = _read_files(options.config, environ)
@@ -64,7 +64,7 @@ def load_settings(argv: Sequence[str], environ: Mapping[str, str]) -> LoadedSett
     )
     if unresolved and options.check_config == "all":
         raise unresolved[0]
-    command_line = {name: value for name in COMMAND_LINE if (value := getattr(options, name)) is not None}
+    command_line = {name: value for name in COMMAND_LINE_SETTINGS if (value := getattr(options, name)) is not None}
     hub = _merge_layers(command_line, environ, files, servers)
     return LoadedSettings(
         hub=hub,
@@ -78,12 +78,12 @@ def load_settings(argv: Sequence[str], environ: Mapping[str, str]) -> LoadedSett
 
 
 def _parse_store_copy(options: Namespace, hub: HubSettings) -> StoreCopy | None:
-    """Return the copy that the command line asks for; None if it asks for none. Raises ConfigError."""
+    """Return the copy that the option --copy-store requests; None without the option. Raises ConfigError."""
     if options.copy_store is None:
         if options.secrets or options.verify:
             raise ConfigError("usage", f"--secrets and --verify belong to {OPTION}; see hubbubd --help")
         return None
-    source, target = (parse_place(argument, hub.store) for argument in options.copy_store)
+    source, target = (parse_store_address(argument, hub.store) for argument in options.copy_store)
     if source.is_same(target):
         raise ConfigError(OPTION, "FROM and TO are the same store")
     return StoreCopy(source=source, target=target, secrets=options.secrets, verify=options.verify)
@@ -92,27 +92,30 @@ def _parse_store_copy(options: Namespace, hub: HubSettings) -> StoreCopy | None:
 def _read_files(
     config_args: Sequence[str] | None, environ: Mapping[str, str]
 ) -> tuple[tuple[Path, ...], list[FileContent]]:
-    """Return the paths of the configuration files, and the content of those to read. Raises ConfigError."""
+    """Return the paths of the configuration files, and their contents; a missing default file has no content.
+
+    Raises ConfigError.
+    """
     names = config_args or [path for path in environ.get(f"{ENV_PREFIX}CONFIG", "").split(os.pathsep) if path]
     if names:
         paths = tuple(Path(path).expanduser() for path in names)
         return paths, [read_file(path) for path in paths]
     default = default_config_file(platform.NAME, Path.home(), environ)
-    # A link that leads nowhere is a mistake, and reading it says so.
-    is_there = default.exists() or default.is_symlink()
-    return (default,), [read_file(default)] if is_there else []
+    # A broken link is a mistake: `read_file` raises an error for it.
+    is_present = default.exists() or default.is_symlink()
+    return (default,), [read_file(default)] if is_present else []
 
 
-COMMAND_LINE = ("listen", "data_dir", "log_file")
+COMMAND_LINE_SETTINGS = ("listen", "data_dir", "log_file")
 """Settings that are also options of the command line."""
 
-TABLES = {
+TABLE_FORMS = {
     STORE: f"[{STORE}] in a file, {ENV_PREFIX}STORE__URL and others in the environment",
     FLEET: f"[{FLEET}] in a file, {ENV_PREFIX}FLEET__NAME and others in the environment",
     APPROVALS: f"[{APPROVALS}] in a file, {ENV_PREFIX}APPROVALS__DEFAULT and others in the environment",
     PROFILES: "[mcp.profiles.NAME] in a file, JSON in the environment",
 }
-"""For error messages: how settings that are tables are written."""
+"""How a setting that is a table is written, by its name; for error messages."""
 
 _EPILOG = (
     f"Without --config the files are those of {ENV_PREFIX}CONFIG, else hubbub.toml in the folder hubbub of your "
@@ -120,15 +123,19 @@ _EPILOG = (
 )
 
 
-class _Parser(ArgumentParser):
+class _OptionParser(ArgumentParser):
+    """A parser that raises ConfigError, where `ArgumentParser` would end the process."""
+
     def error(self, message: str) -> NoReturn:
-        """Raise ConfigError for wrong options."""
+        """Raise ConfigError with the usage error `message`."""
         raise ConfigError("usage", f"{message}; see hubbubd --help")
 
 
 def _make_parser() -> ArgumentParser:
     """Return the parser of the command line, which raises ConfigError for wrong options."""
-    parser = _Parser(prog="hubbubd", description="One hub for many MCP servers.", epilog=_EPILOG, allow_abbrev=False)
+    parser = _OptionParser(
+        prog="hubbubd", description="One hub for many MCP servers.", epilog=_EPILOG, allow_abbrev=False
+    )
     parser.add_argument("--config", action="append", metavar="FILE", help="TOML or JSON by its ending; repeatable")
     parser.add_argument("--listen", metavar="HOST:PORT | unix:PATH", help="where the API is served")
     parser.add_argument("--data-dir", metavar="DIR", help="where the hub keeps its state")
@@ -159,7 +166,7 @@ def _make_parser() -> ArgumentParser:
 
 
 def _merge_servers(files: Sequence[FileContent]) -> tuple[ServerConfig, ...]:
-    """Return the servers of all files. Raises ConfigError for a name that is in two."""
+    """Return the servers of all files. Raises ConfigError if two servers have the same name."""
     servers_and_paths: dict[str, tuple[ServerConfig, Path]] = {}
     for file in files:
         for server in file.servers:
@@ -172,7 +179,7 @@ def _merge_servers(files: Sequence[FileContent]) -> tuple[ServerConfig, ...]:
 
 
 def _merge_profiles(files: Sequence[FileContent]) -> dict[str, ProfileSettings]:
-    """Return the profiles of all files, by name. Raises ConfigError for a name that is in two."""
+    """Return the profiles of all files, by name. Raises ConfigError if two files have a profile of the same name."""
     profiles_and_paths: dict[str, tuple[ProfileSettings, Path]] = {}
     for file in files:
         for name, profile in file.profiles.items():
@@ -183,14 +190,14 @@ def _merge_profiles(files: Sequence[FileContent]) -> dict[str, ProfileSettings]:
 
 
 def _check_rules_are_in_one_file(files: Sequence[FileContent]) -> None:
-    """Raise ConfigError if two files have rules of approvals: their order matters, and files have none."""
+    """Raise ConfigError if two files have rules of approvals: rules need an order, and files have none."""
     paths = [file.path for file in files if file.hub.get(APPROVALS, {}).get("rules")]
     if len(paths) > 1:
         raise ConfigError(f"{paths[1]}: {APPROVALS}.rules", f"are also in {paths[0]}; keep all of them in one file")
 
 
 def _find_unresolved(server: ServerConfig, environ: Mapping[str, str], file: FileContent) -> ConfigError | None:
-    """Return the error for a reference of a server that leads nowhere; None if all resolve.
+    """Return the error for the first reference of a server that cannot be resolved; None if all can.
 
     Raises ConfigError for a malformed reference.
     """
@@ -209,7 +216,7 @@ def _merge_layers(
     files: Sequence[FileContent],
     servers: Sequence[ServerConfig],
 ) -> HubSettings:
-    """Return the settings of the files, the environment and the command line, the later over the earlier.
+    """Merge the settings of files, environment and command line, of which the later ones win, and check the result.
 
     Raises ConfigError, which names the source of the invalid value.
     """
@@ -233,15 +240,17 @@ def _merge_layers(
         # The exception names the setting whose variable is wrong only in its text.
         name = next(name for name in HubSettings.model_fields if f'"{name}"' in str(exc))
         problem_text = (
-            f"{NO_TABLE}: {TABLES[name]}" if name in TABLES else 'is not valid JSON, which lists are here: ["a", "b"]'
+            f"{NO_TABLE}: {TABLE_FORMS[name]}"
+            if name in TABLE_FORMS
+            else 'is not valid JSON, which lists are here: ["a", "b"]'
         )
         raise ConfigError(f"{ENV_PREFIX}{name}".upper(), problem_text) from None
     except ValidationError as exc:
         error, name = make_config_error(exc, values, "hub"), str(exc.errors()[0]["loc"][0])
         inner_key = error.key.removeprefix(f"hub.{name}").removeprefix(".")
         problem = f"{inner_key}: {error.problem}" if inner_key else error.problem
-        if problem == NO_TABLE and name in TABLES:
-            problem = f"{problem}: {TABLES[name]}"
+        if problem == NO_TABLE and name in TABLE_FORMS:
+            problem = f"{problem}: {TABLE_FORMS[name]}"
         raise ConfigError(_describe_origin(name, command_line, environ, files), problem) from None
     except ConfigError as exc:
         raise ConfigError(_describe_origin(exc.key, command_line, environ, files), exc.problem) from None
@@ -251,7 +260,7 @@ def _merge_layers(
 def _describe_origin(
     name: str, command_line: Mapping[str, Any], environ: Mapping[str, str], files: Sequence[FileContent]
 ) -> str:
-    """Return where a setting's value came from: the option, the variable, or the key in the last file that has it."""
+    """Return the source of a setting's value: an option, a variable, or the key in the last file that has it."""
     if name in command_line:
         return "--" + name.replace("_", "-")
     variable = f"{ENV_PREFIX}{name}".upper()

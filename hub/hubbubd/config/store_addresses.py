@@ -1,4 +1,4 @@
-"""The two stores of a copy, as they are named on the command line."""
+"""The addresses of the two stores of a copy, as the command line has them."""
 
 import re
 from dataclasses import dataclass
@@ -18,56 +18,56 @@ _SCHEMA: Final = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 
 
 @dataclass(frozen=True, slots=True)
-class FilePlace:
-    """A store in a file."""
+class FileAddress:
+    """The address of a store in a file."""
 
     path: Path
 
-    def is_same(self, other: "Place") -> bool:
-        """Return whether both are one store, as far as their paths tell."""
-        return isinstance(other, FilePlace) and self.path.resolve() == other.path.resolve()
+    def is_same(self, other: "StoreAddress") -> bool:
+        """Return whether both lead to the same file, links followed."""
+        return isinstance(other, FileAddress) and self.path.resolve() == other.path.resolve()
 
 
 @dataclass(frozen=True, slots=True)
-class DatabasePlace:
-    """A store in a schema of a database."""
+class DatabaseAddress:
+    """The address of a store in a schema of a database; `url` has no password and no option for the schema."""
 
     url: str
     schema: str
 
-    def is_same(self, other: "Place") -> bool:
-        """Return whether both are one store, as far as names say."""
+    def is_same(self, other: "StoreAddress") -> bool:
+        """Return whether both have the same URL and schema; different URLs of one database count as different."""
         return self == other
 
 
-Place = FilePlace | DatabasePlace
+StoreAddress = FileAddress | DatabaseAddress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreCopy:
-    """What is copied where. `secrets` takes those of servers along; `verify` compares both afterwards."""
+    """A copy to make. `secrets` copies the secrets of servers, too; `verify` compares both stores afterwards."""
 
-    source: Place
-    target: Place
+    source: StoreAddress
+    target: StoreAddress
     secrets: bool
     verify: bool
 
 
-def parse_place(text: str, settings: StoreSettings) -> Place:
-    """Return the store that an address names: `sqlite:PATH`, or a database as `[store] url` has it.
+def parse_store_address(text: str, settings: StoreSettings) -> StoreAddress:
+    """Parse the address of a store: `sqlite:PATH`, or the URL of a database as in `[store] url`.
 
-    The schema of a database is that of its `?schema_name=`, or else that of `[store]`. Raises ConfigError, which never
-    repeats a password.
+    The schema comes from the option `schema_name` of the URL, otherwise from `[store]`. Raises ConfigError, whose text
+    never contains a password.
     """
     if text.startswith(FILE_SCHEME) and text != FILE_SCHEME and "\0" not in text:
-        return FilePlace(Path(text.removeprefix(FILE_SCHEME)).expanduser())
+        return FileAddress(Path(text.removeprefix(FILE_SCHEME)).expanduser())
     if text.startswith(DATABASE_SCHEMES):
         return _parse_database(text, settings)
     raise ConfigError(OPTION, "FROM and TO are sqlite:PATH or postgresql://USER@HOST:PORT/DATABASE")
 
 
-def _parse_database(url: str, settings: StoreSettings) -> DatabasePlace:
-    """Return the database and schema that a URL names; the option for the schema is taken out. Raises ConfigError."""
+def _parse_database(url: str, settings: StoreSettings) -> DatabaseAddress:
+    """Parse the URL of a database; its option for the schema is removed from the URL. Raises ConfigError."""
     try:
         parts = urlsplit(url)
         options = dict(parse_qsl(parts.query, keep_blank_values=True))
@@ -82,5 +82,5 @@ def _parse_database(url: str, settings: StoreSettings) -> DatabasePlace:
     schema = options.get(SCHEMA_NAME, settings.schema_name)
     if not _SCHEMA.fullmatch(schema):
         raise ConfigError(OPTION, f"{SCHEMA_NAME} has lower-case letters, digits and _, and no digit first")
-    others = [each for each in parts.query.split("&") if each.partition("=")[0] != SCHEMA_NAME]
-    return DatabasePlace(urlunsplit(parts._replace(query="&".join(others))), schema)
+    other_options = [each for each in parts.query.split("&") if each.partition("=")[0] != SCHEMA_NAME]
+    return DatabaseAddress(urlunsplit(parts._replace(query="&".join(other_options))), schema)

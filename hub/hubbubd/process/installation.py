@@ -10,19 +10,24 @@ from pathlib import Path
 DISTRIBUTION = "hubbub"
 
 
-def command_for_extra(extra: str) -> str:
-    """Return the command that adds the packages of an extra of Hubbub, which is in no package index itself."""
-    from importlib.metadata import PackageNotFoundError, requires  # imported late: a hub that starts needs neither
+def make_extra_install_command(extra: str) -> str:
+    """Return the shell command that installs the packages of an extra of Hubbub.
+
+    The command names these packages, as Hubbub itself is in no package index.
+    """
+    from importlib.metadata import PackageNotFoundError, requires  # imported late: only error messages need it
 
     try:
-        listed = requires(DISTRIBUTION) or ()
+        requirements = requires(DISTRIBUTION) or ()
     except PackageNotFoundError:  # run from a folder, not installed
-        listed = ()
-    return command_to_add(_packages_of_extra(listed, extra) or [f"{DISTRIBUTION}[{extra}]"], Path(sys.prefix))
+        requirements = ()
+    return make_install_command(
+        _list_extra_packages(requirements, extra) or [f"{DISTRIBUTION}[{extra}]"], Path(sys.prefix)
+    )
 
 
-def command_to_add(packages: Sequence[str], environment: Path) -> str:
-    """Return the command that adds packages to an environment, by what has made it: pipx, uv, or venv."""
+def make_install_command(packages: Sequence[str], environment: Path) -> str:
+    """Return the shell command that installs packages in an environment, by its tool: pipx, uv or pip."""
     python = str(environment / "bin" / "python")
     if (environment / "pipx_metadata.json").exists():
         command = ["pipx", "inject", environment.name]
@@ -33,12 +38,15 @@ def command_to_add(packages: Sequence[str], environment: Path) -> str:
     return shlex.join([*command, *packages])
 
 
-def _packages_of_extra(listed: Sequence[str], extra: str) -> list[str]:
-    """Return the requirements of an extra, without their markers (core metadata, Requires-Dist)."""
-    of_extra = re.compile(rf"extra\s*==\s*['\"]{re.escape(extra)}['\"]")
-    found: list[str] = []
-    for requirement in listed:
+def _list_extra_packages(requirements: Sequence[str], extra: str) -> list[str]:
+    """Return the requirements that belong to an extra, without their markers.
+
+    `requirements` are the lines Requires-Dist of the package's core metadata.
+    """
+    extra_marker = re.compile(rf"extra\s*==\s*['\"]{re.escape(extra)}['\"]")
+    packages: list[str] = []
+    for requirement in requirements:
         package, _, marker = requirement.partition(";")
-        if of_extra.search(marker):
-            found.append(package.strip())
-    return found
+        if extra_marker.search(marker):
+            packages.append(package.strip())
+    return packages

@@ -1,4 +1,4 @@
-"""The log in a file of bounded size: what is full is renamed, and the oldest of these is deleted."""
+"""The log in a file of bounded size: a full file is renamed, and the oldest renamed file is deleted."""
 
 import logging
 import os
@@ -11,7 +11,7 @@ MAX_BYTES: Final = 5 * 1024 * 1024
 """Bytes of the file before it is renamed to FILE.1."""
 
 MAX_FILES: Final = 3
-"""How many renamed files stay."""
+"""How many renamed files are kept."""
 
 STDERR: Final = 2
 """The descriptor of standard error."""
@@ -27,16 +27,16 @@ class RotatedLog(RotatingFileHandler):
 
     def __init__(self, path: Path, max_bytes: int = MAX_BYTES) -> None:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._has_stderr = False
+        self._receives_stderr = False  # whether stderr is redirected to the file
         super().__init__(path, maxBytes=max_bytes, backupCount=MAX_FILES, encoding="utf-8", errors="replace")
 
-    def write(self, text: str, /) -> None:
-        """Write a line, which has its line end already."""
-        self.handle(logging.makeLogRecord({"msg": text}))
+    def write(self, line: str, /) -> None:
+        """Write a line, which includes its line end."""
+        self.handle(logging.makeLogRecord({"msg": line}))
 
     def redirect_stderr(self) -> None:
         """Redirect this process's stderr to the file from now on, after each rotation too."""
-        self._has_stderr = True
+        self._receives_stderr = True
         if self.stream is not None:
             os.dup2(self.stream.fileno(), STDERR)
 
@@ -44,11 +44,11 @@ class RotatedLog(RotatingFileHandler):
         """Drop a line that cannot be written."""
 
     def _open(self) -> TextIOWrapper:
-        """Open the file with mode 0600, unbuffered; stderr follows if it was redirected. Raises OSError."""
+        """Open the file with mode 0600, unbuffered; redirect stderr to it, if that was requested. Raises OSError."""
         descriptor = os.open(self.baseFilename, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-        # Unbuffered: what a full disk does not take is lost, and does not stand in the way of the next line.
+        # Unbuffered: a line that a full disk refuses is lost, rather than kept in a buffer before the next lines.
         raw = cast("BinaryIO", FileIO(descriptor, "a"))
-        opened = TextIOWrapper(raw, encoding=self.encoding, errors=self.errors, write_through=True)
-        if self._has_stderr:
+        stream = TextIOWrapper(raw, encoding=self.encoding, errors=self.errors, write_through=True)
+        if self._receives_stderr:
             os.dup2(descriptor, STDERR)
-        return opened
+        return stream

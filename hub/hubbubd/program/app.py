@@ -438,12 +438,12 @@ def _print_ready(addresses: Mapping[str, str | None], hub: Hub, client: Path) ->
     console.redirect_stderr_to_log_file()
     if console.is_at_terminal():
         files = hub.configuration.state.files
-        console.print_welcome(addresses, hub.configuration.settings, files, empty=not hub.servers.all())
+        console.print_welcome(addresses, hub.configuration.settings, files, has_no_servers=not hub.servers.all())
     else:
         console.print_json_line(line)
 
 
 def _complain(problem: str, status: int = SUCCEEDED) -> int:
     """Print one error line and return the exit status that the caller gives: FAILED or USAGE."""
-    console.complain(problem)
+    console.print_error(problem)
     return status

@@ -1,4 +1,4 @@
-"""A hub in a fleet: its place among the members, and its port for them. Imported only with `[fleet]`."""
+"""A hub as a member of a fleet: its membership, and its port for other members. Imported only with `[fleet]`."""
 
 import asyncio
 import os
@@ -29,7 +29,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class FleetTerm:
-    """A term of this hub as a member of a fleet: from its start until it ends or is declared gone."""
+    """A term of this hub as a member of a fleet: from joining until it leaves or the others expel it."""
 
     settings: FleetSettings
     membership: Membership
@@ -40,7 +40,10 @@ class FleetTerm:
     def open(
         cls, settings: FleetSettings, membership: Membership, max_message_bytes: int, losses: list[HistoryLost]
     ) -> "FleetTerm":
-        """Bind the port for the other members; `losses` are those of former terms. Raises ConfigError and OSError."""
+        """Bind the port for the other members, and start a term.
+
+        `losses` are the history losses of earlier terms of this process. Raises ConfigError and OSError.
+        """
         fleet = FleetOwnership(
             membership, drain_timeout_s=settings.drain_timeout_s, rebalance=settings.rebalance, losses=losses
         )
@@ -48,13 +51,13 @@ class FleetTerm:
 
     @asynccontextmanager
     async def serve_members(self, hub: Hub) -> AsyncGenerator[Forwarding]:
-        """Serve the other members during the block, and yield what forwards to them."""
+        """Serve the other members during the block; yield the object that forwards calls to them."""
         async with self.port.serve(hub, term=self.membership.term) as forwarding:
             yield forwarding
 
     @asynccontextmanager
     async def send_heartbeats(self) -> AsyncGenerator[None]:
-        """Send heartbeats to the fleet during the block, which begins once the database's time is known.
+        """Send heartbeats to the fleet during the block; the block starts once the database's time is known.
 
         At the end of the block, close this member's port, so that the next term can bind it.
         """
@@ -65,26 +68,31 @@ class FleetTerm:
                 yield
             finally:
                 tasks.cancel_scope.cancel()
-                await self.port.close()  # most often it is by now; but a start may fail before it is served
+                await (
+                    self.port.close()
+                )  # usually closed already, but not if the start failed before the port was served
 
     def make_clock(self) -> Clock:
-        """Return a clock with the time that all members share, the database's."""
+        """Return a clock with the database's time, which all members share."""
         time = self.fleet.time
         return Clock(asyncio.get_running_loop().time, read_wall_s=time.now, is_vouched=time.is_vouched_for)
 
     @asynccontextmanager
     async def open_vault(self, store: StoreSettings) -> AsyncGenerator[PostgresVault]:
-        """Open the vault of the fleet. Raises ConfigError, StoreError and StoreUnavailable."""
+        """Open the fleet's vault for the block, and let the hub's API rotate its key.
+
+        Raises ConfigError, StoreError and StoreUnavailable.
+        """
         keys = await to_thread.run_sync(VaultKeys.load, self.settings.vault_key_file, os.environ)
         vault = await PostgresVault.open(store, keys, self.membership.name, self.membership.term)
 
         async def rotate_key() -> tuple[int, int]:
-            """Seal all rows with the first key; return how many are, and how many there are. Raises Unavailable."""
+            """Seal all rows with the first key; return the counts of sealed and of all rows. Raises Unavailable."""
             try:
-                done = await vault.rotate()
+                rotation = await vault.rotate()
             except VaultError as exc:
                 raise Unavailable(str(exc), reason="VAULT_UNAVAILABLE") from None
-            return done.done, done.all
+            return rotation.done, rotation.all
 
         self.fleet.rotate_key = rotate_key
         try:
@@ -93,14 +101,14 @@ class FleetTerm:
             await vault.close()
 
     async def load_state_keys(self, vault: SecretsVault, clock: Clock) -> SharedStateKeyRing:
-        """Return the keys that seal state which hosts keep for the hub. Raises Unavailable, and StoreError."""
+        """Return the keys of state that the hub seals and hosts store. Raises Unavailable and StoreError."""
         try:
             return await SharedStateKeyRing.open_shared(vault, clock)
         except OSError as exc:
             raise Unavailable(str(exc), reason="STORE_UNAVAILABLE") from None
 
     async def publish_addresses(self, address: str) -> None:
-        """Publish to the other members where clients reach this member (`address`), and where members do.
+        """Publish this member's two addresses to the fleet: for clients (`address`, unless set), and for members.
 
         A failure is only logged: the next heartbeat publishes it.
         """

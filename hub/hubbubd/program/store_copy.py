@@ -1,4 +1,4 @@
-"""`hubbubd --copy-store`: one copy of a store, in a process of its own that says how far it is."""
+"""`hubbubd --copy-store`: copies a store to another one, and prints the progress."""
 
 import os
 import signal
@@ -11,7 +11,7 @@ from pydantic import SecretStr
 
 from hubbub_shared.platform.clocks import elapsed_s
 from hubbubd.config.hub import HubSettings
-from hubbubd.config.store_addresses import OPTION, DatabasePlace, Place, StoreCopy
+from hubbubd.config.store_addresses import OPTION, DatabaseAddress, StoreAddress, StoreCopy
 from hubbubd.errors import ConfigError
 from hubbubd.program import console
 from hubbubd.store import engines
@@ -28,14 +28,14 @@ PROGRESS_S: Final = 1.0
 """Seconds between two lines about the progress of a copy."""
 
 
-def copy_store(order: StoreCopy, settings: HubSettings) -> TransferOutcome | None:
-    """Make a copy and return what was done; None if a signal ended it. Raises StoreError, OSError and ConfigError."""
-    return anyio.run(_copy_until_signal, order, settings)
+def copy_store(copy: StoreCopy, settings: HubSettings) -> TransferOutcome | None:
+    """Copy a store and return the outcome; None if a signal ended the copy. Raises StoreError, OSError, ConfigError."""
+    return anyio.run(_copy_until_signal, copy, settings)
 
 
-async def _copy_until_signal(order: StoreCopy, settings: HubSettings) -> TransferOutcome | None:
-    """Copy or compare as ordered, and return what was done; None if a signal ended it before."""
-    done: TransferOutcome | None = None
+async def _copy_until_signal(copy: StoreCopy, settings: HubSettings) -> TransferOutcome | None:
+    """Run `copy_or_compare` until it ends or SIGTERM or SIGINT comes; return its outcome, None after a signal."""
+    outcome: TransferOutcome | None = None
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async with anyio.create_task_group() as tasks:
 
@@ -44,84 +44,84 @@ async def _copy_until_signal(order: StoreCopy, settings: HubSettings) -> Transfe
                 tasks.cancel_scope.cancel()
 
             tasks.start_soon(cancel_at_signal)
-            done = await copy_or_compare(order, settings, make_progress_printer(elapsed_s))
+            outcome = await copy_or_compare(copy, settings, make_progress_printer(elapsed_s))
             tasks.cancel_scope.cancel()
-    return done
+    return outcome
 
 
-async def copy_or_compare(order: StoreCopy, settings: HubSettings, on_copied: OnCopied) -> TransferOutcome:
-    """Copy a store, or compare two, as ordered; `on_copied` is called with the progress.
+async def copy_or_compare(copy: StoreCopy, settings: HubSettings, on_copied: OnCopied) -> TransferOutcome:
+    """Lock both stores and copy or compare them as `transfer` does; `on_copied` is called with the progress.
 
-    Raises StoreError of every kind, OSError, and ConfigError for what the settings lack.
+    Raises StoreError of every kind, OSError, and ConfigError for a missing setting.
     """
-    if order.secrets:
-        require_vaults(order.source, order.target)
+    if copy.secrets:
+        check_vaults_exist(copy.source, copy.target)
     async with AsyncExitStack() as stack:
-        source = await stack.enter_async_context(hold_store(order.source, settings, create=False))
-        target = await stack.enter_async_context(hold_store(order.target, settings, create=True))
+        source = await stack.enter_async_context(lock_store(copy.source, settings, create=False))
+        target = await stack.enter_async_context(lock_store(copy.target, settings, create=True))
         vaults = None
-        if order.secrets:
-            vaults = _Secrets(order.source, source, settings), _Secrets(order.target, target, settings)
-        return await transfer(source, target, verify=order.verify, vaults=vaults, on_copied=on_copied)
+        if copy.secrets:
+            vaults = _StoreSecrets(copy.source, source, settings), _StoreSecrets(copy.target, target, settings)
+        return await transfer(source, target, verify=copy.verify, vaults=vaults, on_copied=on_copied)
 
 
 @asynccontextmanager
-async def hold_store(place: Place, settings: HubSettings, *, create: bool) -> AsyncGenerator[LockedStore]:
-    """Lock a store for the block; with `create` it need not exist yet. Raises StoreLocked and as the engines do."""
-    if isinstance(place, DatabasePlace):
+async def lock_store(address: StoreAddress, settings: HubSettings, *, create: bool) -> AsyncGenerator[LockedStore]:
+    """Lock a store for the block; with `create` it need not exist yet. Raises StoreLocked and the engine's errors."""
+    if isinstance(address, DatabaseAddress):
         engines.require_database()
         from hubbubd.store.transfer.postgres import lock_database
 
-        async with lock_database(place.url, place.schema, settings.store.read_password()) as database:
+        async with lock_database(address.url, address.schema, settings.store.read_password()) as database:
             yield database
     else:
-        async with lock_file(place.path, may_create=create) as file:
+        async with lock_file(address.path, may_create=create) as file:
             yield file
 
 
-def require_vaults(*places: Place) -> None:
-    """Raise ConfigError for a place without secrets: a file that is not the store in a hub's data directory."""
-    for place in places:
-        if not isinstance(place, DatabasePlace) and place.path.name != engines.FILE:
+def check_vaults_exist(*addresses: StoreAddress) -> None:
+    """Raise ConfigError for a store that has no vault: a file other than the store of a data directory."""
+    for address in addresses:
+        if not isinstance(address, DatabaseAddress) and address.path.name != engines.FILE:
             raise ConfigError(OPTION, f"--secrets needs the {engines.FILE} of a data directory, beside {TOKENS}")
 
 
-class _Secrets:
+class _StoreSecrets:
     """The secrets that belong to a store; implements `store_transfer.SecretStore`.
 
-    The vault that has them is opened for each use: the store may not be there before.
+    Each method opens the vault again, as the store may be made only after this object.
     """
 
-    def __init__(self, place: Place, store: LockedStore, settings: HubSettings) -> None:
-        """Note the place, which `require_vaults` has checked. A file's lock is that of its data directory."""
-        self._place = place
+    def __init__(self, address: StoreAddress, store: LockedStore, settings: HubSettings) -> None:
+        """Take an address that `check_vaults_exist` accepts. The lock of a file store covers its data directory."""
+        self._address = address
         self._store = store
         self._settings = settings
-        if isinstance(place, DatabasePlace):
+        if isinstance(address, DatabaseAddress):
             self._keys = _load_vault_keys(settings)
 
     async def all(self) -> dict[str, dict[str, Any]]:
-        """Return the secrets by the names under which they are stored; none if the database has no store yet."""
-        if isinstance(self._place, DatabasePlace) and not await self._store.exists():
+        """Return all secrets by the name under which they are stored; empty if the database has no store yet."""
+        if isinstance(self._address, DatabaseAddress) and not await self._store.exists():
             return {}
         async with self._open_vault() as vault:
             return vault.all()
 
     async def put_all(self, secrets: dict[str, dict[str, Any]]) -> None:
-        """Store all these secrets, durable on return. Raises StoreError where there are some already, and OSError."""
+        """Store secrets in an empty vault, durable on return. Raises OSError, and StoreError if it is not empty."""
         async with self._open_vault() as vault:
             await vault.put_all(secrets)
 
     @asynccontextmanager
     async def _open_vault(self) -> "AsyncGenerator[TokenFile | PostgresVault]":
         """Open the vault that belongs to the store: `tokens.json` beside its file, or a table of its database."""
-        if not isinstance(self._place, DatabasePlace):
-            yield TokenFile.open(self._place.path.parent)
+        if not isinstance(self._address, DatabaseAddress):
+            yield TokenFile.open(self._address.path.parent)
             return
         from hubbubd.store.postgres.vault import PostgresVault
 
-        there = {"url": SecretStr(self._place.url), "schema_name": self._place.schema}
-        vault = await PostgresVault.open(self._settings.store.model_copy(update=there), self._keys)
+        connection = {"url": SecretStr(self._address.url), "schema_name": self._address.schema}
+        vault = await PostgresVault.open(self._settings.store.model_copy(update=connection), self._keys)
         try:
             yield vault
         finally:
@@ -129,7 +129,7 @@ class _Secrets:
 
 
 def _load_vault_keys(settings: HubSettings) -> "VaultKeys":
-    """Return the keys of a database's vault. Raises ConfigError."""
+    """Return the keys of a database's vault, from `[fleet] vault_key_file` or the environment. Raises ConfigError."""
     from hubbubd.store.vault.keys import VARIABLE, VaultKeys
 
     file = settings.fleet.vault_key_file if settings.fleet is not None else None
@@ -143,19 +143,19 @@ def _load_vault_keys(settings: HubSettings) -> "VaultKeys":
 
 
 def make_progress_printer(now: Callable[[], float]) -> Callable[[int, int], None]:
-    """Return a callback that prints on stderr how many records are copied, every PROGRESS_S and at the end.
+    """Return a callback that prints the progress on stderr, at most every PROGRESS_S and at the end.
 
-    `now` returns monotonic seconds.
+    Its arguments are the number of copied records and of all. `now` returns monotonic seconds.
     """
-    due = now()
+    next_print_s = now()
 
-    def on_copied(done: int, whole: int) -> None:
-        """Print the progress if that is due, or the copy is complete."""
-        nonlocal due
-        at = now()
-        if at >= due or done == whole:
-            due = at + PROGRESS_S
-            with suppress(OSError):  # nobody reads it
-                console.inform([f"{done} of {whole} records copied"])
+    def on_copied(copied: int, total: int) -> None:
+        """Print the progress if PROGRESS_S have passed, or the copy is complete."""
+        nonlocal next_print_s
+        now_s = now()
+        if now_s >= next_print_s or copied == total:
+            next_print_s = now_s + PROGRESS_S
+            with suppress(OSError):  # stderr may be a closed pipe, which must not end the copy
+                console.print_notice([f"{copied} of {total} records copied"])
 
     return on_copied

@@ -112,4 +112,6 @@ def require_database() -> None:
     from importlib.util import find_spec
 
     if find_spec("asyncpg") is None:
-        raise ConfigError("store.url", f"PostgreSQL needs more packages: {installation.command_for_extra('postgres')}")
+        raise ConfigError(
+            "store.url", f"PostgreSQL needs more packages: {installation.make_extra_install_command('postgres')}"
+        )

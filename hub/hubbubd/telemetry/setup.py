@@ -38,7 +38,8 @@ def find_exporter(environ: Mapping[str, str], signal: str) -> str | None:
         raise ConfigError("OTEL_EXPORTER_OTLP_PROTOCOL", f"{protocol!r} is not offered, only grpc")
     if any(not _is_installed(package) for package in _PACKAGES):
         raise ConfigError(
-            name, f"{signal} need packages that are not installed: {installation.command_for_extra('telemetry')}"
+            name,
+            f"{signal} need packages that are not installed: {installation.make_extra_install_command('telemetry')}",
         )
     return exporter
 

@@ -28,22 +28,22 @@ from hubbubd.errors import ConfigError
 from hubbubd.process import installation
 
 APPROVALS: Final = "approvals"
-"""The setting that has them."""
+"""The setting that has the approvals."""
 
 MAX_RULES: Final = 1000
 MAX_NEEDED: Final = 20
-LONGEST_REMEMBERED_S: Final = 30 * 86_400.0
+MAX_REMEMBERED_S: Final = 30 * 86_400.0
 
 CONFIRM: Final = "confirm"
 """The name of the rule that the hub's preset makes; those of servers are called `confirm of SERVER`."""
 
-_UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+_UNIT_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _DURATION: Final = re.compile(r"([0-9]{1,9}) ?([smhd])")
-_HEADER: Final = re.compile(r"\s*\[\[\s*(?:approvals\s*\.\s*)?rules\s*\]\]")
+_RULE_HEADER: Final = re.compile(r"\s*\[\[\s*(?:approvals\s*\.\s*)?rules\s*\]\]")
 
 
 class Action(IntEnum):
-    """What becomes of a call; of two actions the greater is the stricter."""
+    """What is done with a call. The greater of two actions is the stricter one."""
 
     ALLOW = 0
     ASK = 1
@@ -51,16 +51,16 @@ class Action(IntEnum):
 
 
 def _parse_action(value: object) -> object:
-    """Return the action that a word names. Raises ValueError."""
+    """Return the action whose name is `value`, in lower case; an `Action` is returned as it is. Raises ValueError."""
     if isinstance(value, Action):
         return value
-    if isinstance(value, str) and value in (words := {each.name.lower(): each for each in Action}):
-        return words[value]
+    if isinstance(value, str) and value in (actions := {action.name.lower(): action for action in Action}):
+        return actions[value]
     raise ValueError('must be "allow", "ask" or "deny"')
 
 
 def _parse_condition(value: object) -> object:
-    """Return the condition that a text in CEL is; None for None. Raises ValueError."""
+    """Compile a condition in CEL; None and a `Condition` are returned as they are. Raises ValueError."""
     if value is None or isinstance(value, Condition):
         return value
     if not isinstance(value, str):
@@ -69,23 +69,23 @@ def _parse_condition(value: object) -> object:
         return Condition(value)
     except NoConditions:
         raise ValueError(
-            f"needs a package that is not installed: {installation.command_for_extra('conditions')}"
+            f"needs a package that is not installed: {installation.make_extra_install_command('conditions')}"
         ) from None
     except ConditionProblem as exc:
         raise ValueError(str(exc)) from None
 
 
-def _parse_duration(value: object) -> float:
-    """Return the seconds of a time such as "30m", or of a number. Raises ValueError."""
-    if isinstance(value, str) and (found := _DURATION.fullmatch(value)):
-        value = int(found[1]) * _UNITS[found[2]]
-    if isinstance(value, int | float) and not isinstance(value, bool) and 1 <= value <= LONGEST_REMEMBERED_S:
+def _parse_duration_s(value: object) -> float:
+    """Return the seconds of a duration such as "30m", or of a number of seconds. Raises ValueError."""
+    if isinstance(value, str) and (match := _DURATION.fullmatch(value)):
+        value = int(match[1]) * _UNIT_SECONDS[match[2]]
+    if isinstance(value, int | float) and not isinstance(value, bool) and 1 <= value <= MAX_REMEMBERED_S:
         return float(value)
     raise ValueError('must be a time such as "90s", "30m", "1h" or "1d", or seconds, at most 30 days')
 
 
 def _check_name(name: str) -> str:
-    """Return the name of a rule. Raises ValueError if it is not printable, or one that `confirm` makes."""
+    """Return the name of a rule. Raises ValueError if it is not printable, or reserved for rules of `confirm`."""
     if not name.isprintable() or name.strip() != name:
         raise ValueError("has characters that are not printed, or spaces around it")
     if name.partition(" of ")[0] == CONFIRM:
@@ -93,16 +93,16 @@ def _check_name(name: str) -> str:
     return name
 
 
-def _check_approver(who: str) -> str:
-    """Return an approver: a plain name, or AUTHORITY:NAME as in `who` of grants. Raises ValueError."""
-    source, colon, name = who.partition(":")
-    if colon and (source not in (CERT, OIDC, OIDC_ROLE) or not name):
-        raise ValueError(f"must be NAME, {CERT}:NAME, {OIDC}:NAME or {OIDC_ROLE}:VALUE, not {who!r}")
-    return who
+def _check_approver(approver: str) -> str:
+    """Return the approver: a plain name, or AUTHORITY:NAME as in `who` of grants. Raises ValueError."""
+    authority, colon, name = approver.partition(":")
+    if colon and (authority not in (CERT, OIDC, OIDC_ROLE) or not name):
+        raise ValueError(f"must be NAME, {CERT}:NAME, {OIDC}:NAME or {OIDC_ROLE}:VALUE, not {approver!r}")
+    return approver
 
 
 Approver = Annotated[str, Field(min_length=1, max_length=256), AfterValidator(_check_approver)]
-Remembered = Annotated[float, BeforeValidator(_parse_duration)]
+RememberedS = Annotated[float, BeforeValidator(_parse_duration_s)]
 
 
 class ApprovalRule(BaseModel):
@@ -139,7 +139,7 @@ class ApprovalRule(BaseModel):
     edit: bool = True
     """Whether the arguments may be changed."""
 
-    remember: Annotated[tuple[Remembered, ...], Field(max_length=10)] = ()
+    remember: Annotated[tuple[RememberedS, ...], Field(max_length=10)] = ()
     """For how long an approval may hold for later calls, too: `1h`, `1d` or seconds, at most 30 days."""
 
     message: Annotated[str, Field(max_length=2000)] = ""
@@ -147,39 +147,39 @@ class ApprovalRule(BaseModel):
 
     @property
     def preset(self) -> str:
-        """The option that made it: `confirm`, or `servers.NAME.confirm`; empty for a rule of the file."""
-        word, of, server = self.name.partition(" of ")
-        if word != CONFIRM:
+        """The option that made the rule: `confirm`, or `servers.NAME.confirm`; empty for a rule of the file."""
+        prefix, of, server = self.name.partition(" of ")
+        if prefix != CONFIRM:
             return ""
         return f"servers.{server}.{CONFIRM}" if of else CONFIRM
 
     @model_validator(mode="after")
     def _check_approvers_suffice(self) -> Self:
-        """Raise ValueError if fewer people could approve than are needed."""
-        if self.approvers and not any(map(_may_be_several, self.approvers)):
+        """Raise ValueError if `approvers` are plain names, and fewer than `needed`."""
+        if self.approvers and not any(map(_may_match_several, self.approvers)):
             count = len(set(self.approvers))
             if self.needed > count:
                 raise ValueError(f"needed = {self.needed}, but approvers has {count}: more people could never say yes")
         return self
 
 
-def _may_be_several(approver: str) -> bool:
-    """Return whether an approver stands for more than one principal."""
-    source, colon, name = approver.partition(":")
-    return bool(colon) and (source == OIDC_ROLE or any(each in name for each in "*?["))
+def _may_match_several(approver: str) -> bool:
+    """Return whether an approver may match several principals: a role, or a name with wildcards."""
+    authority, colon, name = approver.partition(":")
+    return bool(colon) and (authority == OIDC_ROLE or any(wildcard in name for wildcard in "*?["))
 
 
 def _name_rules(rules: tuple[ApprovalRule, ...]) -> tuple[ApprovalRule, ...]:
-    """Return the rules; those without a name are called `rule N`. Raises ValueError if two have the same name."""
-    numbers: dict[str, int] = {}
-    named: list[ApprovalRule] = []
+    """Return the rules, those without a name named `rule N`. Raises ValueError if two have the same name."""
+    numbers_by_name: dict[str, int] = {}
+    named_rules: list[ApprovalRule] = []
     for number, rule in enumerate(rules, start=1):
         name = rule.name or f"rule {number}"
-        if name in numbers:
-            raise ValueError(f"rule {number} has the name {name!r} of rule {numbers[name]}; give it another")
-        numbers[name] = number
-        named.append(rule if rule.name else rule.model_copy(update={"name": name}))
-    return tuple(named)
+        if name in numbers_by_name:
+            raise ValueError(f"rule {number} has the name {name!r} of rule {numbers_by_name[name]}; give it another")
+        numbers_by_name[name] = number
+        named_rules.append(rule if rule.name else rule.model_copy(update={"name": name}))
+    return tuple(named_rules)
 
 
 class ApprovalSettings(BaseModel):
@@ -201,9 +201,10 @@ class ApprovalSettings(BaseModel):
 
 
 def read_approvals(table: Mapping[str, Any], where: str, text: str) -> dict[str, Any]:
-    """Return the checked values of a table `[approvals]`.
+    """Return the validated values of a table `[approvals]`, of the keys that it has.
 
-    Raises ConfigError, which names the rule and, as far as it is found in the text of the file, its line.
+    `where` names the table in errors. Raises ConfigError with the wrong rule and, if it is found in `text`, the text of
+    the file, its line.
     """
     try:
         settings = ApprovalSettings.model_validate(table)
@@ -215,7 +216,7 @@ def read_approvals(table: Mapping[str, Any], where: str, text: str) -> dict[str,
 def parse_approvals(text: str, where: str) -> ApprovalSettings:
     """Return the settings of a TOML document: its table `[approvals]`, or the document itself if it has no such table.
 
-    Raises ConfigError, which names a wrong rule and its line as far as possible.
+    `where` names the document in errors. Raises ConfigError with the wrong rule and, if it is found, its line.
     """
     try:
         document = tomllib.loads(text)
@@ -224,14 +225,14 @@ def parse_approvals(text: str, where: str) -> ApprovalSettings:
     table: object = document.get(APPROVALS, document)
     if not isinstance(table, dict):
         raise ConfigError(where, f"{APPROVALS}: {NO_TABLE}")
-    found = cast("dict[str, Any]", table)
-    for key in found.keys() - ApprovalSettings.model_fields.keys():
+    approvals = cast("dict[str, Any]", table)
+    for key in approvals.keys() - ApprovalSettings.model_fields.keys():
         raise make_unknown_key_error(f"{where}: {key}", key, ApprovalSettings.model_fields)
-    return ApprovalSettings(**read_approvals(found, f"{where}: {APPROVALS}", text))
+    return ApprovalSettings(**read_approvals(approvals, f"{where}: {APPROVALS}", text))
 
 
 def _make_rule_error(exc: ValidationError, table: Mapping[str, Any], where: str, text: str) -> ConfigError:
-    """Return the error for wrong settings; for a rule with its number, its name and its line."""
+    """Return the error for invalid settings; that of a rule has the rule's number, name and line."""
     error = make_config_error(exc, table, "", ApprovalRule.model_fields)
     match exc.errors(include_url=False, include_context=False)[0]["loc"]:
         case ("rules", int(index), *inner):
@@ -246,23 +247,23 @@ def _make_rule_error(exc: ValidationError, table: Mapping[str, Any], where: str,
                     *([f"line {line}"] if line else ()),
                 )
             )
-            within = error.key.removeprefix(f"rules.{index}").removeprefix(".")
-            return ConfigError(f"{where}.rules", f"{place}: {f'{within}: ' if within else ''}{error.problem}")
+            inner_key = error.key.removeprefix(f"rules.{index}").removeprefix(".")
+            return ConfigError(f"{where}.rules", f"{place}: {f'{inner_key}: ' if inner_key else ''}{error.problem}")
         case _:
-            repeated = re.match(r"rule ([0-9]+) ", error.problem)  # a name that two rules have: see `_name_rules`
-            line = _find_line(text, int(repeated[1]) - 1, "name", len(table["rules"])) if repeated else None
+            same_name = re.match(r"rule ([0-9]+) ", error.problem)  # a name that two rules have: see `_name_rules`
+            line = _find_line(text, int(same_name[1]) - 1, "name", len(table["rules"])) if same_name else None
             problem = f"line {line}: {error.problem}" if line else error.problem
             return ConfigError(f"{where}.{error.key}".removesuffix("."), problem)
 
 
-def _find_line(text: str, index: int, key: str, count: int) -> int | None:
-    """Return the line of a rule's key, or of the rule's table if the key is not in it.
+def _find_line(text: str, index: int, key: str, rule_count: int) -> int | None:
+    """Return the line, from 1 on, of a key of the rule `index`, or of the rule's header if it lacks the key.
 
-    `index` is that of the rule, of `count` in all. None if the text has not a table for each rule.
+    Returns None if the text does not have `rule_count` headers `[[rules]]`, as with rules in an inline list.
     """
     lines = text.splitlines()
-    tables = [number for number, line in enumerate(lines, start=1) if _HEADER.match(line)]
-    if len(tables) != count:
+    tables = [number for number, line in enumerate(lines, start=1) if _RULE_HEADER.match(line)]
+    if len(tables) != rule_count:
         return None
     for number, line in enumerate(lines[tables[index] :], start=tables[index] + 1):
         if line.lstrip().startswith("["):

@@ -11,13 +11,13 @@ from hubbubd.config.sections.tls import TlsFiles, read_certificate_names
 from hubbubd.errors import ConfigError
 
 FLEET: Final = "fleet"
-"""The setting that has them."""
+"""The setting that has the fleet."""
 
 MEMBER_URI: Final = "hubbub:member:"
-"""What the URI of a member's certificate begins with; its name follows."""
+"""The prefix of the URI in a member's certificate; the member's name follows."""
 
 MemberName = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$")]
-"""The name of a member: lower case, as a host's."""
+"""The name of a member: the form of a host name, in lower case."""
 
 ExpandedPath = Annotated[Path, AfterValidator(Path.expanduser)]
 
@@ -66,13 +66,13 @@ class FleetSettings(BaseModel):
         return TlsFiles(self.cert, self.key, self.ca)
 
     def check_certificate(self) -> None:
-        """Read the TLS files, and check that the certificate names this member, which others look for.
+        """Read the TLS files, and check that the certificate names this member, as other members require.
 
         Raises ConfigError, whose key is `tls_cert`, `tls_key` or `tls_client_ca` for `cert`, `key` or `ca`.
         """
         uris, hosts = read_certificate_names(self.tls.read().chain)
-        for kind, name, found in (("URI", f"{MEMBER_URI}{self.name}", uris), ("DNS name", self.name, hosts)):
-            if name not in found:
-                has = f"it has {', '.join(found[:3])}" if found else "it has none"
-                wrong = f"{self.cert} is not for the member {self.name!r}: of {kind} {name}; {has}"
-                raise ConfigError("tls_cert", wrong)
+        for kind, name, names in (("URI", f"{MEMBER_URI}{self.name}", uris), ("DNS name", self.name, hosts)):
+            if name not in names:
+                actual = f"it has {', '.join(names[:3])}" if names else "it has none"
+                problem = f"{self.cert} is not for the member {self.name!r}: of {kind} {name}; {actual}"
+                raise ConfigError("tls_cert", problem)

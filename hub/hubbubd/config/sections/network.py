@@ -147,7 +147,7 @@ def _check_tcp_listen(text: str, extra: str = "", packages: tuple[str, ...] = ()
     if text.startswith(UNIX):
         raise ValueError("must be HOST:PORT or [IPV6]:PORT")
     if any(find_spec(name) is None for name in packages):
-        raise ValueError(f"needs packages that are not installed: {installation.command_for_extra(extra)}")
+        raise ValueError(f"needs packages that are not installed: {installation.make_extra_install_command(extra)}")
     return _check_listen(text)
 
 

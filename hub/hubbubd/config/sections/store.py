@@ -9,13 +9,13 @@ from hubbubd.config.servers.server import Seconds
 from hubbubd.errors import ConfigError
 
 STORE: Final = "store"
-"""The setting that has them."""
+"""The setting that has the store."""
 
-PASSWORD_BYTES: Final = 4096
-"""The longest password of a database."""
+MAX_PASSWORD_BYTES: Final = 4096
+"""The longest password of a database, in bytes."""
 
 
-def _check_url(url: SecretStr) -> SecretStr:
+def _check_database_url(url: SecretStr) -> SecretStr:
     """Return the URL of a PostgreSQL database. Raises ValueError for another scheme."""
     if not url.get_secret_value().startswith(("postgresql://", "postgres://")):
         raise ValueError(
@@ -29,7 +29,7 @@ class StoreSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
-    url: Annotated[SecretStr, AfterValidator(_check_url)] | None = None
+    url: Annotated[SecretStr, AfterValidator(_check_database_url)] | None = None
     """The PostgreSQL database; none is a file in the data directory. Options as libpq has them, several hosts too."""
 
     schema_name: Annotated[str, Field(pattern=r"^[a-z_][a-z0-9_]{0,62}$")] = "hubbub"
@@ -47,11 +47,11 @@ class StoreSettings(BaseModel):
             return None
         try:
             with self.password_file.open("rb") as file:
-                content = file.read(PASSWORD_BYTES + 1)
+                content = file.read(MAX_PASSWORD_BYTES + 1)
             text = content.decode().strip("\r\n")
         except (OSError, ValueError) as error:
-            why = error.strerror if isinstance(error, OSError) else "it is not text"
-            raise ConfigError("store.password_file", f"{self.password_file} cannot be read: {why}") from None
-        if not text or len(content) > PASSWORD_BYTES:
+            reason = error.strerror if isinstance(error, OSError) else "it is not text"
+            raise ConfigError("store.password_file", f"{self.password_file} cannot be read: {reason}") from None
+        if not text or len(content) > MAX_PASSWORD_BYTES:
             raise ConfigError("store.password_file", f"{self.password_file} has no password, or a very long one")
         return text

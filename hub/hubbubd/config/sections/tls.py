@@ -20,7 +20,7 @@ class ServerTls:
     not_after: datetime
 
     def find_problem(self, now: datetime) -> str | None:
-        """Return why clients will reject the certificate; None when it is valid."""
+        """Return why clients would reject the certificate at the time `now`; None if it is valid then."""
         if now < self.not_before:
             return f"the certificate is valid only from {self.not_before:%Y-%m-%d %H:%M} UTC"
         return f"the certificate expired on {self.not_after:%Y-%m-%d %H:%M} UTC" if now > self.not_after else None
@@ -42,7 +42,7 @@ class TlsFiles:
             yield self.client_ca
 
     def read(self) -> ServerTls:
-        """Read and validate the files. Raises ConfigError with the setting's name as its key, naming the file."""
+        """Read and validate the files. Raises ConfigError, whose key is the setting, and whose text names the file."""
         from cryptography import x509
         from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
 
@@ -52,37 +52,37 @@ class TlsFiles:
         except ValueError:
             raise ConfigError("tls_cert", f"{self.cert} is not a PEM certificate") from None
         try:
-            private = load_pem_private_key(key, None)
+            private_key = load_pem_private_key(key, None)
         except TypeError:
             raise ConfigError("tls_key", f"{self.key} is encrypted, and the hub cannot ask for a passphrase") from None
         except ValueError:
             raise ConfigError("tls_key", f"{self.key} is not a PEM private key") from None
-        form = Encoding.DER, PublicFormat.SubjectPublicKeyInfo
-        if private.public_key().public_bytes(*form) != certificate.public_key().public_bytes(*form):
+        encoding = Encoding.DER, PublicFormat.SubjectPublicKeyInfo
+        if private_key.public_key().public_bytes(*encoding) != certificate.public_key().public_bytes(*encoding):
             raise ConfigError("tls_key", f"{self.key} is not the key of the certificate {self.cert}")
         authorities = None if self.client_ca is None else _read_authorities(self.client_ca)
         return ServerTls(chain, key, authorities, certificate.not_valid_before_utc, certificate.not_valid_after_utc)
 
     def find_problem(self) -> str | None:
-        """Return why clients will reject the certificate now, naming its file; None when valid. Raises ConfigError."""
-        found = self.read().find_problem(datetime.now(UTC))
-        return f"{self.cert}: {found}" if found else None
+        """Return why clients would reject the certificate now, with its file; None if valid. Raises ConfigError."""
+        problem = self.read().find_problem(datetime.now(UTC))
+        return f"{self.cert}: {problem}" if problem else None
 
 
 def read_certificate_names(chain: bytes) -> tuple[list[str], list[str]]:
-    """Return the URIs and the DNS names of a certificate, the first of a PEM chain."""
+    """Return the URIs and the DNS names of the first certificate in a PEM chain."""
     from cryptography import x509
 
     certificate = x509.load_pem_x509_certificates(chain)[0]
     try:
-        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
         return [], []
-    return found.get_values_for_type(x509.UniformResourceIdentifier), found.get_values_for_type(x509.DNSName)
+    return names.get_values_for_type(x509.UniformResourceIdentifier), names.get_values_for_type(x509.DNSName)
 
 
 def _read_authorities(path: Path) -> bytes:
-    """Return the PEM file of authorities, checked. Raises ConfigError."""
+    """Return the content of a PEM file of authorities, validated. Raises ConfigError."""
     pem = _read_file("tls_client_ca", path)
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_verify_locations(cadata=pem.decode("ascii"))

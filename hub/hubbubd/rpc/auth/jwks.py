@@ -55,27 +55,32 @@ class Key:
 
 
 class JwksCache:
-    """The keys by id. An unknown id causes a fetch, at most one per `pause_s` seconds."""
+    """The keys of an issuer, by id. An unknown id causes a fetch, at most one per `pause_s` seconds.
+
+    `jwks_url` is the address of the keys; None takes it from the discovery document of the issuer.
+    """
 
     def __init__(self, issuer: str, jwks_url: str | None, *, pause_s: float = PAUSE_S) -> None:
         self._issuer = issuer
         self._jwks_url = jwks_url
         self._pause_s = pause_s
-        self._keys: dict[str | None, Key] | None = None
-        self._fetched_at = self._tried_at = -float("inf")
+        self._keys: dict[str | None, Key] | None = None  # by id; None until the first successful fetch
+        # Loop time of the last successful fetch, and of the last attempt.
+        self._fetched_at = self._attempted_at = -float("inf")
         self._fetch_lock = anyio.Lock()
 
     async def find(self, kid: str | None) -> Key | None:
-        """Return the key with the id `kid`, or the only key for None; None if there is no such key.
+        """Return the key with the id `kid`; for None the only key. Returns None if there is no such key.
 
-        Fetches keys that are not fresh. Raises Unavailable until keys were fetched once.
+        Fetches the keys again if they are older than FRESH_S or lack `kid`. Raises Unavailable until keys were fetched
+        once.
         """
-        # While another caller fetches, a stored key that is not fresh is good enough.
+        # While another caller fetches, an old key is accepted, so that this caller need not wait.
         if not self._is_fresh(kid) and not (self._fetch_lock.locked() and self._find_cached(kid)):
             async with self._fetch_lock:
                 now = anyio.current_time()
-                if not self._is_fresh(kid) and now - self._tried_at >= self._pause_s:
-                    self._tried_at = now
+                if not self._is_fresh(kid) and now - self._attempted_at >= self._pause_s:
+                    self._attempted_at = now
                     await self._fetch()
         if self._keys is None:
             raise Unavailable(
@@ -86,29 +91,31 @@ class JwksCache:
         return self._find_cached(kid)
 
     def _is_fresh(self, kid: str | None) -> bool:
-        """Return whether the key of this id is known, and was fetched at most FRESH_S ago."""
+        """Return whether the key with the id `kid` is stored, and was fetched less than FRESH_S ago."""
         return self._find_cached(kid) is not None and anyio.current_time() - self._fetched_at < FRESH_S
 
     def _find_cached(self, kid: str | None) -> Key | None:
-        """Return the key with the id `kid` as last fetched, or the only key for None; None if there is no such key."""
+        """Return the stored key with the id `kid`; for None the only key. Returns None if there is no such key."""
         keys = self._keys or {}
         return next(iter(keys.values())) if kid is None and len(keys) == 1 else keys.get(kid)
 
     async def _fetch(self) -> None:
-        """Fetch the keys and store them; after a failure the old keys stay, and the failure is logged."""
+        """Fetch the keys and store them. A failure is logged, and the old keys stay."""
         try:
             with anyio.fail_after(FETCH_S):
-                async with httpx2.AsyncClient(verify=_make_tls_context(), timeout=FETCH_S, cookies=NoCookies()) as http:
-                    url = self._jwks_url or await self._discover_jwks_url(http)
-                    keys = _parse_keys((await _get_json(http, url)).get("keys"))
+                async with httpx2.AsyncClient(
+                    verify=_make_tls_context(), timeout=FETCH_S, cookies=NoCookies()
+                ) as client:
+                    url = self._jwks_url or await self._discover_jwks_url(client)
+                    keys = _parse_keys((await _get_json(client, url)).get("keys"))
         except (httpx2.HTTPError, httpx2.InvalidURL, TimeoutError, ValueError) as exc:
             log.warning("identity provider keys not fetched", issuer=self._issuer, error=str(exc) or repr(exc))
             return
         self._keys, self._fetched_at = keys, anyio.current_time()
 
-    async def _discover_jwks_url(self, http: httpx2.AsyncClient) -> str:
+    async def _discover_jwks_url(self, client: httpx2.AsyncClient) -> str:
         """Return the address of the keys from the provider's discovery document. Raises ValueError, HTTPError."""
-        document = await _get_json(http, f"{self._issuer.rstrip('/')}/.well-known/openid-configuration")
+        document = await _get_json(client, f"{self._issuer.rstrip('/')}/.well-known/openid-configuration")
         if document.get("issuer") != self._issuer:
             raise ValueError(f"the discovery document is of another issuer: {document.get('issuer')!r}")
         return check_url(str(document.get("jwks_uri")))
@@ -116,14 +123,15 @@ class JwksCache:
 
 @cache
 def _make_tls_context() -> ssl.SSLContext:
-    # Loading the certificates takes longer than all else of a fetch, and holds the loop up meanwhile.
+    """Return the TLS context of all fetches."""
+    # Cached: loading the system's certificates takes longer than the rest of a fetch, and blocks the event loop.
     return httpx2.create_ssl_context()
 
 
-async def _get_json(http: httpx2.AsyncClient, url: str) -> dict[str, Any]:
+async def _get_json(client: httpx2.AsyncClient, url: str) -> dict[str, Any]:
     """Fetch and return a JSON object of at most MAX_BYTES. Raises ValueError, HTTPError."""
     body = bytearray()
-    async with http.stream("GET", url, headers={"accept": "application/json"}) as response:
+    async with client.stream("GET", url, headers={"accept": "application/json"}) as response:
         response.raise_for_status()
         async for chunk in response.aiter_bytes():
             body += chunk
@@ -135,10 +143,13 @@ async def _get_json(http: httpx2.AsyncClient, url: str) -> dict[str, Any]:
     return cast("dict[str, Any]", document)
 
 
-def _parse_keys(members: object) -> dict[str | None, Key]:
-    """Return the keys for signatures, by id. Raises ValueError when there are none."""
+def _parse_keys(jwks: object) -> dict[str | None, Key]:
+    """Return the usable keys among the first MAX_KEYS of a JWK set, by id. Raises ValueError if there are none.
+
+    `jwks` is the member `keys` of the set. Keys of unknown kinds and for other uses than signatures are left out.
+    """
     keys: dict[str | None, Key] = {}
-    for jwk in cast("list[Any]", members)[:MAX_KEYS] if isinstance(members, list) else []:
+    for jwk in cast("list[Any]", jwks)[:MAX_KEYS] if isinstance(jwks, list) else []:
         try:
             kid, stated_algorithm = jwk.get("kid"), jwk.get("alg")
             algorithms = [name for name in ALGORITHMS.get(jwk["kty"], ()) if stated_algorithm in (None, name)]

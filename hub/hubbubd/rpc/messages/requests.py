@@ -12,7 +12,7 @@ from google.protobuf.duration_pb2 import Duration
 from hubbub.v1 import admin_pb2, call_pb2, catalog_pb2, event_pb2, inbox_pb2, mcp_pb2, server_pb2, task_pb2
 from hubbub_shared.durations import to_seconds
 from hubbubd import bounds, payload
-from hubbubd.config.sections.approvals import LONGEST_REMEMBERED_S
+from hubbubd.config.sections.approvals import MAX_REMEMBERED_S
 from hubbubd.config.sections.mcp import LONGEST_HOLD_S
 from hubbubd.core.access import ANY, Grant, Scope
 from hubbubd.core.audit import AuditFilter
@@ -167,8 +167,8 @@ def parse_answer(
 def _parse_approve(approve: inbox_pb2.AnswerPendingRequestRequest.Approve, groups: frozenset[str]) -> forms.Approve:
     """Return the approval of a caller with these groups."""
     remember_s = to_seconds(approve.remember)
-    if not 0 <= remember_s <= LONGEST_REMEMBERED_S:
-        raise InvalidArgument.field("approve.remember", f"must be 0 to {LONGEST_REMEMBERED_S:.0f} seconds")
+    if not 0 <= remember_s <= MAX_REMEMBERED_S:
+        raise InvalidArgument.field("approve.remember", f"must be 0 to {MAX_REMEMBERED_S:.0f} seconds")
     return forms.Approve(
         arguments=payload.loads_object(approve.arguments, "approve.arguments") if approve.arguments else None,
         remember_s=remember_s,

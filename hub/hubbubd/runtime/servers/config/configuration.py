@@ -14,7 +14,7 @@ import structlog
 from anyio import to_thread
 
 from hubbubd.config import HubSettings, LoadedSettings
-from hubbubd.config.hub import LIVE
+from hubbubd.config.hub import LIVE_SETTINGS
 from hubbubd.core.audit import BY_FILE
 from hubbubd.errors import ConfigError, FailedPrecondition, HubError
 from hubbubd.redaction import REDACTION
@@ -167,7 +167,7 @@ class Configuration:
         """Apply settings that were read to the hub and its servers. Raises Unavailable."""
         before, after = self.settings, settings.hub
         differ = {name for name in HubSettings.model_fields if getattr(before, name) != getattr(after, name)}
-        live, needs_restart = sorted(differ & LIVE), tuple(sorted(differ - LIVE))
+        live, needs_restart = sorted(differ & LIVE_SETTINGS), tuple(sorted(differ - LIVE_SETTINGS))
         self.settings = before.model_copy(update={name: getattr(after, name) for name in live})
         if live:
             for adopt in self._adopters:

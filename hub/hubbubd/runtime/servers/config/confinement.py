@@ -7,7 +7,7 @@ from dataclasses import replace
 import structlog
 
 from hubbubd.config import Confinement, HubSettings
-from hubbubd.config.hub import CONFINING
+from hubbubd.config.hub import CONFINEMENT_SETTINGS
 from hubbubd.config.sections.mcp import PROFILES
 from hubbubd.core.servers.server_record import ServerRecord
 
@@ -53,7 +53,7 @@ class ConfinementCheck:
     def adopt(self, settings: HubSettings) -> frozenset[str]:
         """Apply settings; return the names of those that changed and confine servers."""
         before, self.settings = self.settings, settings
-        changed = frozenset(name for name in CONFINING if getattr(before, name) != getattr(settings, name))
+        changed = frozenset(name for name in CONFINEMENT_SETTINGS if getattr(before, name) != getattr(settings, name))
         if changed and changed <= {
             PROFILES
         }:  # this setting has no effect on commands, so these need not be looked up again
