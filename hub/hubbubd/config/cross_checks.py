@@ -19,7 +19,7 @@ from hubbubd.errors import ConfigError
 
 
 def check_settings(hub: HubSettings, servers: Iterable[str]) -> None:
-    """Raise ConfigError, with the setting's name as its key, for the first contradiction.
+    """Check that settings fit each other and the files they name. Raises ConfigError with the wrong setting as its key.
 
     `servers` are the names of the servers of all files.
     """

@@ -49,7 +49,7 @@ _EDITOR_REFERENCE: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class FileContent:
-    """One parsed file: the raw `hub` table, not validated, its validated servers, and its validated profiles."""
+    """A parsed file: its settings of the hub, not validated yet, and its validated servers and profiles."""
 
     path: Path
     hub: dict[str, Any]
@@ -91,8 +91,8 @@ def read_file(path: Path) -> FileContent:
             servers = _translate_servers(
                 _get_table(root, section, f"{where}: {section}"), f"{where}: {section}", path.absolute().parent
             )
-        case ending:
-            raise ConfigError(where, f"a configuration file ends in .toml or .json, not {ending!r}")
+        case suffix:
+            raise ConfigError(where, f"a configuration file ends in .toml or .json, not {suffix!r}")
     hub = _get_table(root, "hub", f"{where}: hub")
     if PROFILES in hub:
         raise ConfigError(f"{where}: hub.{PROFILES}", "in a file, each profile is a table [mcp.profiles.NAME]")
@@ -107,7 +107,7 @@ def read_file(path: Path) -> FileContent:
 
 
 def _read_own_tables(root: Mapping[str, Any], where: str, text: str) -> dict[str, Any]:
-    """Return the hub's settings that are tables beside `[hub]`, rules of approvals checked. Raises ConfigError."""
+    """Return the tables beside `[hub]` that are settings of the hub, with approvals validated. Raises ConfigError."""
     own_tables: dict[str, Any] = {}
     for name, settings in OWN_TABLES.items():
         if table := _get_table(root, name, f"{where}: {name}"):
@@ -117,19 +117,19 @@ def _read_own_tables(root: Mapping[str, Any], where: str, text: str) -> dict[str
     return own_tables
 
 
-def _parse_root(where: str, form: str, parse: Any) -> dict[str, Any]:
-    """Return the top-level table of a file; `parse` reads the file. Raises ConfigError."""
+def _parse_root(where: str, format_name: str, parse: Any) -> dict[str, Any]:
+    """Return the top-level table that `parse` makes of a file's text. Raises ConfigError."""
     try:
         root: object = parse()
     except (ValueError, RecursionError) as exc:
-        raise ConfigError(where, f"is not valid {form}: {exc}") from None
+        raise ConfigError(where, f"is not valid {format_name}: {exc}") from None
     if not isinstance(root, dict):
         raise ConfigError(where, "must be an object")
     return cast("dict[str, Any]", root)
 
 
 def _get_table(parent: Mapping[str, Any], name: str, key: str) -> dict[str, Any]:
-    """Return a table of a table, empty if it is missing. Raises ConfigError, with `key`, for another value."""
+    """Return the table `name` of a table, empty if missing. Raises ConfigError with the key `key` if it is no table."""
     table: object = parent.get(name, {})
     if not isinstance(table, dict):
         raise ConfigError(key, NO_TABLE)
@@ -169,9 +169,9 @@ def _read_profiles(mcp: Mapping[str, Any], key: str) -> Iterable[tuple[str, Prof
 
 
 def _translate_servers(table: Mapping[str, Any], key: str, directory: Path) -> dict[str, Any]:
-    """Translate the servers of another program's file to the hub's keys, without the disabled ones.
+    """Return the servers of another program's file with the hub's keys, without the disabled servers.
 
-    `directory` has the file; the path of an `envFile` is relative to it. Raises ConfigError.
+    The path of an `envFile` is relative to `directory`, that of the file. Raises ConfigError.
     """
     translated: dict[str, Any] = {}
     for name in table:
@@ -196,7 +196,7 @@ def _translate_servers(table: Mapping[str, Any], key: str, directory: Path) -> d
 
 
 def _refuse_editor_references(value: object, key: str) -> None:
-    """Raise ConfigError for a reference that only an editor can resolve, and name the command that can."""
+    """Raise ConfigError for the first reference in a value that only an editor can resolve."""
     if isinstance(value, str):
         if found := _EDITOR_REFERENCE.search(value):
             raise ConfigError(key, f"{found[0]} is known to an editor alone; `hubbub config import FILE` resolves it")

@@ -92,10 +92,7 @@ def _parse_store_copy(options: Namespace, hub: HubSettings) -> StoreCopy | None:
 def _read_files(
     config_args: Sequence[str] | None, environ: Mapping[str, str]
 ) -> tuple[tuple[Path, ...], list[FileContent]]:
-    """Return the paths of the configuration files, and their contents; a missing default file has no content.
-
-    Raises ConfigError.
-    """
+    """Return the paths of the configuration files, and the contents of those that exist. Raises ConfigError."""
     names = config_args or [path for path in environ.get(f"{ENV_PREFIX}CONFIG", "").split(os.pathsep) if path]
     if names:
         paths = tuple(Path(path).expanduser() for path in names)

@@ -15,7 +15,7 @@ _MESSAGES = {
     **dict.fromkeys(("model_type", "dict_type"), NO_TABLE),
     **dict.fromkeys(("tuple_type", "list_type"), 'must be a list, such as ["a", "b"]'),
 }
-"""What is said in place of pydantic's words, which name types of Python."""
+"""Messages by pydantic's type of error, in place of pydantic's own, which name types of Python."""
 
 
 def make_config_error(exc: ValidationError, value: Any, key: str, known: Iterable[str] = ()) -> ConfigError:
@@ -33,12 +33,12 @@ def make_config_error(exc: ValidationError, value: Any, key: str, known: Iterabl
 
 def make_unknown_key_error(dotted: str, name: str, known: Iterable[str]) -> ConfigError:
     """Return the error for an unknown key, which suggests a similar known one."""
-    near = get_close_matches(name, known, n=1)
-    return ConfigError(dotted, f"unknown key; did you mean {near[0]!r}?" if near else _UNKNOWN_KEY)
+    similar_keys = get_close_matches(name, known, n=1)
+    return ConfigError(dotted, f"unknown key; did you mean {similar_keys[0]!r}?" if similar_keys else _UNKNOWN_KEY)
 
 
 def _find_key_path(loc: tuple[int | str, ...], value: Any) -> list[str]:
-    """Return the keys that lead to the wrong value."""
+    """Return the keys that lead to the wrong value, without pydantic's other steps in `loc`."""
     # pydantic's loc also contains the names of union members: only steps that lead into the value are keys.
     path: list[str] = []
     for step in loc:

@@ -11,10 +11,7 @@ DISTRIBUTION = "hubbub"
 
 
 def make_extra_install_command(extra: str) -> str:
-    """Return the shell command that installs the packages of an extra of Hubbub.
-
-    The command names these packages, as Hubbub itself is in no package index.
-    """
+    """Return the shell command that installs an extra's packages by name: Hubbub itself is in no package index."""
     from importlib.metadata import PackageNotFoundError, requires  # imported late: only error messages need it
 
     try:
@@ -39,10 +36,7 @@ def make_install_command(packages: Sequence[str], environment: Path) -> str:
 
 
 def _list_extra_packages(requirements: Sequence[str], extra: str) -> list[str]:
-    """Return the requirements that belong to an extra, without their markers.
-
-    `requirements` are the lines Requires-Dist of the package's core metadata.
-    """
+    """Return those of the package's requirements (core metadata, Requires-Dist) of an extra, without markers."""
     extra_marker = re.compile(rf"extra\s*==\s*['\"]{re.escape(extra)}['\"]")
     packages: list[str] = []
     for requirement in requirements:

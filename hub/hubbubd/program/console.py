@@ -146,10 +146,7 @@ def configure_logging(file: Path | None, sink: LogSink) -> None:
 
 
 def redirect_stderr_to_log_file() -> None:
-    """Redirect stderr to the log file, if there is one, unless stderr is a terminal.
-
-    Otherwise stderr may be a pipe to a program that started the hub and has ended.
-    """
+    """Redirect stderr to the log file, if there is one, unless stderr is a terminal: its reader may have ended."""
     if _LogFile.log is not None and not sys.stderr.isatty():
         _LogFile.log.redirect_stderr()
 

@@ -40,10 +40,7 @@ class FleetTerm:
     def open(
         cls, settings: FleetSettings, membership: Membership, max_message_bytes: int, losses: list[HistoryLost]
     ) -> "FleetTerm":
-        """Bind the port for the other members, and start a term.
-
-        `losses` are the history losses of earlier terms of this process. Raises ConfigError and OSError.
-        """
+        """Bind the port for other members; `losses` are those of earlier terms. Raises ConfigError and OSError."""
         fleet = FleetOwnership(
             membership, drain_timeout_s=settings.drain_timeout_s, rebalance=settings.rebalance, losses=losses
         )

@@ -26,7 +26,7 @@ def is_routing_header(header: str) -> bool:
 
 
 def find_problems(config: ServerConfig, hub: HubSettings) -> Iterator[tuple[str, str]]:
-    """Yield the key of each option that a server of the API may not have, and why not."""
+    """Yield the key of each option that a server added over the API may not have, and the reason."""
     if problem := _find_name_problem(config.name, hub):
         yield "name", problem
     for key, value in config:
@@ -39,7 +39,7 @@ def find_problems(config: ServerConfig, hub: HubSettings) -> Iterator[tuple[str,
 
 
 def _find_header_problem(name: str, value: str) -> str | None:
-    """Return why a server of the API may not have a header; None if it may."""
+    """Return why a server added over the API may not have a header; None if it may."""
     if not name.startswith(":") and not _TOKEN.fullmatch(name):
         return "is not a valid header name"
     if is_routing_header(name):
@@ -50,7 +50,7 @@ def _find_header_problem(name: str, value: str) -> str | None:
 
 
 def _find_name_problem(name: str, hub: HubSettings) -> str | None:
-    """Return why a server of the API may not have a name; None if it may."""
+    """Return why a server added over the API may not have a name; None if it may."""
     if name == OWN_NAME:
         return "is the hub's own, to its hosts"
     if key := find_people_conflict(hub.mcp_profiles, name):

@@ -101,7 +101,7 @@ _UPWARDS: Final = re.compile(r"(?<![\w.-])\.\.(/|$)")
 
 
 def _check_command(text: str) -> str:
-    """Return a command that is a name or an absolute path. Raises ValueError for any other."""
+    """Return the command. Raises ValueError if it is neither a name nor an absolute path."""
     if not text or ("/" in text and not text.startswith("/")):
         raise ValueError(f"{text!r} is neither a plain name nor an absolute path")
     return text
@@ -120,7 +120,7 @@ class AllowedCommand(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _accept_plain_name(cls, value: Any) -> Any:
-        """Return a plain string as a table with that command. Raises ValueError for neither."""
+        """Turn a plain string into a table with that command. Raises ValueError for another type."""
         if not isinstance(value, str | dict | cls):
             raise ValueError("must be a command, or a table with one")
         return {"command": value} if isinstance(value, str) else cast("Any", value)
@@ -146,14 +146,14 @@ class AllowedCommand(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class _ResolvedRule:
-    """An entry with the file of its command when the hub started; `path` is empty if there was none.
+    """An entry of `allow_commands` with the program that its command was when the hub started.
 
-    `real` is the file to which `path` led then, through all links.
+    `path` is empty if there was none; `real_path` is `path` with all links followed, at that time.
     """
 
     rule: AllowedCommand
     path: str
-    real: str
+    real_path: str
 
     @classmethod
     def from_rule(cls, rule: AllowedCommand, search_path: str) -> "_ResolvedRule":
@@ -161,15 +161,17 @@ class _ResolvedRule:
         path = rule.command
         if not path.startswith("/"):
             # Relative entries of PATH would depend on the working directory.
-            absolute = os.pathsep.join(each for each in search_path.split(os.pathsep) if each.startswith("/"))
-            path = (shutil.which(path, path=absolute) if absolute else None) or ""
+            absolute_directories = os.pathsep.join(
+                each for each in search_path.split(os.pathsep) if each.startswith("/")
+            )
+            path = (shutil.which(path, path=absolute_directories) if absolute_directories else None) or ""
         return cls(rule, path, os.path.realpath(path) if path else "")
 
     def find_obstacle(self, config: ServerConfig) -> str | None:
         """Return why the entry does not allow a server; None if it does."""
         if not self.path:
             return "it was not found on PATH when the hub started"
-        if os.path.realpath(self.path) != self.real:
+        if os.path.realpath(self.path) != self.real_path:
             return f"{self.path} is not the file that it was when the hub started"
         return self.rule.find_obstacle(config)
 
@@ -186,7 +188,7 @@ class CommandRules:
         return [each.rule.command for each in self._resolved if not (each.path and os.access(each.path, os.X_OK))]
 
     def find_allowed_program(self, config: ServerConfig) -> str:
-        """Return the absolute path of the program of a server. Raises PermissionDenied (COMMAND_NOT_ALLOWED)."""
+        """Return the absolute path of a server's program, if allowed. Raises PermissionDenied (COMMAND_NOT_ALLOWED)."""
         candidates = [each for each in self._resolved if config.command in {each.rule.command, each.path}]
         obstacles: list[str] = []
         for each in candidates:
@@ -194,9 +196,9 @@ class CommandRules:
             if obstacle is None:
                 return each.path
             obstacles.append(obstacle)
-        why = f"allows it, but {obstacles[0]}" if obstacles else "does not have it"
+        problem = f"allows it, but {obstacles[0]}" if obstacles else "does not have it"
         raise PermissionDenied(
-            f"the command {config.command!r} may not be started: allow_commands of the hub's configuration {why}",
+            f"the command {config.command!r} may not be started: allow_commands of the hub's configuration {problem}",
             reason="COMMAND_NOT_ALLOWED",
             metadata={"command": config.command or ""},
         )
@@ -218,6 +220,6 @@ def _matches_arg(pattern: str, arg: str) -> bool:
 
 
 def _matches_variable(patterns: Iterable[str], name: str) -> bool:
-    """Return whether a variable's name matches a pattern; one of POWERFUL_VARIABLES must be there literally."""
+    """Return whether a variable's name matches a pattern; one of POWERFUL_VARIABLES must be listed literally."""
     is_powerful = any(fnmatchcase(name.upper(), each) for each in POWERFUL_VARIABLES)
     return any(name == each or (not is_powerful and fnmatchcase(name, each)) for each in patterns)

@@ -37,11 +37,11 @@ class Confinement:
         return cls(commands, hosts, frozenset(settings.allow_variables), settings)
 
     def with_trust(self, trusted: bool) -> "Confinement":
-        """Return the policy for a server that the owner has added (`trusted`), or another caller."""
+        """Return the policy for a server by the owner (`trusted`) or of another caller; `trust_local` can forbid it."""
         return replace(self, trusted=trusted and self.hub.trust_local)
 
     def find_host_rules(self, resolved: ServerConfig) -> HostRules:
-        """Return the rules for the hosts that a server may connect to."""
+        """Return the rules for hosts of a server: a trusted server's own host may be private."""
         if not self.trusted or resolved.url is None:
             return self.hosts
         return self.hosts.with_trusted_host(_parse_host(resolved.url))

@@ -50,7 +50,7 @@ _ISATAP: Final = (0x00005EFE, 0x02005EFE)
 
 
 def normalize_rule(text: str) -> str:
-    """Return an entry of `allow_hosts` or `deny_hosts` in lower case. Raises ValueError for an invalid one."""
+    """Return an entry of `allow_hosts` or `deny_hosts` in lower case. Raises ValueError if it is invalid."""
     rule = text.lower().removesuffix(".")
     if _parse_network(rule) is None and not (_NAME.fullmatch(rule) and not _ends_in_number(rule)):
         raise ValueError(f"{text!r} is neither {PUBLIC!r}, an address, a network nor the name of a host")
@@ -64,10 +64,10 @@ class HostRules:
     wildcards only hosts at public addresses.
     """
 
-    def __init__(self, allow: Iterable[str], deny: Iterable[str]) -> None:
-        """Split the entries of `allow_hosts` and `deny_hosts`, as of `normalize_rule`, into networks and names."""
-        self._networks, self._names = _split_rules(allow)
-        self._denied_networks, self._denied_names = _split_rules(deny)
+    def __init__(self, allowed: Iterable[str], denied: Iterable[str]) -> None:
+        """Take the entries of `allow_hosts` and `deny_hosts`, as `normalize_rule` returns them."""
+        self._networks, self._names = _split_rules(allowed)
+        self._denied_networks, self._denied_names = _split_rules(denied)
         self._literal_names = frozenset(name for name in self._names if name != PUBLIC and not _WILDCARD.search(name))
         self._trusted_host = ""
 
@@ -112,7 +112,7 @@ class HostRules:
         return any(fnmatchcase(name, each) for each in self._denied_names)
 
     def _denies_address(self, address: Address) -> bool:
-        """Return whether an address is denied, whatever its name."""
+        """Return whether `deny_hosts` has the address, in a network or by `public`."""
         return _is_within(address, self._denied_networks) or (PUBLIC in self._denied_names and is_public(address))
 
     def _allows_name(self, name: str) -> bool:
@@ -120,7 +120,7 @@ class HostRules:
         return any(fnmatchcase(name, each) for each in self._names)
 
     def _allows_address(self, name: str, address: Address) -> bool:
-        """Return whether a host of this name may be at an address."""
+        """Return whether `allow_hosts`, or the owner's trust, allows a host of this name at an address."""
         if _is_within(address, self._networks) or name in self._literal_names:
             return True
         if name == self._trusted_host and is_private(address):
@@ -171,7 +171,7 @@ def _list_effective_addresses(address: Address) -> Iterator[Address]:
 
 
 def _split_rules(rules: Iterable[str]) -> tuple[tuple[Network, ...], frozenset[str]]:
-    """Return the networks and the names among some rules."""
+    """Split rules into networks (or single addresses) and names."""
     rules = tuple(rules)
     networks = tuple(network for rule in rules if (network := _parse_network(rule)) is not None)
     return networks, frozenset(rule for rule in rules if _parse_network(rule) is None)
@@ -211,10 +211,10 @@ def _ends_in_number(name: str) -> bool:
     return _NUMBER.fullmatch(name.rpartition(".")[2]) is not None
 
 
-def _make_host_error(host: str, why: str = "") -> PermissionDenied:
+def _make_host_error(host: str, detail: str = "") -> PermissionDenied:
     """Return the error for a host that may not be reached."""
     return PermissionDenied(
-        f"the host {host} may not be reached{f': {why}' if why else ''}; "
+        f"the host {host} may not be reached{f': {detail}' if detail else ''}; "
         "allow_hosts and deny_hosts of the hub's configuration say which may",
         reason="HOST_NOT_ALLOWED",
         metadata={"host": host},

@@ -1,4 +1,4 @@
-"""Settings of the MCP endpoint: its profiles, `[mcp.profiles.NAME]`, each of which says what a host sees of the hub."""
+"""Settings of the MCP endpoint: its profiles, `[mcp.profiles.NAME]`. A profile decides what a host sees of the hub."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -11,15 +11,15 @@ from hubbubd.config.servers.server import OWN_NAME, ServerName
 from hubbubd.errors import ConfigError
 
 DEFAULT: Final = "default"
-"""The profile of /mcp. It is there without being configured."""
+"""The name of the profile of /mcp, which need not be configured."""
 
 MAX_PATTERNS: Final = 1000
 """The most patterns of a list, and aliases of a profile: each is compared with each name."""
 
 PEOPLE: Final = "host"
-"""The name under which calls of the tools that ask people (`people` of a profile) are recorded, as if of a server.
+"""The name of the server in records of calls of the tools that ask people (`people` of a profile).
 
-Where a profile has these tools, no server can have the name.
+Where a profile has these tools, no server can have this name.
 """
 
 PROFILES: Final = "mcp_profiles"
@@ -36,7 +36,7 @@ _LONGEST_ALIAS = 14  # what `host_names` leaves to a prefix where `max_tool_name
 
 
 def _check_alias(text: str) -> str:
-    """Return an alias of a server. Raises ValueError for one that is malformed, too long, or the hub's own name."""
+    """Return the alias of a server. Raises ValueError if it is malformed, too long, or the hub's own name."""
     if not _ALIAS.fullmatch(text) or len(text) > _LONGEST_ALIAS:
         raise ValueError(
             f"{text!r} is not an alias: letters, digits, '-' and single '_' between them, at most {_LONGEST_ALIAS}"
@@ -48,8 +48,8 @@ def _check_alias(text: str) -> str:
 
 def _check_hold(value: object) -> object:
     """Return "auto", or a number of seconds from 0 to LONGEST_HOLD_S. Raises ValueError for anything else."""
-    seconds = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= LONGEST_HOLD_S
-    if value != "auto" and not seconds:
+    is_seconds = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= LONGEST_HOLD_S
+    if value != "auto" and not is_seconds:
         raise ValueError(f'must be "auto", or seconds from 0 to {LONGEST_HOLD_S}')
     return value
 
@@ -66,7 +66,7 @@ AskedToApprove = Literal["both", "host", "inbox"]
 
 
 class QuestionSettings(BaseModel):
-    """Who is asked what a server asks, by kind of pending request."""
+    """Who gets a server's questions, by kind of pending request."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -140,26 +140,26 @@ class ProfileSettings(BaseModel):
     """Shorter names of servers, for the names of their tools and prompts."""
 
     def has_server(self, name: str) -> bool:
-        """Return whether a server is shown."""
+        """Return whether hosts see a server."""
         return _matches(self.servers, name)
 
-    def has_tool(self, shown: str) -> bool:
-        """Return whether a tool is shown, by the name that hosts see (ASCII; case counts)."""
-        return _matches(self.allow_tools, shown) and not _matches(self.deny_tools, shown)
+    def has_tool(self, visible_name: str) -> bool:
+        """Return whether hosts see a tool; `visible_name` is its name for hosts (ASCII; case counts)."""
+        return _matches(self.allow_tools, visible_name) and not _matches(self.deny_tools, visible_name)
 
-    def pins_tool(self, shown: str) -> bool:
-        """Return whether a tool, by the name that hosts see, is listed even where hosts have to search for tools."""
-        return _matches(self.always, shown)
+    def pins_tool(self, visible_name: str) -> bool:
+        """Return whether a tool, by its name for hosts, is listed even where hosts have to search for tools."""
+        return _matches(self.always, visible_name)
 
 
 DEFAULT_PROFILE: Final = ProfileSettings()
-"""What the profile `default` is unless it is configured."""
+"""The profile `default` where it is not configured."""
 
 Profiles = Annotated[Mapping[ProfileName, ProfileSettings], Field(max_length=MAX_PATTERNS)]
 
 
 def find_alias_conflict(profiles: Mapping[str, ProfileSettings], name: str) -> str | None:
-    """Return the key of an alias of another server that equals this name; None if there is none."""
+    """Return the key of the first alias that equals `name` and belongs to another server; None without one."""
     for profile, settings in profiles.items():
         for server, alias in settings.alias.items():
             if alias == name != server:
@@ -168,13 +168,13 @@ def find_alias_conflict(profiles: Mapping[str, ProfileSettings], name: str) -> s
 
 
 def find_people_conflict(profiles: Mapping[str, ProfileSettings], name: str) -> str | None:
-    """Return the key of a profile that takes this name for tools which ask people (PEOPLE); None if no profile does."""
-    asking = (f"{profile}.people" for profile, settings in profiles.items() if settings.people)
-    return next(asking, None) if name == PEOPLE else None
+    """Return the key of the first profile whose tools ask people, if `name` is PEOPLE; otherwise None."""
+    conflicts = (f"{profile}.people" for profile, settings in profiles.items() if settings.people)
+    return next(conflicts, None) if name == PEOPLE else None
 
 
 def check_profiles(profiles: Mapping[str, ProfileSettings], servers: Iterable[str]) -> None:
-    """Raise ConfigError, with the key `mcp_profiles`, for the first contradiction within a profile or with a server."""
+    """Raise ConfigError, with the key `mcp_profiles`, for the first conflict in a profile or with a server's name."""
     for name, settings in profiles.items():
         if settings.always and settings.tools != "search":
             raise ConfigError(PROFILES, f'{name}.always: needs tools = "search"; all tools are listed')

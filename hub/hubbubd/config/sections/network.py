@@ -30,10 +30,10 @@ _HOST_MAX = 253  # RFC 1035, section 2.3.4
 _ORIGIN = re.compile(r"https?://(\[[0-9a-f:]+\]|[a-z0-9.-]+)(:[0-9]{1,5})?")
 
 
-def _check_who(text: str) -> str:
-    """Return whom a grant is for. Raises ValueError unless it names an authority and a name."""
-    source, _, name = text.partition(":")
-    if source not in (CERT, OIDC, OIDC_ROLE) or not name:
+def _check_grantee(text: str) -> str:
+    """Return `who` of a grant. Raises ValueError if it is not AUTHORITY:NAME."""
+    authority, _, name = text.partition(":")
+    if authority not in (CERT, OIDC, OIDC_ROLE) or not name:
         raise ValueError(f"must be {CERT}:NAME, {OIDC}:NAME or {OIDC_ROLE}:VALUE, not {text!r}")
     return text
 
@@ -43,7 +43,7 @@ class GrantSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
-    who: Annotated[str, AfterValidator(_check_who)]
+    who: Annotated[str, AfterValidator(_check_grantee)]
     """`cert:NAME` or `oidc:NAME`, where NAME may have `*`, `?` and `[...]`; or `oidc-role:VALUE`, compared exactly."""
 
     roles: Annotated[
@@ -56,7 +56,7 @@ class GrantSettings(BaseModel):
 
 
 def make_off_loopback_message(listen: str) -> str:
-    """Return the message that an address beyond loopback needs TLS."""
+    """Return the error message for an address beyond loopback without TLS."""
     return (
         f"{listen} is not on loopback, and the network needs TLS: set tls_cert and tls_key. Callers then need a token "
         "(hubbub tokens create), a client certificate (tls_client_ca) or a token of your identity provider "
@@ -80,34 +80,34 @@ def is_loopback(host: str) -> bool:
 
 
 def _check_listen(text: str) -> str:
-    """Return HOST:PORT or unix:PATH to listen at. Raises ValueError for another form, or what no address can be."""
+    """Return the address to listen at: HOST:PORT or unix:PATH. Raises ValueError for another form or a wrong part."""
     if text.startswith(UNIX):
         check_unix_path(text.removeprefix(UNIX))
         return text
     host, colon, port = text.rpartition(":")
-    bare = host.removeprefix("[").removesuffix("]") if host.startswith("[") and host.endswith("]") else host
-    if not colon or not host or (":" in host and bare == host):
+    host_name = host.removeprefix("[").removesuffix("]") if host.startswith("[") and host.endswith("]") else host
+    if not colon or not host or (":" in host and host_name == host):
         raise ValueError("must be HOST:PORT, [IPV6]:PORT or unix:PATH")
-    # Clamped to one more than the last port, a number that is too large is none either.
+    # A number that is too large becomes LAST_PORT + 1, which is no port either.
     if not port.isdigit() or bounds.parse_whole(port, high=LAST_PORT + 1) not in range(LAST_PORT + 1):
         raise ValueError(f"{port!r} is not a port (0 to 65535; 0 picks a free one)")
     try:
-        _ = bare == "localhost" or ipaddress.ip_address(bare)
+        _ = host_name == "localhost" or ipaddress.ip_address(host_name)
     except ValueError:
-        raise ValueError(f"{bare} is not an address of this machine; 0.0.0.0 and [::] are all of them") from None
+        raise ValueError(f"{host_name} is not an address of this machine; 0.0.0.0 and [::] are all of them") from None
     return text
 
 
 def is_all_addresses(listen: str) -> bool:
-    """Return whether a HOST:PORT to listen at stands for all addresses of this machine."""
+    """Return whether a HOST:PORT to listen at means all addresses of this machine, such as 0.0.0.0."""
     try:
         return ipaddress.ip_address(listen.rpartition(":")[0].strip("[]")).is_unspecified
     except ValueError:
         return False
 
 
-def _check_reached(text: str) -> str:
-    """Return a HOST:PORT at which others reach the hub, in lower case. Raises ValueError."""
+def _check_reachable_address(text: str) -> str:
+    """Return the HOST:PORT at which others reach the hub, in lower case. Raises ValueError for another form."""
     host, colon, port = text.rpartition(":")
     if not colon or not port.isdigit() or bounds.parse_whole(port, high=LAST_PORT + 1) not in range(1, LAST_PORT + 1):
         raise ValueError(f"{text!r} is not HOST:PORT, where others reach this hub")
@@ -115,7 +115,7 @@ def _check_reached(text: str) -> str:
 
 
 def check_unix_path(path: str) -> None:
-    """Raise ValueError for what cannot be the path of a Unix socket."""
+    """Raise ValueError if the path of a Unix socket is empty or too long."""
     if not path:
         raise ValueError("unix: needs a path")
     if len(os.fsencode(path)) > _UNIX_PATH_MAX:
@@ -123,17 +123,17 @@ def check_unix_path(path: str) -> None:
 
 
 def _check_connect_listen(text: str | None) -> str | None:
-    """Return where to serve Connect, or None. Raises ValueError, also if its packages are missing."""
+    """Return the address of Connect; None stays None. Raises ValueError, also if its packages are missing."""
     return None if text is None else _check_tcp_listen(text, "connect", ("connectrpc",))
 
 
 def _check_mcp_listen(text: str | None) -> str | None:
-    """Return where to serve MCP, or None. Raises ValueError."""
+    """Return the address of the MCP endpoint; None stays None. Raises ValueError."""
     return None if text is None else _check_tcp_listen(text)
 
 
 def _check_metrics_listen(text: str | None) -> str | None:
-    """Return where to serve metrics, on loopback, or None. Raises ValueError, also if packages are missing."""
+    """Return the loopback address of metrics; None stays None. Raises ValueError, also if packages are missing."""
     if text is None:
         return None
     checked = _check_tcp_listen(text, "telemetry", ("opentelemetry", "prometheus_client"))
@@ -143,7 +143,7 @@ def _check_metrics_listen(text: str | None) -> str | None:
 
 
 def _check_tcp_listen(text: str, extra: str = "", packages: tuple[str, ...] = ()) -> str:
-    """Return a HOST:PORT to listen at. Raises ValueError for another form, or if packages of an extra are missing."""
+    """Return the HOST:PORT to listen at. Raises ValueError for another form, or if packages of `extra` are missing."""
     if text.startswith(UNIX):
         raise ValueError("must be HOST:PORT or [IPV6]:PORT")
     if any(find_spec(name) is None for name in packages):
@@ -152,14 +152,14 @@ def _check_tcp_listen(text: str, extra: str = "", packages: tuple[str, ...] = ()
 
 
 def _check_origin(text: str) -> str:
-    """Return an origin as browsers send it. Raises ValueError for another form."""
+    """Return the origin. Raises ValueError if it has not the form that browsers send."""
     if not _ORIGIN.fullmatch(text):
         raise ValueError(f"{text!r} is not an origin as browsers send it, for example http://localhost:5173")
     return text
 
 
 def _check_host(text: str) -> str:
-    """Return a host in lower case. Raises ValueError if it is neither a name nor an address, or has a port."""
+    """Return the host in lower case. Raises ValueError if it is neither a name nor an address, or has a port."""
     host = text.lower()
     if len(host) > _HOST_MAX or not _HOST.fullmatch(host):
         raise ValueError(f"{text!r} is not a host: a name or an address, an IPv6 one in brackets, without a port")
@@ -167,18 +167,18 @@ def _check_host(text: str) -> str:
 
 
 def check_url(text: str) -> str:
-    """Return the URL if its answers can be trusted (https, or http on loopback). Raises ValueError."""
-    parts = urlsplit(text)
-    if parts.hostname and (parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname))):
+    """Return the URL. Raises ValueError if nothing protects its responses: it is neither https nor http on loopback."""
+    url = urlsplit(text)
+    if url.hostname and (url.scheme == "https" or (url.scheme == "http" and is_loopback(url.hostname))):
         return text
     raise ValueError(f"{text!r} must be an https address (http is for loopback only)")
 
 
 def _check_public_url(text: str) -> str:
     """Return the URL at which browsers and hosts see the endpoint, without a path. Raises ValueError."""
-    parts = urlsplit(check_url(text))
-    origin = f"{parts.scheme}://{parts.netloc}"
-    if parts.path.rstrip("/") not in ("", "/mcp") or parts.query or parts.fragment or not _ORIGIN.fullmatch(origin):
+    url = urlsplit(check_url(text))
+    origin = f"{url.scheme}://{url.netloc}"
+    if url.path.rstrip("/") not in ("", "/mcp") or url.query or url.fragment or not _ORIGIN.fullmatch(origin):
         raise ValueError(f"{text!r} must be an address without a path, for example https://hub.example.com")
     return origin
 
@@ -188,7 +188,7 @@ ConnectListen = Annotated[str | None, AfterValidator(_check_connect_listen)]
 McpListen = Annotated[str | None, AfterValidator(_check_mcp_listen)]
 MetricsListen = Annotated[str | None, AfterValidator(_check_metrics_listen)]
 Origin = Annotated[str, AfterValidator(_check_origin)]
-Reached = Annotated[str, AfterValidator(_check_reached)]
+Reached = Annotated[str, AfterValidator(_check_reachable_address)]
 Host = Annotated[str, AfterValidator(_check_host)]
 Url = Annotated[str, AfterValidator(check_url)]
 PublicUrl = Annotated[str, AfterValidator(_check_public_url)]

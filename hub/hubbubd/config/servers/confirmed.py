@@ -11,7 +11,7 @@ WRITES: Final = "writes"
 
 
 def _parse_confirm(value: object) -> object:
-    """Return the patterns of a list, a JSON list in text, or the word WRITES. Raises ValueError for other text."""
+    """Return the patterns of a JSON list or the word WRITES; a list as it is. Raises ValueError for other text."""
     if isinstance(value, str):
         if value.startswith("["):  # of the environment
             with suppress(ValueError):

@@ -44,11 +44,11 @@ class FilesOnly:
 
 @dataclass(frozen=True, slots=True)
 class SecondsFrom:
-    """Seconds, or several, from `shortest` to LONGEST_S."""
+    """A number of seconds, or a tuple of them, from `shortest` to LONGEST_S."""
 
     shortest: float
     zero_allowed: bool = False
-    """Whether 0, which turns it off, is allowed, too."""
+    """Whether 0, which turns the option off, is allowed, too."""
 
     def find_problem(self, value: object, default: object, hub: object) -> str | None:
         """Return why the seconds are refused; None if they are allowed."""

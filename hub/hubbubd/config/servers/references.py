@@ -62,7 +62,7 @@ def expand(text: str, environ: Mapping[str, str], key: str = "value", *, warn: W
     """
 
     def replace_reference(match: re.Match[str]) -> str:
-        """Return what one reference stands for. Raises Unresolved, or ConfigError if it is malformed."""
+        """Return the value of one reference. Raises Unresolved, or ConfigError if it is malformed."""
         if match["escaped"]:
             return match["escaped"]
         body = _BODY.fullmatch(match["body"])
@@ -93,7 +93,7 @@ def list_references(config: ServerConfig) -> Iterator[tuple[str, str]]:
 
 
 def has_references(config: ServerConfig) -> bool:
-    """Return whether a configuration has a text to resolve."""
+    """Return whether a configuration has text with `${`, which `resolve` must replace."""
     return any("${" in text for _, text in _walk_texts(config.model_dump(include=set(RESOLVED_FIELDS)), ""))
 
 
@@ -108,8 +108,8 @@ def resolve(config: ServerConfig, environ: Mapping[str, str], *, warn: Warn = _i
     key = f"servers.{config.name}"
     unresolved = config.model_dump()
 
-    def expand_text(text: str, where: str) -> str:
-        return expand(text, environ, where, warn=warn)
+    def expand_text(text: str, text_key: str) -> str:
+        return expand(text, environ, text_key, warn=warn)
 
     resolved = {name: _expand_texts(unresolved[name], expand_text, f"{key}.{name}") for name in RESOLVED_FIELDS}
     try:
@@ -119,7 +119,7 @@ def resolve(config: ServerConfig, environ: Mapping[str, str], *, warn: Warn = _i
 
 
 def _open_nonblocking(path: str, flags: int) -> int:
-    """Open a file without waiting for the other end, if it is a pipe."""
+    """Open a file; do not block if it is a pipe without a writer."""
     return os.open(path, flags | os.O_NONBLOCK)
 
 
@@ -161,7 +161,7 @@ def _read_keyring(service: str, entry: str, key: str) -> str:
 
 
 def _walk_texts(value: object, key: str) -> Iterator[tuple[str, str]]:
-    """Yield each text in a value, also secret ones, with its dotted key."""
+    """Yield the dotted key and the text of each string in a value, secret strings too; `key` is the value's key."""
     if isinstance(value, SecretStr):
         yield key, value.get_secret_value()
     elif isinstance(value, str):
@@ -175,7 +175,7 @@ def _walk_texts(value: object, key: str) -> Iterator[tuple[str, str]]:
 
 
 def _expand_texts(value: object, expand_text: Callable[[str, str], str], key: str) -> object:
-    """Return a value with each text in it expanded; `key` leads to the value."""
+    """Return a value with each string in it expanded; `key` is the dotted key of the value."""
     if isinstance(value, str):
         return expand_text(value, key)
     if isinstance(value, SecretStr):

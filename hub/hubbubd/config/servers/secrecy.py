@@ -43,7 +43,7 @@ _RANDOM: Final = re.compile(r"(?=.*\d)[^.]{16,}|(?=.*[a-z])(?=.*[A-Z])[A-Za-z]{2
 
 
 def list_spellings(name: str, value: str) -> set[str]:
-    """Return the forms in which a secret value may appear: whole, its words, and each URL-encoded or decoded.
+    """Return the spellings of a secret value to redact: the value and its words, each also URL-encoded and decoded.
 
     Empty if the value is no secret.
     """
@@ -88,7 +88,7 @@ def _is_loopback(value: str) -> bool:
 
 
 def _is_open_url(value: str) -> bool:
-    """Return whether a value is an address that has no user, no parameters, and nothing random in its path."""
+    """Return whether a value is a URL without a user, a query, a fragment, and random parts in its path."""
     try:
         parts = urlsplit(value)
     except ValueError:

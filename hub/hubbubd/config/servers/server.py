@@ -300,7 +300,7 @@ class ServerConfig(BaseModel):
         return None if url is None else withhold_query(url)
 
     def is_default(self, key: str) -> bool:
-        """Return whether an option has its default."""
+        """Return whether the option `key` has its default value."""
         return getattr(self, key) == type(self).model_fields[key].get_default(call_default_factory=True)
 
     @property
@@ -310,7 +310,7 @@ class ServerConfig(BaseModel):
         return hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:16]
 
     def find_answer_limit_s(self, *, durable: bool) -> float:
-        """Return the seconds that people have to answer; `durable` says that no server waits for it on the wire."""
+        """Return the seconds that people have to answer; with `durable` no server waits on the wire meanwhile."""
         default_s = DURABLE_ANSWER_S if durable else PLAIN_ANSWER_S
         return default_s if self.answer_timeout_s is None else self.answer_timeout_s
 
@@ -332,7 +332,7 @@ class ServerConfig(BaseModel):
         return not _matches(map(_fold_text, self.deny_tools), _fold_text(name)) and not _matches(self.deny_tools, name)
 
     def collect_secrets(self) -> dict[str, Any]:
-        """Return the secrets, which are not stored, by option: variables, headers, and a url with a query."""
+        """Return the secrets by option (`env`, `headers`, a `url` with a query); records are stored without them."""
         secrets: dict[str, Any] = {
             member: {name: value.get_secret_value() for name, value in values.items()}
             for member, values in (("env", self.env), ("headers", self.headers))
@@ -342,7 +342,7 @@ class ServerConfig(BaseModel):
 
     @property
     def lacks_secrets(self) -> bool:
-        """Whether a placeholder stands in place of a secret, which was lost."""
+        """Whether a secret was lost, so that the configuration has a placeholder instead."""
         values = [*self.env.values(), *self.headers.values()]
         return any(value.get_secret_value() == WITHHELD for value in values) or f"?{WITHHELD}" in (self.url or "")
 

@@ -18,9 +18,9 @@ from hubbubd.config.servers.server import ServerConfig
 
 
 def _validate_stored(value: Any, handler: ValidatorFunctionWrapHandler) -> ServerConfig:
-    """Return the configuration of a stored record, with options of other versions set aside in it.
+    """Return the configuration of a stored record, with the options of other versions in `unknown`.
 
-    Raises ValidationError for anything else that is wrong.
+    Raises ValidationError for other problems.
     """
     try:
         return handler(value)
@@ -36,7 +36,7 @@ def _validate_stored(value: Any, handler: ValidatorFunctionWrapHandler) -> Serve
 
 
 def _move_value(known: dict[str, Any], unknown: dict[str, Any], location: tuple[int | str, ...]) -> dict[str, Any]:
-    """Move what is at a path from a document to another one, and return the first without it."""
+    """Copy the value at `location` into `unknown`, and return `known` without this value."""
     name = str(location[0])
     if len(location) == 1:
         unknown[name] = known[name]
@@ -45,12 +45,12 @@ def _move_value(known: dict[str, Any], unknown: dict[str, Any], location: tuple[
 
 
 def _serialize_stored(config: ServerConfig, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-    """Return a configuration as it is stored, with the options that were set aside."""
+    """Return a configuration as it is stored, including its unknown options."""
     return _merge_unknown(handler(config), config.unknown)
 
 
 def _merge_unknown(known: dict[str, Any], unknown: dict[str, Any]) -> dict[str, Any]:
-    """Return both objects merged, inner ones too; what is known counts where a name is in both."""
+    """Return both objects merged, inner objects too; where both have a value, that of `known` wins."""
     inner = {
         name: _merge_unknown(cast("dict[str, Any]", known[name]), cast("dict[str, Any]", value))
         for name, value in unknown.items()

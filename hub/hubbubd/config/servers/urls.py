@@ -21,9 +21,9 @@ def withhold_query(url: str) -> str:
 
 
 def check_url(url: str, *, resolved: bool) -> None:
-    """Raise ValueError for an invalid URL. Of a URL with references only the beginning is checked.
+    """Raise ValueError for an invalid URL.
 
-    Once its references are replaced (`resolved`), it is checked again, as a whole.
+    Without `resolved`, only the beginning of a URL with references is checked; with it, the whole URL.
     """
     if not url.lower().startswith(("http://", "https://", *(() if resolved else ("${",)))):
         raise ValueError("a url starts with http:// or https://")

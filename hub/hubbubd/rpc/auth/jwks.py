@@ -55,14 +55,11 @@ class Key:
 
 
 class JwksCache:
-    """The keys of an issuer, by id. An unknown id causes a fetch, at most one per `pause_s` seconds.
-
-    `jwks_url` is the address of the keys; None takes it from the discovery document of the issuer.
-    """
+    """The keys of an issuer, by id. An unknown id causes a fetch, at most one per `pause_s` seconds."""
 
     def __init__(self, issuer: str, jwks_url: str | None, *, pause_s: float = PAUSE_S) -> None:
         self._issuer = issuer
-        self._jwks_url = jwks_url
+        self._jwks_url = jwks_url  # None: as the issuer's discovery document says
         self._pause_s = pause_s
         self._keys: dict[str | None, Key] | None = None  # by id; None until the first successful fetch
         # Loop time of the last successful fetch, and of the last attempt.
