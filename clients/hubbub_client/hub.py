@@ -250,10 +250,10 @@ class Hub:
         return self._handlers.on("roots", server)
 
     def on_approval(self, *, server: str | None = None) -> Callable[[H], H]:
-        """As `on_form`, for calls that wait for approval: True approves, False denies; a text denies with this reason.
+        """As `on_form`, for calls that wait for approval: the function returns True to approve, False to deny.
 
-        A mapping approves with these arguments in place of the call's, which `request.approval` has. The caller needs
-        the permission `approve`.
+        It returns a text to deny with that text as the reason, or a mapping to approve with other arguments: the
+        mapping replaces the arguments in `request.approval`. This program needs the permission `approve`.
         """
         return self._handlers.on("approval", server)
 

@@ -47,14 +47,17 @@ class Links:
     def __init__(self, data_dir: Path) -> None:
         self._folder = _folder(data_dir) / "links"
 
-    def create(self, to: str, lifetime_s: float, request: str | None = None) -> str:
-        """Make a link to a view, and return its secret. Raises ValueError for a view that the page does not have."""
-        if not _VIEW.fullmatch(to):
-            raise ValueError(f"{to!r} is no place of the page")
+    def create(self, view: str, lifetime_s: float, request: str | None = None) -> str:
+        """Make a link to a view of the page, and return the link's secret. Raises ValueError if there is no such view.
+
+        With the id of a pending `request`, the link is good only while that request is open.
+        """
+        if not _VIEW.fullmatch(view):
+            raise ValueError(f"{view!r} is no place of the page")
         make_private_folder(self._folder)
         self._prune()
         secret = secrets.token_urlsafe(32)
-        content = json.dumps({"to": to, "request": request, "expires": time.time() + lifetime_s})
+        content = json.dumps({"to": view, "request": request, "expires": time.time() + lifetime_s})
         write_private(self._file(secret), content.encode())
         return secret
 

@@ -195,11 +195,15 @@ def stop_service(machine: Machine) -> None:
 
 
 def uninstall_service(machine: Machine) -> Path:
-    """Stop the service and remove its file; return the file's path. Raises ServiceFailed if there is none."""
+    """Stop the service and remove its file; return the file's path.
+
+    Raises ServiceFailed if there is no file, if it cannot be removed, or if a program of the system cannot run.
+    """
     path = find_installed_file(machine)
     if find_service_kind(machine) == "launchd":
         _run_launchctl("bootout", check=False)  # fails if it is not loaded
     elif is_manager_reachable(machine):
+        # If systemctl fails here or below, the service is uninstalled all the same.
         _run_or_fail("systemctl", "--user", "disable", "--now", UNIT, check=False)
     try:
         path.unlink()

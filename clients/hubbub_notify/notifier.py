@@ -86,7 +86,7 @@ class Notifier:
     async def run(self, hub: Hub, stop: anyio.Event | None = None, *, once: bool = False) -> None:
         """Notify until stopped, and let attempts end within GRACE_S; with `once`, notify only of what is due now.
 
-        Raises HubbubError if the hub refuses, SentLogProblem if the file cannot be used.
+        Raises HubbubError if the hub refuses, SentLogProblem if the log of what was sent cannot be used.
         """
         await self._load_earlier_attempts()
         try:
@@ -97,17 +97,17 @@ class Notifier:
                     if not once:
                         plan_tasks.start_soon(self._notify_forever, send_tasks)
                     await self._watch_inbox(hub, once=once)
-                    # The watch ends only with `once`, which does not wait for more requests to notify of together.
+                    # The watch has ended, as it does only with `once`: send now, and wait for no further requests.
                     await self._send_due(send_tasks, (), gather_s=0.0)
                     plan_tasks.cancel_scope.cancel()
                 if once and not self._stopping.is_set():
-                    return
+                    return  # once all attempts have ended, however late: GRACE_S is for a service that is stopped
                 send_tasks.cancel_scope.deadline = anyio.current_time() + GRACE_S
         except BaseExceptionGroup as group:
             raise _find_first_exception(group) from None
 
     async def _load_earlier_attempts(self) -> None:
-        """Read the attempts of earlier services from the file, report those that were cut off, and make the plan."""
+        """Read the attempts of earlier services from the log, report those that were cut off, and make the plan."""
         keys = {target.key for target in self.targets()}
         if cut_off := await self._run_in_thread(self.state.mark_cut_off, keys):
             self.report(News("unknown", tuple(cut_off), why="the service was ended while it sent"))

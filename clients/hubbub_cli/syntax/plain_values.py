@@ -21,7 +21,11 @@ class PlainValues:
         self._make_runtime_param = param.get_runtime_param
 
     def coerce(self, value: Any, *, param: Any, ctx: Any) -> Any:
-        """Return the value as the command gets it: a plain one at once, any other by Typer. Raises BadParameter."""
+        """Return the value as the command gets it.
+
+        Plain values are read here, to save the time in which Typer builds its own reader. All others, and numbers out
+        of bounds, go to Typer's reader, which raises BadParameter.
+        """
         if value is None:
             return () if param.multiple or param.nargs == -1 else None
         annotation = param.type_descriptor.annotation

@@ -65,7 +65,7 @@ class LiveCall:
         self._server = server
         self._last_progress = (f"{server}: {(params or {}).get('name') or method}", None, None)
         async with self._group as group:
-            group.start_soon(self._draw_when_slow)
+            group.start_soon(self._report_when_slow)
             try:
                 callbacks: CallCallbacks = {
                     "on_progress": self._on_progress,
@@ -85,8 +85,8 @@ class LiveCall:
             raise failure
         return result
 
-    async def _draw_when_slow(self) -> None:
-        """Draw the progress line once the call has taken SHOW_AFTER_S, and watch the server."""
+    async def _report_when_slow(self) -> None:
+        """Once the call has taken SHOW_AFTER_S, draw the progress line, and report when its server is not connected."""
         await anyio.sleep(SHOW_AFTER_S)
         self._draw()
         with contextlib.suppress(HubbubError):  # a caller may call servers that it may not watch

@@ -150,10 +150,10 @@ class HubConnection:
         return await self._send_with_retries(request, lambda stubs: self._send_unary(method(stubs), request))
 
     async def make_call(self, request: call_pb2.CallMethodRequest) -> call_pb2.CallMethodResponse:
-        """Make a call and return the response: over the stream of calls, once there is one. Raises HubbubError."""
+        """Make a call and return the response: over the stream of calls, else by a unary RPC. Raises HubbubError."""
 
-        async def call_over_stream(stubs: Stubs) -> call_pb2.CallMethodResponse:
-            """Make the call on the stream, or by an RPC, beside which a stream is opened for later calls."""
+        async def send_call(stubs: Stubs) -> call_pb2.CallMethodResponse:
+            """Make the call on the stream. If none takes it, open one for later calls, and send the unary RPC."""
             try:
                 return await self._find_stream(stubs, request).call(request)
             except NotSent:
@@ -164,7 +164,7 @@ class HubConnection:
             )
             return await self._send_unary(stubs.calls.CallMethod, request)
 
-        return await self._send_with_retries(request, call_over_stream)
+        return await self._send_with_retries(request, send_call)
 
     async def follow_call(
         self, request: call_pb2.CallMethodRequest, on_step: OnStep, *, follow: bool, answers: Kinds

@@ -109,20 +109,20 @@ REFERENCES: Final[Mapping[str, References]] = {
 
 
 def _list_person_tables(machine: Machine) -> list[ServerTable]:
-    """Return where hosts keep the servers of the person."""
+    """Return the tables in which hosts keep the servers that the person has for all folders."""
     settings = machine.application_dir("Code") / "User" / "settings.json"
     tables: list[ServerTable] = []
     for host in HOSTS.values():
         files = host.files(machine) if host.files else [host.file(machine)]
         off = host.list_off(machine) if host.list_off else None
         tables += [replace(_make_table(host.name, file, host.section), off_list=off) for file in files]
-        if host.name == "vscode":
+        if host.name == "vscode":  # may also have servers in its general settings
             tables.append(_make_table(host.name, settings, "mcp", "servers"))
     return tables
 
 
 def _list_folder_tables(folder: Path) -> list[ServerTable]:
-    """Return where hosts keep the servers of a folder."""
+    """Return the tables in which hosts keep the servers of a folder."""
 
     def make_folder_table(host: str, file: str, section: str) -> ServerTable:
         """Return a table of servers in a file of the folder, which may be from anybody."""

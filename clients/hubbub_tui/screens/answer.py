@@ -298,7 +298,7 @@ class AnswerScreen(Part, Screen[None]):
 
     @property
     def second_line(self) -> Text:
-        """Return what stands below the question."""
+        """Return the line below the question."""
         return headline(self._request)
 
     def follow_changes(self, current: PendingRequest) -> None:

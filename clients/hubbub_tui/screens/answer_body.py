@@ -156,14 +156,17 @@ class PageBody(Body):
     def __init__(self, request: PendingRequest) -> None:
         super().__init__(request)
         self._url = str(self.params.get("url", ""))
-        self._is_authorization = str(self.params.get("elicitationId", "")).startswith(AUTHORIZATION)
+        self._is_hub_login = str(self.params.get("elicitationId", "")).startswith(AUTHORIZATION)
 
     def compose(self) -> ComposeResult:
-        """Yield the question, the address, and the box to tick; for a log-in of the hub, a field for where it ended."""
+        """Yield the question, the address, and the box to tick.
+
+        If the hub is to be logged in at a server, yield a field for the address where the browser ended, and no box.
+        """
         yield from self.compose_message()
         yield Static(text.render_url(self._url), classes="location", markup=False)
         yield Button("Copy the address", id="copy", compact=True)
-        if self._is_authorization:
+        if self._is_hub_login:
             yield Static(
                 "If the browser could not reach the hub: the address where it ended", classes="note", markup=False
             )
@@ -173,8 +176,11 @@ class PageBody(Body):
         yield self.problem
 
     def answer(self) -> dict[str, Any]:
-        """Return the consent, or the address where a log-in of the hub ended. Raises Incomplete if it is missing."""
-        if self._is_authorization:
+        """Return the consent, or the address where the browser ended. Raises Incomplete if the person gave neither.
+
+        The address is required where the hub is to be logged in at a server, and consent for other pages.
+        """
+        if self._is_hub_login:
             redirect_url = self.query_one("#redirect", Input).value.strip()
             if not redirect_url:
                 self.reject_answer(
@@ -188,11 +194,14 @@ class PageBody(Body):
     @property
     def verb(self) -> str:
         """Return the label of the button that answers."""
-        return "Send" if self._is_authorization else "Agree"
+        return "Send" if self._is_hub_login else "Agree"
 
     def follow_up(self) -> str | None:
-        """Return that the person has to open the page; None for a log-in of the hub, which is done."""
-        return None if self._is_authorization else "You agreed to visit the page: now open its address yourself."
+        """Return that a person who agreed has to open the page now.
+
+        None for a page on which the person logs the hub in at a server: the answer says where that page ended.
+        """
+        return None if self._is_hub_login else "You agreed to visit the page: now open its address yourself."
 
     @on(Consent.Changed)
     def _clear_problem(self) -> None:

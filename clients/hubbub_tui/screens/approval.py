@@ -47,7 +47,7 @@ class ApprovalScreen(AnswerScreen):
 
     @property
     def second_line(self) -> Text:
-        """Return how many have to approve, or the rule; and the key that shows earlier calls."""
+        """Return how many have to approve, or the rule; and the key that shows the caller's earlier calls, if any."""
         view = self._view
         if view is None:
             return Text()

@@ -93,7 +93,7 @@ class HostCalls:
         query = tickets.parse_query(request.params)
         call = await self._find_own_call(query.call_id, request.host.principal)
         if call.state.ended:
-            return call.server, _render_ended_call(request, call, was_known=True)
+            return call.server, _render_ended_call(request, call, host_knew_of_call=True)
         spec, token = await self._rounds.find_call(request) if request.host.stateless else (None, None)
         host_call = HostCall(self._questions, self._attendance, request, spec or make_joining_spec(call))
         host_call.end_hold_within(query.wait_s)
@@ -126,7 +126,7 @@ class HostCalls:
             return await self._serve_call(host_call, None, may_become_task=False)
         if call.fault is not None and call.fault.code in _RESTART_CODES:
             raise refusal_for_lost_call()
-        return _render_ended_call(request, call, was_known=False)
+        return _render_ended_call(request, call, host_knew_of_call=False)
 
     async def _find_own_call(self, call_id: str, principal: Principal) -> Call:
         """Return a tool's call that this principal has made at this endpoint.
@@ -166,8 +166,8 @@ class HostCalls:
             return outcome
         call = outcome or self._hub.calls.get(host_call.call_id)
         if call.state.ended:
-            was_known = outcome is None or token is not None or host_call.outlives_host
-            return _render_ended_call(request, call, was_known=was_known)
+            host_knew_of_call = outcome is None or token is not None or host_call.outlives_host
+            return _render_ended_call(request, call, host_knew_of_call=host_knew_of_call)
         if request.method != "tools/call" or self._questions.policy.on_hold_end != "ticket":
             raise tickets.refusal_for_late_answer(call, host_call.awaited_questions)
         ticket = tickets.render_ticket(
@@ -274,13 +274,13 @@ class HostCalls:
         return support == "required" or (support == "optional" and mode is TaskMode.REQUESTED)
 
 
-def _render_ended_call(request: HostRequest, call: Call, *, was_known: bool) -> bytes:
+def _render_ended_call(request: HostRequest, call: Call, *, host_knew_of_call: bool) -> bytes:
     """Return the result of a call that has ended. Raises Refusal.
 
-    `was_known`: the host knew that the call goes on. If a restart has ended such a call, a tool's result says so,
-    since a model reads results rather than errors.
+    `host_knew_of_call`: the host knew that the call goes on, and so waits for a result. If a restart has ended such a
+    call, a tool's result says so, since a model reads results rather than errors.
     """
-    if was_known and call.fault is not None and call.fault.code in _RESTART_CODES:
+    if host_knew_of_call and call.fault is not None and call.fault.code in _RESTART_CODES:
         return _render_lost(request)
     if request.method == "tools/call":
         return read_tool_result(call, request.host.revision)

@@ -163,11 +163,11 @@ class Store(Protocol):
         ...
 
     def watch(self, prefix: str, after: int) -> AsyncIterator[Commit]:
-        """Yield the commits to a prefix since revision `after`, then live ones; atomic, ordered, without gaps.
+        """Yield the newest state of each key that changed after revision `after`, at the revision of that state.
 
-        Catching up coalesces: it yields the newest state of each key once, at its own revision. Raises Compacted, also
-        for a revision that was never reached (the file was restored from a copy), and StoreUnavailable when the store
-        closes.
+        Then yield each later commit to the prefix, whole and in order. Raises Compacted if the changes since `after`
+        are not all stored any more, or if the store has never reached that revision (its file was restored from a
+        copy). Raises StoreUnavailable when the store closes.
         """
         ...
 

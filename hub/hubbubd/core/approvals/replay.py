@@ -51,7 +51,8 @@ class Replay:
 
     def __init__(self, rules: CallRules) -> None:
         self._rules = rules
-        self._rows: dict[tuple[str, Action, str, str], _Tally] = {}
+        self._tallies: dict[tuple[str, Action, str, str], _Tally] = {}
+        """By rule, action, server and tool, as in `ReplayRow`."""
 
     def judge_in_steps(self, calls: Iterable[tuple[Call, CallFacts]]) -> Iterator[int]:
         """Judge calls of tools, newest first.
@@ -68,9 +69,9 @@ class Replay:
     def summarize(self) -> ReplaySummary:
         """Return the rows of the calls judged so far, and their number."""
         counts: Counter[Action] = Counter()
-        for (_, action, _, _), tally in self._rows.items():
+        for (_, action, _, _), tally in self._tallies.items():
             counts[action] += tally.calls
-        ordered = sorted(self._rows.items(), key=lambda each: (-each[1].calls, each[0]))
+        ordered = sorted(self._tallies.items(), key=lambda each: (-each[1].calls, each[0]))
         return ReplaySummary(
             rows=tuple(tally.as_row(*key) for key, tally in ordered),
             calls=counts.total(),
@@ -83,10 +84,10 @@ class Replay:
         rule = judgement.rule.name if judgement.rule is not None else ""
         server, tool = ("", "") if judgement.action is Action.ALLOW else (facts.server, facts.tool)
         key = rule, judgement.action, server, tool
-        tally = self._rows.get(key)
+        tally = self._tallies.get(key)
         if tally is None:
             approvers = judgement.rule.approvers if judgement.rule is not None else ()
-            tally = self._rows[key] = _Tally(newest_call_id=call.id, approvers=approvers)
+            tally = self._tallies[key] = _Tally(newest_call_id=call.id, approvers=approvers)
         tally.calls += 1
         tally.problems += bool(judgement.problem)
         if len(tally.callers) < MAX_CALLERS:

@@ -83,8 +83,8 @@ class NameRule:
     def prefix(self, server: str) -> str:
         """Return the prefix of all names of a server, without the separator; empty without prefixes.
 
-        The prefix is the server's alias or name if hosts can take it. Else it is cleaned, cut, and gets digits of a
-        hash.
+        The prefix is the server's alias or name if hosts can take it, and if it does not look like a prefix with
+        digits. Else it is cleaned, cut, and gets digits of a hash of the server's name.
         """
         if not self.prefixed:
             return ""

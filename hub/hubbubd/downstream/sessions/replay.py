@@ -166,15 +166,18 @@ class ReplayStreams:
         number = bounds.parse_whole(parts[2])
         return None if number is None else (self._streams[key], number)
 
-    def parse_lost(self, event_id: str) -> LostStream | None:
-        """Return the stream that an event's id names, if another process has made it in this session; else None."""
+    def parse_lost_stream(self, event_id: str) -> LostStream | None:
+        """Return the stream that an event's id names, if another process made that stream in this session; else None.
+
+        Its stored messages are lost to this process.
+        """
         if (match_ := _EVENT_ID.fullmatch(event_id)) is None:
             return None
         try:
             parts = payload.loads(base64.b64decode(match_[1] + "==", altchars=b"-_"))
         except ValueError:
             return None
-        match parts:
+        match parts:  # as made by `open`; the integer is the stream's key in its own process
             case [self._session, str() as process_key, int(), str() | int() | float() as id_, str() as key] if (
                 process_key != self._process_key and len(str(id_)) <= MAX_ID and len(key) <= _MAX_KEY
             ):

@@ -370,7 +370,7 @@ class McpApplication:
         """Resume a stream after an event; the stream may be of an earlier process of the hub. Raises HttpRefusal."""
         replays = session.replays
         position = replays.find(last_event_id)
-        if position is None and (former := replays.parse_lost(last_event_id)) is not None:
+        if position is None and (former := replays.parse_lost_stream(last_event_id)) is not None:
             position = replays.reopen_lost(former), former.last_event
             message = RequestMessage(former.request_id, RESUMED_METHOD, {})
             serve = partial(self._serve_while_valid, caller, session.endpoint.resume)

@@ -36,7 +36,7 @@ class CatalogService:
         lists = self._catalog.select(requests.catalog_filter(request.filter, scope))
         backwards = pages.is_backwards(request, common_pb2.ORDER_DESCENDING)
         entries, token = pages.page_ordered(
-            lambda after: self._entries_after(lists, after, backwards),
+            lambda position: (self._entries_before if backwards else self._entries_after)(lists, position),
             request,
             lambda entry: (float(entry.place), entry.catalog_list.id),
             _render_entry,
@@ -72,26 +72,21 @@ class CatalogService:
             batches=request.allow_batches,
         )
 
-    def _entries_after(self, lists: Sequence[CatalogList], after: Position | None, backwards: bool) -> Iterator[_Entry]:
-        """Yield the entries after a position, or all for None; `backwards` those before it, the last one first.
-
-        Entries are read as they are taken, as there may be many.
-        """
-        if backwards:
-            yield from self._entries_before(lists, after)
-            return
-        last, list_id = (-1, "") if after is None else (bounds.clamp_whole(after[0]) or 0, after[1])
+    def _entries_after(self, lists: Sequence[CatalogList], position: Position | None) -> Iterator[_Entry]:
+        """Yield the entries after a position, or all for None. Each list is read when it is reached."""
+        # A position comes from a page token, which may be made up, so its number may be any.
+        last, list_id = (-1, "") if position is None else (bounds.clamp_whole(position[0]) or 0, position[1])
         for record in lists:
             if sort_key(record.id) >= sort_key(list_id):
                 start = max(last + 1, 0) if record.id == list_id else 0
                 entries = self._catalog.entries(record.id)
                 yield from (_Entry(record, at, entries[at]) for at in range(start, len(entries)))
 
-    def _entries_before(self, lists: Sequence[CatalogList], place: Position | None) -> Iterator[_Entry]:
-        """Yield the entries before a position, or all for None, the last one first."""
-        last, list_id = (0, "") if place is None else (bounds.clamp_whole(place[0]) or 0, place[1])
+    def _entries_before(self, lists: Sequence[CatalogList], position: Position | None) -> Iterator[_Entry]:
+        """Yield the entries before a position, or all for None, the last one first. Else as `_entries_after`."""
+        last, list_id = (0, "") if position is None else (bounds.clamp_whole(position[0]) or 0, position[1])
         for record in reversed(lists):
-            if place is None or sort_key(record.id) <= sort_key(list_id):
+            if position is None or sort_key(record.id) <= sort_key(list_id):
                 entries = self._catalog.entries(record.id)
                 end = min(last, len(entries)) if record.id == list_id else len(entries)
                 yield from (_Entry(record, at, entries[at]) for at in range(end - 1, -1, -1))

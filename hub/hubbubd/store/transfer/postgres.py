@@ -112,7 +112,7 @@ class LockedDatabase:
         return self._database.name
 
     async def exists(self) -> bool:
-        """Return whether the schema has a store."""
+        """Return whether there is a store in the schema; the database itself always exists."""
         return await self._connection.fetchval("SELECT to_regclass($1)", f"{self._database.schema}.meta") is not None
 
     @asynccontextmanager

@@ -71,9 +71,10 @@ def remove_apps(hub_capabilities: dict[str, Any]) -> dict[str, Any]:
 
 
 def narrow_capabilities(hub_capabilities: dict[str, Any], caller_capabilities: object) -> dict[str, Any]:
-    """Return the hub's capabilities without what the caller of a call did not declare, if it declared any.
+    """Return the capabilities that both the hub and the caller of a call declare.
 
-    Pages of apps are declared as the caller declares them, skills always: they ask nothing of a client.
+    If the caller sent none, return all of the hub's. Only _CALLER_CAPABILITIES depend on the caller. The UI extension
+    has the caller's settings. The skills extension always stays, since it asks nothing of a client.
     """
     if not isinstance(caller_capabilities, dict):
         return hub_capabilities

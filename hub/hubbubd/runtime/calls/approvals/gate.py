@@ -290,7 +290,7 @@ class ApprovalGate:
     def _remembered_approval(
         self, call: Call, verdict: Judgement, tool: ToolDefinition, params: Mapping[str, Any]
     ) -> CallApproval | None:
-        """Return the approval of a call by a remembered one; None without one, or if the verdict has a problem."""
+        """Return the approval of a call by a remembered one; None without one, or if a condition failed (`problem`)."""
         rule = _deciding_rule(verdict)
         remembered = self._find_remembered(call, rule, tool, params, canonical_digest(tool_arguments(params)))
         if remembered is None or verdict.problem:

@@ -43,7 +43,10 @@ class RememberedApprovals(RecordReader[RememberedApproval]):
         *,
         folder: str = "",
     ) -> RememberedApproval | None:
-        """Return a remembered approval that suffices for a call (`RememberedApproval.covers`); None without one."""
+        """Return a remembered approval that suffices for a call (`RememberedApproval.covers`); None without one.
+
+        `definition` is the digest of the tool's definition, `digest` that of the arguments.
+        """
         now = self._clock.now()
         for approval in self._by_server.get(server, {}).values():
             if approval.covers(tool, caller, rule, definition, digest, now, folder=folder):
