@@ -2,6 +2,7 @@
 
 import base64
 import json
+import math
 import stat
 from collections.abc import Callable
 from dataclasses import replace
@@ -70,6 +71,17 @@ def test_a_state_brings_back_its_call_and_round_as_often_as_it_is_sent(opened: O
     for _ in range(2):
         handle = handles.open(state, BOUND)
         assert (handle.call_id, handle.round, handle.expires_at) == ("call_1", 3, START + 600)
+
+
+def test_each_endpoint_of_a_process_knows_how_old_a_state_is_and_another_process_does_not(
+    opened: Opened, time: Time
+) -> None:
+    keys, handles = opened()
+    state = handles.seal("call_1", 1, BOUND, ttl_s=600)
+    time.passed += 3
+    _, restarted = opened()
+    ages = [each.age_s(each.open(state, BOUND)) for each in (handles, StateTokens(keys, time.clock), restarted)]
+    assert ages == [3, 3, math.inf]
 
 
 def test_a_state_says_nothing_to_the_host(opened: Opened) -> None:

@@ -80,7 +80,6 @@ class StateTokens:
     def __init__(self, keys: StateKeyRing, clock: Clock) -> None:
         self._keys = keys
         self._clock = clock
-        self._run = secrets.token_hex(8)  # names this process in its states
 
     def seal(self, call_id: str, round_: int, bound: BoundRequest, *, ttl_s: float, asked: Sequence[str] = ()) -> str:
         """Return the state of a call's round, for the request `bound`. It expires after `ttl_s` seconds, or 30 days.
@@ -95,7 +94,7 @@ class StateTokens:
             expires_at=self._clock.now() + min(ttl_s, ROTATE_S),
             asked=tuple(asked),
             sealed_at=self._clock.steady(),
-            run=self._run,
+            run=self._keys.run,
         )
         nonce = secrets.token_bytes(_NONCE_BYTES)
         sealed = AESGCM(self._keys.secrets[0]).encrypt(nonce, token.model_dump_json().encode(), bound.to_bytes())
@@ -119,7 +118,7 @@ class StateTokens:
 
     def age_s(self, token: StateToken) -> float:
         """Return the seconds since a state was sealed, by the steady clock; infinity if another process sealed it."""
-        return self._clock.steady() - token.sealed_at if token.run == self._run else math.inf
+        return self._clock.steady() - token.sealed_at if token.run == self._keys.run else math.inf
 
     def _decrypt(self, state: object, bound: BoundRequest) -> StateToken | None:
         """Return the content of a state, expired or not; None if it was not sealed for the request `bound`."""

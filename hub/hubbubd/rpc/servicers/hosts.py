@@ -43,8 +43,7 @@ class McpService:
         """Return what serves bridges; for the first one it is imported."""
         async with self._import_lock:
             if self._bridge_endpoints is None:
-                bridge_endpoints = await to_thread.run_sync(_import_bridge_endpoints)
-                self._bridge_endpoints = bridge_endpoints(
+                self._bridge_endpoints = (await to_thread.run_sync(_import_bridge_endpoints))(
                     self._hub, self._state_keys, self._charge, self._max_message_bytes
                 )
         return self._bridge_endpoints

@@ -74,6 +74,8 @@ class StateKeyRing:
         self._path = path
         self._clock = clock
         self._keys = keys
+        self.run = secrets.token_hex(8)
+        """Names this process in the states that are sealed with these keys."""
 
     @classmethod
     def open(cls, data_dir: Path, clock: Clock) -> "StateKeyRing":
