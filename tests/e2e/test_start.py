@@ -47,11 +47,14 @@ NOT_AT_START = {
 }
 """What the daemon imports when it is needed, and what for: each takes a noticeable part of a start."""
 
+OWN_NOT_AT_START = ("hubbubd.downstream", "hubbubd.rpc.mcp.bridge", "hubbubd.runtime.diagnostics.checks")
+"""Modules of the daemon that hosts and operators need, but no start."""
+
 
 def test_the_daemon_is_ready_before_it_has_imported_what_only_some_hubs_need(tmp_path: Path) -> None:
     said = until_ready(tmp_path, "--listen", "127.0.0.1:0")
     assert imported(said) & NOT_AT_START.keys() == set()
-    assert {module for module in modules(said) if module.startswith("hubbubd.downstream")} == set()
+    assert {module for module in modules(said) if module.startswith(OWN_NOT_AT_START)} == set()
 
 
 def test_what_a_hub_offers_is_imported_before_the_thread_that_imports_what_servers_need(tmp_path: Path) -> None:
@@ -70,9 +73,14 @@ def test_what_opens_links_is_imported_beside_the_loop() -> None:
     assert done.stdout.split() == ["COMMAND_NOT_FOUND", "True", "False"], done.stderr
 
 
-def test_what_serves_bridges_is_imported_beside_the_loop() -> None:
-    done = subprocess.run([sys.executable, "-c", FIRST_BRIDGE], capture_output=True, text=True, timeout=LIMIT_S)
-    assert done.stdout.split() == ["INVALID_ARGUMENT", "True", "False"], done.stderr
+def test_what_serves_bridges_is_imported_beside_the_loop_and_made_once_for_all_that_wait() -> None:
+    done = subprocess.run([sys.executable, "-c", FIRST_BRIDGES], capture_output=True, text=True, timeout=LIMIT_S)
+    assert done.stdout.split() == ["True", "False", "INVALID_ARGUMENT", "INVALID_ARGUMENT", "1"], done.stderr
+
+
+def test_the_diagnostics_are_imported_beside_the_loop() -> None:
+    done = subprocess.run([sys.executable, "-c", FIRST_CHECK], capture_output=True, text=True, timeout=LIMIT_S)
+    assert done.stdout.split() == ["True", "False"], done.stderr
 
 
 def test_what_seals_states_is_imported_beside_the_loop() -> None:
@@ -106,10 +114,10 @@ anyio.run(main)
 """
 
 
-FIRST_BRIDGE = """
-import sys, threading, types
+# The first of all bridges leaves during the import, and two more come then.
+FIRST_BRIDGES = """
+import asyncio, sys, threading, types
 import anyio
-from hubbubd.errors import InvalidArgument
 from hubbubd.rpc.servicers.hosts import McpService
 from hubbubd.store.vault.state_keys import StateKeyRing
 from hubbubd.timing.clock import Clock
@@ -127,12 +135,41 @@ async def no_frames():
 async def main():
     sys.meta_path.insert(0, Watched())
     clock = Clock(anyio.current_time)
-    configuration = types.SimpleNamespace(on_adopted=lambda _: None)
+    followers = []
+    configuration = types.SimpleNamespace(on_adopted=followers.append)
     hub = types.SimpleNamespace(calls=None, clock=clock, configuration=configuration)
+    service = McpService(hub, StateKeyRing.in_memory(clock), None, 1 << 20)
+    leaving = asyncio.create_task(service.serve(no_frames(), None))
+    with anyio.move_on_after(5):
+        while not Watched.threads:
+            await anyio.sleep(0.001)
+    leaving.cancel()
+    coming = [service.serve(no_frames(), None) for _ in range(2)]
+    errors = await asyncio.gather(*coming, return_exceptions=True)
+    print(bool(Watched.threads), threading.main_thread() in Watched.threads)
+    print(*(error.reason for error in errors), len(followers))
+
+anyio.run(main)
+"""
+
+
+FIRST_CHECK = """
+import sys, threading
+import anyio
+from hubbubd.rpc.servicers.admin import AdminService
+
+class Watched:
+    threads = set()
+    def find_spec(self, name, path=None, target=None):
+        self.threads.add(threading.current_thread())
+
+async def main():
+    await anyio.to_thread.run_sync(int)  # which imports what threads need
+    sys.meta_path.insert(0, Watched())
     try:
-        await McpService(hub, StateKeyRing.in_memory(clock), None, 1 << 20).serve(no_frames(), None)
-    except InvalidArgument as error:
-        print(error.reason, bool(Watched.threads), threading.main_thread() in Watched.threads)
+        await AdminService(None).check_hub(None)
+    except AttributeError:  # there is no hub to check
+        print(bool(Watched.threads), threading.main_thread() in Watched.threads)
 
 anyio.run(main)
 """

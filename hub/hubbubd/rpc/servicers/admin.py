@@ -5,7 +5,7 @@ import hashlib
 import os
 import platform
 from collections import Counter
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from enum import StrEnum
 from functools import cache
 from importlib.metadata import version
@@ -24,6 +24,7 @@ from hubbubd.core.inbox.request_states import RequestState
 from hubbubd.errors import NotFound, PermissionDenied, ResourceExhausted
 from hubbubd.rpc.context import principal
 from hubbubd.rpc.messages import api_records, pages, requests, values
+from hubbubd.runtime.diagnostics.findings import Finding
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.oversight import Token
 from hubbubd.runtime.servers import Configuration
@@ -89,9 +90,8 @@ class AdminService:
 
     async def check_hub(self, _request: pb.CheckHubRequest) -> pb.CheckHubResponse:
         """Run the diagnostics of a live hub."""
-        from hubbubd.runtime.diagnostics import checks  # lazy: operators need it, not the start
-
-        findings = await checks.check_running_hub(self._hub, os.environ)
+        check_running_hub = await to_thread.run_sync(_import_checks)
+        findings = await check_running_hub(self._hub, os.environ)
         return pb.CheckHubResponse(findings=map(api_records.finding, findings))
 
     async def get_store_stats(self, _request: pb.GetStoreStatsRequest) -> pb.GetStoreStatsResponse:
@@ -215,6 +215,13 @@ class AdminService:
             return await self._hub.store.copy()
         except NoRoom as exc:
             raise ResourceExhausted(str(exc), reason="NO_ROOM_FOR_BACKUP") from None
+
+
+def _import_checks() -> Callable[[Hub, Mapping[str, str]], Awaitable[list[Finding]]]:
+    """Import the diagnostics of a live hub; called in a thread, as an import on the loop stops it."""
+    from hubbubd.runtime.diagnostics import checks  # lazy: operators need it, not the start
+
+    return checks.check_running_hub
 
 
 def _render_config(configuration: Configuration) -> pb.ConfigStatus:
