@@ -141,3 +141,16 @@ async def test_the_token_stays_over_restarts_and_sigint_ends_it_well(start_hub: 
         assert await hub.process.wait() == 0
     again = await start_hub()
     assert json.loads(Path(again.ready["client_file"]).read_bytes())["token"] == token
+
+
+async def test_an_old_key_of_states_is_replaced_and_still_opens_what_it_has_sealed(start_hub: Any) -> None:
+    first = await start_hub()
+    await first.terminate()
+    file = Path(first.data_dir) / "state_keys.json"
+    (key,) = json.loads(file.read_bytes())["keys"]
+    file.write_text(json.dumps({"keys": [{**key, "made_at": key["made_at"] - 31 * 86_400}]}))
+    await start_hub()
+    with anyio.fail_after(LIMIT_S):
+        while len(keys := json.loads(file.read_bytes())["keys"]) == 1:
+            await anyio.sleep(0.05)
+    assert [each["secret"] == key["secret"] for each in keys] == [False, True]
