@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from mcp.shared.message import SessionMessage
 from mcp_types.jsonrpc import JSONRPCNotification
 
 from hubbub_shared.platform import processes
+from hubbub_shared.platform.processes import kill_marked
 from hubbubd.config.servers.server import ServerConfig
 from hubbubd.errors import UpstreamError
 from hubbubd.upstream.stdio import process
@@ -100,6 +102,26 @@ async def test_a_killed_reaper_takes_its_server_along_and_the_rest_goes_with_the
             assert await streams.wait_exit() == ExitStatus()
         await gone(streams.pid)
     assert not any(map(alive, pids))
+
+
+async def test_leaving_waits_until_what_a_killed_reaper_has_left_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that ends has no mark any more, so only the look that has killed it knows of it."""
+    started, ended = list[str](), list[str]()
+
+    def kill_slowly(mark: str) -> None:
+        started.append(mark)
+        is_first = len(started) == 1
+        kill_marked(mark)
+        if is_first:
+            time.sleep(0.3)
+        ended.append(mark)
+
+    monkeypatch.setattr(processes, "kill_marked", kill_slowly)
+    async with stdio_transport(peer(STAYING, "deaf")) as streams:
+        os.kill(parent_of(streams.pid), signal.SIGKILL)
+        with anyio.fail_after(BOUND_S):
+            await streams.wait_exit()
+    assert len(ended) == len(started)
 
 
 async def test_a_reaper_that_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

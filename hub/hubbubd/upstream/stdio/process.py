@@ -65,6 +65,7 @@ class ServerProcess:
         self._reaper_ended = anyio.Event()  # the reaper has closed its end of the control socket, so it has ended
         self._failure: tuple[str, int] | None = None  # stage and errno of a start that failed
         self._swept = False  # the reaper has reported that all that the server started has ended
+        self._killing: asyncio.Future[None] | None = None  # of what a killed reaper has left, in a thread
         self._reports = b""
         self._loop = asyncio.get_running_loop()
         self._resources = ExitStack()
@@ -159,6 +160,8 @@ class ServerProcess:
                 await self._reaper_ended.wait()
             if not self._reaper_ended.is_set():
                 await self._kill_reaper()
+            if self._killing is not None:
+                await self._killing  # a second look would not see what this one has killed and is still ending
             if not self._swept:
                 await anyio.to_thread.run_sync(self._kill_marked)
             await _launcher.note_server_end()
