@@ -30,6 +30,9 @@ WAITING_S = 2.5
 GLIMPSE_S = 0.1
 """How long a stream is read."""
 
+LOCALLY_CANCELLED = "Locally cancelled by application!"
+"""What gRPC's client says of a call that it has cancelled itself, as the deadline came while it wrote a request."""
+
 SHAKEN_S = 1.0
 """How long a handshake may take that is to be looked at."""
 
@@ -271,6 +274,8 @@ class Attempts:
         except grpc.aio.AioRpcError as exc:
             if exc.code() is grpc.StatusCode.DEADLINE_EXCEEDED or exc.details() == "Internal error from Core":
                 return "left by its caller"
+            if exc.details() == LOCALLY_CANCELLED:
+                return await left_in_time(begun_at, GLIMPSE_S)
             return outcome(exc, str(case))
         return "OK"
 
