@@ -149,6 +149,7 @@ async def test_a_question_of_yes_or_no_is_answered_in_its_row(hub: RunningHub, a
     await ada.page.get_by_role("button", name="Yes: Deploy?").click()
     await expect(ada.page.locator(".listing [role=status]")).to_have_text("“Deploy?”: Yes.")
     second = await ask(hub, form("Mirror?", sure), form("Two fields?", sure | {"other": {"type": "boolean"}}))
+    await expect(ada.page.locator("a.card")).to_have_count(2)
     await expect(ada.page.get_by_role("button", name="Yes: Two fields?")).to_have_count(0)
     no = ada.page.get_by_role("button", name="No: Mirror?")
     await expect(no).to_have_accessible_description("Deploy now")
