@@ -59,7 +59,10 @@ def is_valid_id(id_: object) -> bool:
 
 
 def make_key(id_: object) -> Key:
-    """Return an id as a key of a table. A value that is no valid id becomes a key by its JSON."""
+    """Return an id as a key of a dict: whether the value in the key is a text, and that value.
+
+    A value of a type that no id has (null, a boolean, an array, an object) is replaced by its JSON, which is a text.
+    """
     if isinstance(id_, str | int | float) and not isinstance(id_, bool):
         return isinstance(id_, str), id_
     return True, json.dumps(id_)

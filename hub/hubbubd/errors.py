@@ -127,6 +127,7 @@ class InvalidArgument(HubError):
     reason = "INVALID_ARGUMENT"
 
     def __init__(self, message: str, violations: tuple[tuple[str, str], ...] = (), *, reason: str | None = None):
+        """Each of `violations` is the path of a field, and its problem. Without a `reason`, that of the class holds."""
         super().__init__(message, reason=reason)
         self.violations = violations
 
@@ -137,7 +138,7 @@ class InvalidArgument(HubError):
 
     @classmethod
     def fields(cls, violations: tuple[tuple[str, str], ...], *, reason: str | None = None) -> Self:
-        """Return an error with several violations, which are also the message."""
+        """Return an error with these violations, each a field's path and its problem; its message lists them all."""
         return cls("; ".join(f"{path}: {problem}" for path, problem in violations), violations, reason=reason)
 
 

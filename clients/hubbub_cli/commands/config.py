@@ -118,7 +118,7 @@ def edit(context: typer.Context, file: File = None) -> None:
         backup = replace_unchanged(chosen, old_text, new_text) if new_text != masked_text else None
         written = True
     finally:
-        if written or _is_unchanged(copy, masked_text):
+        if written or _has_nothing_to_keep(copy, masked_text):
             shutil.rmtree(directory, ignore_errors=True)
         else:
             note(f"what you wrote is in {copy}")
@@ -229,8 +229,8 @@ def _is_listed(file: Path, files: Iterable[str]) -> bool:
 def _edit_until_accepted(settings: Settings, chosen: Path, copy: Path, old_text: str) -> str:
     """Open a copy of the file `chosen` in the editor until the hub would accept its text, and return the text.
 
-    `shown` is the text before; it is returned if nothing is changed. Raises TyperException if the editor fails, or the
-    person does not want to edit again.
+    `old_text` is the text before; it is returned if nothing is changed. Raises TyperException if the editor fails, or
+    the person does not want to edit again.
     """
     from hubbub_cli.machine.server_import import find_problem
 
@@ -253,8 +253,8 @@ def _edit_until_accepted(settings: Settings, chosen: Path, copy: Path, old_text:
             raise typer.TyperException(f"{chosen} is left as it was")
 
 
-def _is_unchanged(copy: Path, old_text: str) -> bool:
-    """Return whether a file has nothing worth keeping: the text that was put into it, or no text, since it is gone."""
+def _has_nothing_to_keep(copy: Path, old_text: str) -> bool:
+    """Return whether a copy still has the text with which it was made, or cannot be read, as when it is gone."""
     try:
         return copy.read_bytes() == old_text.encode()
     except OSError:

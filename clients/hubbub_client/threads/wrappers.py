@@ -185,7 +185,11 @@ class SyncPendingRequest(PendingRequest):
 
 
 def first_error(error: BaseException) -> BaseException:
-    """Return one error of an exception group: the HubbubError if there is one, else the first."""
+    """Return one error of an exception group to raise instead; an error that is no group is returned as it is.
+
+    That is the first HubbubError directly in the group; else the group's first error. If the first error is a group
+    too, one of its errors is chosen in the same way.
+    """
     while isinstance(error, BaseExceptionGroup):
         exceptions = cast("BaseExceptionGroup[BaseException]", error).exceptions
         error = next((each for each in exceptions if isinstance(each, HubbubError)), exceptions[0])

@@ -22,23 +22,22 @@ MAX_CLAIMS = 256
 
 
 class People:
-    """A connection to the hub per name; the least recently used is closed first.
-
-    `command` reaches the hub from a terminal.
-    """
+    """A connection to the hub per name; the least recently used is closed first."""
 
     def __init__(self, connect: Connect, command: str = "hubbub") -> None:
+        """`connect` opens a connection under a name. `command` is what people paste in a terminal to reach the hub."""
         self.command = command
         self._connect = connect
+        # By the person's name (None: no name was given), the connection, and the stack that closes it.
         self._hubs: OrderedDict[str | None, tuple[Hub, AsyncExitStack]] = OrderedDict()
-        self._opening = anyio.Lock()
+        self._open_lock = anyio.Lock()  # so that no name gets two connections
 
     async def hub(self, name: str | None) -> Hub:
         """Return the connection to the hub under a person's name (None: no name was given); open it at the first use.
 
         Raises Unavailable. Beyond MAX_NAMES the connection that was not used for the longest time is closed.
         """
-        async with self._opening:
+        async with self._open_lock:
             if name not in self._hubs:
                 self._hubs[name] = await self._open(name)
                 if len(self._hubs) > MAX_NAMES:

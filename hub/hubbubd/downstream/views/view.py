@@ -235,14 +235,15 @@ class ServerView:
     def find_target(
         self, kind: CatalogKind, name: str, principal: Principal, pages_read: PagesRead | None = None
     ) -> ServerTarget:
-        """Return the server with the unchanged name: the server itself decides whether the name exists.
+        """Return this server with the name as the host sent it: the server itself decides whether the name exists.
 
-        Raises NotFound if the principal may not call the server.
+        `app` of the target is set for a tool that only pages of apps may call. `pages_read` is not used: hosts and
+        pages use the same names here, the server's own. Raises NotFound if the principal may not call the server.
         """
         if not self.servers(principal):
             raise NotFound("server", self._server)
-        by_page = kind is CatalogKind.TOOL and name in self._tools_by_audience().for_pages_alone
-        return ServerTarget(self._server, name, app=by_page)
+        is_for_pages_alone = kind is CatalogKind.TOOL and name in self._tools_by_audience().for_pages_alone
+        return ServerTarget(self._server, name, app=is_for_pages_alone)
 
     def _tools_by_audience(self) -> "_ServerTools":
         """Return the server's tools by audience: models, or pages of apps alone; examined again if the list is new."""
@@ -272,7 +273,10 @@ async def settle_lookup(view: EndpointView, kind: CatalogKind) -> None:
 
 
 def expected_extensions(hub: Hub, server: str) -> dict[str, Any]:
-    """Return the probable extensions of a server that was not connected yet, by the kinds that it has listed before."""
+    """Return a server's probable extensions, by name with empty settings, for use while its real ones are not known.
+
+    They are the extensions of those kinds of which the catalog has a list from an earlier connection of the server.
+    """
     listed = [SOURCES[kind] for kind in CatalogKind if hub.catalog.record(server, kind) is not None]
     return {source.extension: {} for source in listed if source.extension}
 

@@ -165,15 +165,17 @@ async def wait_for_open_rpcs(hub: Hub, closed: asyncio.Future[None]) -> None:
     """Wait until all RPCs of a closing port have ended (`closed` is done), or their time is over.
 
     Calls have the rest of the grace period, since a member of a fleet accepts calls of other members until its port
-    closes. Other RPCs have CLOSE_GRACE_S.
+    closes. Other RPCs have CLOSE_GRACE_S; LOST_MEMBER_GRACE_S once the fleet has declared this member lost.
     """
     closing_since, lost = hub.clock.steady(), hub.fleet.lost if hub.fleet is not None else anyio.Event()
     async with cancel_on(hub.grace_cut), cancel_on(lost):
         with anyio.move_on_after(hub.remaining_grace_s()):
             await hub.calls.drain_delays.wait_for_all()
-            while not closed.done():  # a call that has just come may not count yet
+            # A call that has just come may not be in `drain_delays` yet: look again after a pause, until none is there.
+            while not closed.done():
                 await asyncio.wait([closed], timeout=CLOSE_GRACE_S)
-                if not await hub.calls.drain_delays.wait_for_all():
+                was_call_under_way = await hub.calls.drain_delays.wait_for_all()
+                if not was_call_under_way:
                     break
     ends_at = closing_since + (LOST_MEMBER_GRACE_S if lost.is_set() else CLOSE_GRACE_S)
     await asyncio.wait([closed], timeout=max(0.0, ends_at - hub.clock.steady()))

@@ -153,11 +153,11 @@ def parse_answer(
         case "result":
             return forms.Result(payload.loads_message(request.result, "result"))
         case "reject":
-            return forms.Reject(_remark(request.reject.message, "reject.message"))
+            return forms.Reject(_check_remark(request.reject.message, "reject.message"))
         case "approve":
             return _parse_approve(request.approve, groups)
         case "deny":
-            return forms.Deny(reason=_remark(request.deny.reason, "deny.reason"), groups=groups)
+            return forms.Deny(reason=_check_remark(request.deny.reason, "deny.reason"), groups=groups)
         case _:
             raise InvalidArgument.field(
                 "answer", "must be one of accept, decline, cancel, text, result, reject, approve, deny"
@@ -174,14 +174,14 @@ def _parse_approve(approve: inbox_pb2.AnswerPendingRequestRequest.Approve, group
         remember_s=remember_s,
         same_arguments=approve.same_arguments,
         suggestions=tuple(approve.suggestions),
-        comment=_remark(approve.comment, "approve.comment"),
+        comment=_check_remark(approve.comment, "approve.comment"),
         digest=optional_identifier(approve.digest, "approve.digest") or "",
         groups=groups,
     )
 
 
-def _remark(text: str, field: str) -> str:
-    """Return the remark that goes with an answer, of at most MAX_REMARK characters."""
+def _check_remark(text: str, field: str) -> str:
+    """Return the remark of an answer unchanged. Raises InvalidArgument if it has more than MAX_REMARK characters."""
     if len(text) > MAX_REMARK:
         raise InvalidArgument.field(field, f"may have {MAX_REMARK} characters")
     return text

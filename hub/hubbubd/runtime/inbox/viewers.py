@@ -39,7 +39,11 @@ class Viewers:
         self._shown_at.pop(request_id, None)
 
     def with_views(self, request: PendingRequest) -> PendingRequest:
-        """Return the request with a moment SHOWN for each view of it that is noted."""
+        """Return the request with an event SHOWN for each principal whose view of it is noted here.
+
+        No second event is added for a principal who has one in the request's history. Views are stored in the request
+        only with its next change, so that its watchers do not see a change for each view.
+        """
         for principal, at in self._shown_at.get(request.id, {}).items():
             if not core.was_shown_to(request, principal):
                 request = core.with_event(request, RequestEventType.SHOWN, at, principal)

@@ -120,36 +120,34 @@ class Table(Generic[T]):
         *,
         is_own: Callable[[T], bool] | None = None,
     ) -> None:
-        """`visible_parts` returns, by the name of a field that watchers do not see whole, what they see of its value.
+        """`visible_parts` has, for each field that watchers see only in part, a function from its value to that part.
 
-        A change that no watcher sees is not published. `is_own` returns whether this hub acts on the changes of a
-        record; None: it acts on those of all records.
+        A change that no watcher sees is not published. `repair_rule` says how invalid stored records are repaired.
+        `is_own` returns whether this hub acts on the changes of a record; None: it acts on those of all records.
         """
         self.noun = noun
         self._visible_parts = dict(visible_parts or {})
         self._whole_fields = [
             each.name for each in fields(cast("Any", record_type)) if each.name not in self._visible_parts
         ]
-        self.defects: dict[str, str] = {}
-        """By id, what did not match the schema in a stored record."""
+        self.defects: dict[str, str] = {}  # by id, what did not match the schema in a stored record
         self._repair_rule = repair_rule
-        self._unreadable: dict[str, int] = {}
-        """The revisions of unreadable records, by id."""
+        self._unreadable: dict[str, int] = {}  # the revisions of unreadable records, by id
         self.prefix = f"{noun}/"
         self.feed: TableFeed[T] = TableFeed(stored.store_id, self, stored.watcher_limit, stored.progress, stored.oldest)
         self.adapter: TypeAdapter[T] = cast("TypeAdapter[T]", _adapter(record_type))
         self._is_own = is_own
         self._followers: list[Callable[[T | None, T | None], None]] = []
+        # Each with the ids of the records that it follows; None: all.
         self._own_followers: list[tuple[Callable[[T | None, T | None], None], Container[str] | None]] = []
         self._own_deletion_followers: list[Callable[[T], None]] = []
         self._rows: OrderedDict[str, _TableRow[T]] = OrderedDict()
         self._by_age = AgeIndex()
         self._tombstones: OrderedDict[str, int] = OrderedDict()
-        self._waiting: OrderedDict[str, PendingSteps[T]] = OrderedDict()
+        self._waiting: OrderedDict[str, PendingSteps[T]] = OrderedDict()  # by id, steps to be committed by write-behind
         self._newest_step = 0  # the number of the last step
         self._commits_under_way: dict[str, int] = {}  # how many, by id
-        self._uncertain = set[str]()
-        """Ids of records in commits that were given up, and may still happen."""
+        self._uncertain = set[str]()  # ids of records in commits that were given up, and may still happen
         self._load(stored)
 
     def get(self, record_id: str) -> T:

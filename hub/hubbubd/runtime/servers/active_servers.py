@@ -129,6 +129,7 @@ class ActiveServers:
         has ended and before the new one begins; also if it raises, the server is started again.
         """
         parts = self._parts.pop(record.name)
+        # The code stands for a replaced server, too: here its configuration was replaced, or its log-in was forgotten.
         fault = cancelled_fault(f"{record.name} is reconnected: {why}", "SERVER_REMOVED")
         queue = await self._assembly.detach_queue(parts, fault)
         try:

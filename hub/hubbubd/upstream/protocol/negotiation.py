@@ -273,7 +273,7 @@ class Negotiation:
                 if not set(offered) & set(HANDSHAKE_PROTOCOL_VERSIONS):
                     raise
             except UpstreamError as exc:
-                if not _means_handshake(exc.fault):
+                if not _may_take_handshake(exc.fault):
                     raise _probe_error(exc.fault) from None
         return None
 
@@ -426,18 +426,17 @@ def _version_mismatch(note: str, supported: list[str]) -> UpstreamError:
     return faults.error("PROTOCOL_VERSION_MISMATCH", note, supported=supported)
 
 
-def _means_handshake(fault: Fault) -> bool:
+def _may_take_handshake(fault: Fault) -> bool:
     """Return whether `initialize` may still work after `server/discover` failed this way."""
     if fault.code == FaultCode.PROTOCOL_VERSION_MISMATCH:
         return bool(set(fault.details["supported"]) & set(HANDSHAKE_PROTOCOL_VERSIONS))
+    # A server that does not know the method may refuse it by an HTTP status, or respond with what is no introduction.
+    # If it refuses the method by a JSON-RPC error, that is a PeerError, which `_probe` handles.
     return fault.code in (FaultCode.HTTP_ERROR, FaultCode.INVALID_RESPONSE)
 
 
 def _means_stateless(refusal: PeerError) -> bool:
-    """Return whether a refused `initialize` shows a stateless server.
-
-    No older server lacks the method, or requires headers with it.
-    """
+    """Return whether a refused `initialize` shows a stateless server: no older one lacks it or requires headers."""
     if refusal.code == UNSUPPORTED_PROTOCOL_VERSION:
         return LATEST_MODERN_VERSION in _supported_revisions(refusal)
     return refusal.code in (HEADER_MISMATCH, METHOD_NOT_FOUND)

@@ -55,7 +55,10 @@ class Launcher:
                 await self._end_unused()
 
     async def note_server_end(self) -> None:
-        """Note that a server has ended with its reaper. Not cancellable."""
+        """Note that a server and its reaper have ended; end the process of the launcher if no server is left.
+
+        Not cancellable.
+        """
         with anyio.CancelScope(shield=True):
             async with self._lock:
                 self._servers -= 1

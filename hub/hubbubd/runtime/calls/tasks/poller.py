@@ -92,11 +92,14 @@ class TaskPoller:
         elif status in (TaskStatus.COMPLETED, TaskStatus.FAILED) and not active_task.fetching:
             await self._fetch_result(active_task, link, wire)
 
-    async def _fetch_result(self, active_task: ActiveTask, link: McpLink, wire: Mapping[str, Any]) -> None:
-        """Fetch the result of a task that has ended, and record it."""
+    async def _fetch_result(self, active_task: ActiveTask, link: McpLink, reported_task: Mapping[str, Any]) -> None:
+        """Fetch the result of a task that has ended, and record it; or the failure that status or result shows.
+
+        `reported_task` is the task with its status, as the server has just reported it.
+        """
         try:
             result = await active_task.request(link, "tasks/result")
-            await self._record_end(active_task, core.find_failure(wire, result) or result)
+            await self._record_end(active_task, core.find_failure(reported_task, result) or result)
         except PeerError as exc:
             await self._record_end(active_task, exc)
 

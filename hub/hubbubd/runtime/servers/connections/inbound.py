@@ -56,6 +56,7 @@ class ServerInbound:
     notes: InitVar[ServerNotes]
 
     def __post_init__(self, notes: ServerNotes) -> None:
+        """Have the connection's notes (`upstream.ports.Inbound.note`) go to the server's `notes` as they are."""
         self.note = notes.note
 
     async def on_request(self, request: InboundRequest) -> InboundReply:
@@ -202,9 +203,12 @@ class ServerInbound:
         return InboundReply(result={"task": core_tasks.to_wire(task)})
 
     async def _park_until_settled(self, active: ActiveCall | None, pending: PendingRequest) -> None:
-        """Park the call that caused a request until the request is settled."""
+        """Park the call that caused a request until the request is settled, or is deleted (NotFound).
+
+        If the cause is not known (`active` is None), all calls that may be the cause are parked.
+        """
         if active is not None and active.call.state.ended:
-            return
+            return  # nothing to park any more
         with self.queue.park_causes(active, pending.id, candidates=pending.candidate_call_ids), suppress(NotFound):
             await self.inbox.wait(pending.id)
 
