@@ -90,9 +90,8 @@ class Garbage:
             if self._includes_permanent:
                 self._collector.unfreeze()
             return
-        was_unfrozen = (
-            self._includes_permanent and self._permanent_count > 0
-        )  # permanent objects must become permanent again
+        # Permanent objects must become permanent again.
+        was_unfrozen = self._includes_permanent and self._permanent_count > 0
         if self._now() - self._started_at < SHORT_S and not was_unfrozen:
             return  # in a small hub the next collection is short, too, and frees what is garbage by then
         self._collector.freeze()

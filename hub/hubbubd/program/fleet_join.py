@@ -65,9 +65,7 @@ class FleetTerm:
                 yield
             finally:
                 tasks.cancel_scope.cancel()
-                await (
-                    self.port.close()
-                )  # usually closed already, but not if the start failed before the port was served
+                await self.port.close()  # usually closed by now, but not if the start failed before it was served
 
     def make_clock(self) -> Clock:
         """Return a clock with the database's time, which all members share."""

@@ -51,9 +51,8 @@ class Revisions(grpc.aio.ServerInterceptor):
             if key == METADATA_KEY and handler is not None:
                 path = handler_call_details.method
                 rule = RULES.get(path)
-                is_gated = (
-                    rule is not None and rule.reach is not RpcReach.OPEN
-                )  # a client without a credential may not make the hub wait
+                # A client without a credential may not make the hub wait.
+                is_gated = rule is not None and rule.reach is not RpcReach.OPEN
                 return self._wrap_handler(handler, str(value), path == CALL_STREAM_RPC) if is_gated else handler
         return handler
 

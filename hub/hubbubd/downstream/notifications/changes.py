@@ -161,9 +161,8 @@ class WatchedResources:
                 raise Refusal(INVALID_PARAMS, f"{limits}; give up others first")
             loop = asyncio.get_running_loop()
             accepted: asyncio.Future[None] = loop.create_future()
-            accepted.add_done_callback(
-                lambda done: done.cancelled() or done.exception()
-            )  # an error that is never read would be logged
+            # An error that is never read would be logged.
+            accepted.add_done_callback(lambda done: done.cancelled() or done.exception())
             self._watched[uri] = watched = _WatchedResource(
                 loop.create_task(self._follow_resource(uri, accepted)), accepted
             )
